@@ -1,0 +1,144 @@
+"""What is checked at the door, once: shapes, finiteness and ranges of what a user hands over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from vhat.errors import InputError, ModelError, name_rows
+
+__all__ = [
+    "Loss",
+    "check_choice",
+    "check_delta",
+    "check_finite",
+    "check_loss",
+    "check_memory",
+    "check_nonnegative",
+    "check_prediction",
+    "check_targets",
+    "check_weights",
+    "decay_factor",
+]
+
+Loss = Literal["half_mse"] | Callable[..., Any]
+"""A loss after the door: the half squared error summed over outputs, or a callable of one row."""
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Refuse an option that is not one of ``choices``."""
+    if not isinstance(value, str) or value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise InputError(f"{name}={value!r} is not known. Use one of {listed}.")
+
+
+def check_delta(delta: float) -> float:
+    """Refuse a failure probability outside (0, 1)."""
+    try:
+        value = float(delta)
+    except (TypeError, ValueError):
+        raise InputError(f"delta={delta!r} is not a number. Give the failure probability, such as 0.05.") from None
+    if not 0.0 < value < 1.0:
+        raise InputError(
+            f"delta={delta!r} is not between 0 and 1. It is the probability of a miss: 0.05 asks for 95% confidence."
+        )
+    return value
+
+
+def check_finite(name: str, array: np.ndarray, error: type[Exception] = InputError) -> None:
+    """Refuse NaN and infinity, naming the rows (the leading axis) that hold them."""
+    array = np.asarray(array)
+    if not np.issubdtype(array.dtype, np.inexact):
+        return
+    bad = ~np.isfinite(array)
+    if bad.any():
+        rows = np.flatnonzero(bad.reshape(len(array), -1).any(axis=1)) if array.ndim else [0]
+        raise error(f"{name} has NaN or infinite values in {name_rows(rows)}. Remove or repair them.")
+
+
+def check_loss(loss: Any) -> None:
+    """Refuse a loss that is neither a known name nor callable."""
+    if not callable(loss):
+        check_choice("loss", loss, ("half_mse", "mse"))
+
+
+def decay_factor(loss: Any, outputs: int) -> float:
+    """How a decay in the user's objective becomes lam in ``1/(2n) sum |f - y|^2 + lam/2 |theta|^2``.
+
+    Torch's ``MSELoss`` averages over rows and outputs, so multiplying the objective by ``outputs / 2`` gives the
+    half squared error and turns a decay of ``w`` into ``lam = outputs * w / 2``.
+    """
+    return outputs / 2.0 if isinstance(loss, str) and loss == "mse" else 1.0
+
+
+def check_memory(memory: float | None) -> int:
+    """Return the budget in bytes: the one given, or half of what the machine has free."""
+    if memory is not None:
+        if not memory > 0:
+            raise InputError(f"memory={memory!r} is not a positive number of bytes, such as 2e9.")
+        return int(memory)
+    pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
+    return int(os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE") // 2)
+
+
+def check_nonnegative(name: str, array: np.ndarray) -> None:
+    """Refuse negative or non-finite numbers (decay, weights)."""
+    array = np.asarray(array, dtype=float)
+    if not np.all(np.isfinite(array)) or np.any(array < 0):
+        raise InputError(f"{name} must be finite and not negative; found {float(np.min(array))!r}.")
+
+
+def check_weights(sample_weight: Any, n: int) -> np.ndarray:
+    """Return sample weights as (n,) float64; None is one each."""
+    if sample_weight is None:
+        return np.ones(n)
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n,):
+        raise InputError(f"sample_weight has shape {weights.shape}; there are {n} rows, so give shape ({n},).")
+    check_nonnegative("sample_weight", weights)
+    if not weights.any():
+        raise InputError("sample_weight is zero in every row: no row is left to learn from.")
+    return weights
+
+
+def check_prediction(shape: tuple[int, ...], n: int) -> None:
+    """Refuse a model whose output for n rows is not (n,) or (n, outputs)."""
+    if len(shape) not in (1, 2) or shape[0] != n or (len(shape) == 2 and shape[1] == 0):
+        raise ModelError(
+            f"the model returned shape {tuple(shape)} for {n} rows; it must return ({n},) or ({n}, outputs)."
+        )
+
+
+def check_targets(y: Any, prediction_shape: tuple[int, ...]) -> np.ndarray:
+    """Return the responses as (n, K) float64, of the very shape that the model predicts.
+
+    Raises:
+        InputError: When the shapes differ. ``(n, 1)`` against ``(n,)`` is refused too: in most training loops it
+            broadcasts to n x n and the model was fitted to nonsense.
+    """
+    targets = np.asarray(y)
+    if targets.dtype == object or not (
+        np.issubdtype(targets.dtype, np.number) or np.issubdtype(targets.dtype, np.bool_)
+    ):
+        raise InputError(f"y has dtype {targets.dtype}; give numbers.")
+    if np.iscomplexobj(targets):
+        raise InputError("y is complex; give real numbers.")
+    targets = targets.astype(np.float64)
+    n = prediction_shape[0]
+    if targets.shape != tuple(prediction_shape):
+        remedy = "Bring them to one shape."
+        if targets.shape == (n,) and tuple(prediction_shape) == (n, 1):
+            remedy = "Give y[:, None], or squeeze the model's last axis."
+        elif targets.shape == (n, 1) and tuple(prediction_shape) == (n,):
+            remedy = "Give y[:, 0]."
+        elif targets.ndim and targets.shape[0] != n:
+            remedy = f"X has {n} rows and y has {targets.shape[0]}."
+        raise InputError(
+            f"y has shape {targets.shape} but the model predicts shape {tuple(prediction_shape)}. {remedy} "
+            "(If training saw this mismatch, the loss was broadcast to n x n and the fit should be redone.)"
+        )
+    check_finite("y", targets)
+    return targets.reshape(n, -1)

@@ -1,0 +1,182 @@
+"""Is ``A = H + lam`` positive definite? The smallest eigenvalue, and how certain its sign is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import numpy as np
+from scipy.linalg import cho_solve, eigh, lapack
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+from vhat.curvature import Operator, assemble
+from vhat.curvature import scale as natural_scale
+from vhat.lanczos import lanczos
+from vhat.metric import Jacobi, Metric
+from vhat.problem import Array, Curvature, Problem
+
+__all__ = ["Definiteness", "smallest_eigenvalue"]
+
+Verdict = Literal["positive", "indefinite", "undecided"]
+
+_DENSE = 1500
+"""Up to this p the matrix is formed and all its eigenvalues are computed."""
+_FORMED = 10_000
+"""Up to this p the matrix may be formed and factorised where Lanczos leaves the sign open."""
+_EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Definiteness:
+    """The smallest eigenvalue of ``A x = mu M x``, without unit, and what can be said of its sign.
+
+    Attributes:
+        value: The smallest eigenvalue found. Where the verdict is "indefinite" it may be an upper bound of the
+            smallest: one direction of negative curvature decides.
+        error: How far off ``value`` may be: rounding, accuracy of the products and, from Lanczos, the residual.
+            Infinite where Lanczos stopped before the smallest value settled.
+        verdict: "positive" when ``value > error``, "indefinite" when ``value < -error``, else "undecided".
+        steps: Hessian products used.
+        method: "eigh", "lanczos" or "cholesky".
+        vector: The eigenvector, p-space (p,), ``x'Mx = 1``.
+    """
+
+    value: float
+    error: float
+    verdict: Verdict
+    steps: int
+    method: Literal["eigh", "lanczos", "cholesky"]
+    vector: Array = field(repr=False, compare=False)
+
+    @property
+    def singular(self) -> bool:
+        """Whether the smallest eigenvalue is known and is zero within its error."""
+        return self.verdict == "undecided" and bool(np.isfinite(self.error))
+
+
+def smallest_eigenvalue(
+    problem: Problem,
+    curvature: Curvature = "hessian",
+    *,
+    scale: Array | None = None,
+    metric: Metric | None = None,
+    matrix: np.ndarray | None = None,
+    max_steps: int = 300,
+    seed: int = 0,
+) -> Definiteness:
+    """Find the smallest eigenvalue of ``diag(1/s) A diag(1/s)`` and decide the sign of ``A``.
+
+    By Sylvester's law the sign is that of ``A`` itself; the value does not depend on the unit of any parameter.
+
+    - Up to 1,500 parameters, or where ``matrix`` is given, the matrix is formed and the answer is certain up to the
+      rounding in ``error``.
+    - Beyond, Lanczos from a random start. "indefinite" is then a certificate (a vector with ``v'Av < 0``).
+      "positive" is no proof: it says that the smallest Ritz value settled above its residual. With probability
+      one the start meets every eigenvector, but one that it hardly meets may not have shown itself yet.
+    - Where that stays open, and up to 10,000 parameters within the memory budget, a Cholesky factorisation of the
+      formed matrix decides.
+
+    Args:
+        problem: The training problem.
+        curvature: ``"hessian"`` or ``"ggn"``.
+        scale: ``s``, if it is known already; :func:`vhat.curvature.scale` by default.
+        metric: Another ``M`` in the place of ``diag(s^2)``: same sign, other value. Only Lanczos uses it.
+        matrix: ``A`` already assembled, (p, p).
+        max_steps: The most Lanczos steps; fewer if that many vectors would not fit into the memory budget.
+        seed: Seed of the random start.
+
+    Returns:
+        The value, its error, the verdict and the eigenvector.
+
+    Raises:
+        NotPositiveDefinite: When a parameter has no influence on any training prediction and no decay.
+    """
+    with problem.scope():
+        s = natural_scale(problem) if scale is None else scale
+        if matrix is not None or problem.p <= _DENSE:
+            return _formed(problem, curvature, s, matrix)
+        start = problem.native(np.random.default_rng(seed).standard_normal(problem.p)) / s
+        found = _by_lanczos(problem, curvature, metric or Jacobi(s), start, max_steps)
+        if found.verdict == "undecided" and problem.p <= _FORMED and 24 * problem.p**2 <= problem.memory:
+            formed = _formed(problem, curvature, s, None)
+            return Definiteness(
+                formed.value,
+                formed.error,
+                formed.verdict,
+                found.steps + formed.steps,
+                formed.method,
+                formed.vector,
+            )
+        return found
+
+
+def _verdict(value: float, error: float) -> Verdict:
+    return "positive" if value > error else "indefinite" if value < -error else "undecided"
+
+
+def _formed(problem: Problem, curvature: Curvature, scale: Array, matrix: np.ndarray | None) -> Definiteness:
+    """Decide from the matrix itself."""
+    steps = problem.p if matrix is None else 0
+    s = problem.numpy(scale)
+    A = assemble(problem, curvature) if matrix is None else matrix
+    B = A / s / s[:, None]
+    accuracy = problem.facts().accuracy
+    if problem.p <= _DENSE:
+        values, vectors = eigh(B)
+        # entries bounded by m and right to eps give p m eps; LAPACK's own backward error is a few eps of the norm
+        norm = float(np.max(np.abs(values)))
+        error = _EPS * (problem.p * float(np.max(np.abs(B))) + 8 * norm) + accuracy * norm
+        value, vector, method = float(values[0]), vectors[:, 0], "eigh"
+    else:
+        norm = float(np.linalg.norm(B))
+        error = _EPS * (problem.p * float(np.max(np.abs(B))) + 8 * norm) + accuracy * norm
+        value, vector = _by_cholesky(B)
+        method = "cholesky"
+    return Definiteness(value, error, _verdict(value, error), steps, method, problem.native(vector / s))
+
+
+def _by_cholesky(B: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the smallest eigenpair where ``B`` has a Cholesky factor, else a direction of negative curvature."""
+    factor, minor = lapack.dpotrf(B, lower=1)
+    if minor > 0:
+        return _negative_direction(B, minor - 1)
+    inverse = LinearOperator(B.shape, matvec=partial(cho_solve, (factor, True)), dtype=B.dtype)
+    v = np.random.default_rng(0).standard_normal(len(B))
+    try:
+        v = eigsh(inverse, k=1, which="LA", v0=v, tol=1e-6)[1][:, 0]
+    except ArpackNoConvergence:  # a tight cluster: inverse iteration finds some vector of it
+        for _ in range(30):
+            v = inverse.matvec(v)
+            v /= np.linalg.norm(v)
+    return float(v @ B @ v), v
+
+
+def _negative_direction(B: np.ndarray, k: int) -> tuple[float, np.ndarray]:
+    """Return ``v'Bv/v'v <= 0`` and ``v`` where the leading minor k is positive definite and the next is not."""
+    v = np.zeros(len(B))
+    v[k] = 1.0
+    if k:
+        factor, _ = lapack.dpotrf(B[:k, :k], lower=1)
+        v[:k] = -cho_solve((factor, True), B[:k, k])
+    v /= np.linalg.norm(v)
+    return float(v @ B @ v), v
+
+
+def _by_lanczos(problem: Problem, curvature: Curvature, metric: Metric, start: Array, max_steps: int) -> Definiteness:
+    """Decide from products alone."""
+    operator = Operator(problem, curvature)
+    accuracy = problem.facts().accuracy
+    ritz = lanczos(
+        lambda v: problem.numpy(operator(problem.native(v)[None, :]))[0],
+        lambda v: problem.numpy(metric.apply(problem.native(v))),
+        lambda v: problem.numpy(metric.solve(problem.native(v))),
+        problem.numpy(start),
+        max_steps=max(2, min(max_steps, problem.memory // (32 * problem.p))),
+        accuracy=accuracy,
+    )
+    negative = ritz.value < -ritz.rounding
+    error = ritz.rounding if negative else ritz.residual + ritz.rounding if ritz.settled else np.inf
+    return Definiteness(
+        ritz.value, error, _verdict(ritz.value, error), ritz.steps, "lanczos", problem.native(ritz.vector)
+    )

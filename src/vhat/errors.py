@@ -1,0 +1,91 @@
+"""Every error and warning of the library, each a sentence that says what came and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = [
+    "ConvergenceWarning",
+    "CurvatureWarning",
+    "InputError",
+    "MemoryBudgetError",
+    "ModelError",
+    "NoiseError",
+    "NotConverged",
+    "NotMinimumWarning",
+    "NotPositiveDefinite",
+    "PolishError",
+    "VhatError",
+    "VhatWarning",
+    "name_rows",
+]
+
+
+class VhatError(Exception):
+    """The root of every error that vhat raises on purpose."""
+
+
+class InputError(VhatError, ValueError):
+    """Data, a shape or an option is not what the call can use."""
+
+
+class ModelError(VhatError):
+    """The model itself cannot be used: random, in training mode, not differentiable, mixing rows."""
+
+
+class NotPositiveDefinite(VhatError):  # noqa: N818  (a state of the model, read as a sentence)
+    """H + lam is indefinite or singular at these parameters."""
+
+
+class NotConverged(VhatError):  # noqa: N818
+    """An iteration stopped before its tolerance where no row could carry the status."""
+
+
+class NoiseError(VhatError):
+    """The noise level cannot be estimated from this fit."""
+
+
+class MemoryBudgetError(VhatError, MemoryError):
+    """The work would not fit into the memory budget."""
+
+
+class PolishError(VhatError):
+    """No certified minimum could be reached from these parameters."""
+
+
+class VhatWarning(UserWarning):
+    """The root of every warning of the library."""
+
+
+class CurvatureWarning(VhatWarning):
+    """The exact Hessian could not be used and Gauss-Newton took its place."""
+
+
+class NotMinimumWarning(VhatWarning):
+    """The parameters are not a minimum of the objective that was described."""
+
+
+class ConvergenceWarning(VhatWarning):
+    """Some rows did not converge; their numbers are NaN and their status says why."""
+
+
+def name_rows(rows: Iterable[int], most: int = 8) -> str:
+    """Name rows in a message without flooding it.
+
+    Args:
+        rows: Row numbers.
+        most: How many are written out.
+
+    Returns:
+        For example ``"row 3"`` or ``"rows 1, 2, 5 and 40 more"``.
+
+    Examples:
+        >>> name_rows([3])
+        'row 3'
+        >>> name_rows(range(10), most=3)
+        'rows 0, 1, 2 and 7 more'
+    """
+    rows = [int(row) for row in rows]
+    shown = ", ".join(str(row) for row in rows[:most])
+    rest = f" and {len(rows) - most} more" if len(rows) > most else ""
+    return f"row{'s' if len(rows) != 1 else ''} {shown}{rest}"

@@ -1,0 +1,177 @@
+"""Fully connected networks as plain JAX functions of their parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vhat.checks import check_choice
+from vhat.errors import InputError
+
+__all__ = ["ACTIVATIONS", "Network", "Params", "VarianceScaling", "glorot", "normal"]
+
+Params = tuple[dict[str, Any], ...]
+"""One ``{"w": (inputs, outputs), "b": (outputs,)}`` a layer."""
+
+
+def _gelu(x: Any) -> Any:
+    # x Phi(x) itself, as torch has it; JAX's default is a tanh approximation.
+    return jax.nn.gelu(x, approximate=False)
+
+
+ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {
+        "relu": jax.nn.relu,
+        "tanh": jnp.tanh,
+        "softplus": jax.nn.softplus,
+        "gelu": _gelu,
+        "silu": jax.nn.silu,
+    }
+)
+"""The activations that a network can name."""
+
+
+@dataclass(frozen=True)
+class VarianceScaling:
+    """Independent weights of variance ``scale / fan``, and biases with a standard deviation of their own.
+
+    Attributes:
+        scale: The variance of a weight times the fan. A *standard deviation* of 100 is ``scale=100**2``.
+        mode: The fan: ``"fan_in"``, ``"fan_out"``, ``"fan_avg"`` (their mean), or ``"none"`` (the fan is 1).
+        distribution: ``"normal"`` or ``"uniform"``.
+        bias: Standard deviation of the biases, of the same distribution; None gives them that of the weights.
+            With ``bias=0`` every kink of the first layer passes through the origin.
+    """
+
+    scale: float = 1.0
+    mode: Literal["fan_in", "fan_out", "fan_avg", "none"] = "fan_in"
+    distribution: Literal["normal", "uniform"] = "normal"
+    bias: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("mode", self.mode, ("fan_in", "fan_out", "fan_avg", "none"))
+        check_choice("distribution", self.distribution, ("normal", "uniform"))
+        for name in ("scale", "bias"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise InputError(f"{name}={value!r} is not a finite number of at least 0.")
+
+    def draw(self, rng: np.random.Generator, inputs: int, outputs: int) -> dict[str, np.ndarray]:
+        """Draw one layer, float64."""
+        fan = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2, "none": 1.0}[self.mode]
+        spread = math.sqrt(self.scale / fan)
+        shift = spread if self.bias is None else self.bias
+        return {"w": spread * self._unit(rng, (inputs, outputs)), "b": shift * self._unit(rng, (outputs,))}
+
+    def _unit(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Draw numbers of mean 0 and variance 1."""
+        if self.distribution == "normal":
+            return rng.standard_normal(shape)
+        return rng.uniform(-math.sqrt(3.0), math.sqrt(3.0), shape)
+
+
+def glorot(*, bias: float = 0.0) -> VarianceScaling:
+    """Return Glorot's uniform initialisation: variance ``2 / (inputs + outputs)``, biases 0 unless told."""
+    return VarianceScaling(scale=1.0, mode="fan_avg", distribution="uniform", bias=bias)
+
+
+def normal(standard_deviation: float, *, bias: float | None = None) -> VarianceScaling:
+    """Return N(0, ``standard_deviation``^2) for every weight, and for the biases unless ``bias`` is given."""
+    if not 0 <= standard_deviation < math.inf:
+        raise InputError(f"standard_deviation={standard_deviation!r} is not a finite number of at least 0.")
+    return VarianceScaling(scale=standard_deviation**2, mode="none", bias=bias)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A fully connected network ``predict(params, X)``, linear in its last layer.
+
+    It holds no parameters. Two networks of the same fields are equal and hash alike, so compiled functions
+    that take the network as a static argument are shared between fits.
+
+    Attributes:
+        widths: Numbers of inputs, hidden units of each layer, and outputs.
+        activation: ``"tanh"``, ``"softplus"``, ``"gelu"``, ``"silu"`` or ``"relu"``. The intervals rest on
+            second derivatives: prefer a smooth one.
+        initial: How ``init`` draws a layer: one for all layers, or one a layer.
+
+    Examples:
+        >>> import numpy as np
+        >>> network = Network((2, 16, 1), "softplus", initial=(normal(3.0), glorot()))
+        >>> params = network.init(seed=0)
+        >>> network(params, np.zeros((5, 2))).shape
+        (5,)
+    """
+
+    widths: tuple[int, ...] = (1, 64, 1)
+    activation: str = "tanh"
+    initial: VarianceScaling | tuple[VarianceScaling, ...] = glorot()  # noqa: RUF009  (immutable)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "widths", _checked_widths(self.widths))
+        check_choice("activation", self.activation, tuple(ACTIVATIONS))
+        if isinstance(self.initial, VarianceScaling):
+            return
+        if not isinstance(self.initial, Sequence) or not all(
+            isinstance(each, VarianceScaling) for each in self.initial
+        ):
+            raise InputError(f"initial={self.initial!r} is not known. Give a VarianceScaling, or one a layer.")
+        if len(self.initial) != len(self.widths) - 1:
+            raise InputError(
+                f"initial has {len(self.initial)} entries; widths={self.widths} has {len(self.widths) - 1} "
+                "layers. Give one for all layers, or one a layer."
+            )
+        object.__setattr__(self, "initial", tuple(self.initial))
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers ``params`` hold."""
+        return sum((inputs + 1) * outputs for inputs, outputs in pairwise(self.widths))
+
+    def init(self, seed: int) -> Params:
+        """Draw parameters: NumPy float64, the same for the same seed on every machine."""
+        rng = np.random.default_rng(seed)
+        shapes = list(pairwise(self.widths))
+        each = (self.initial,) * len(shapes) if isinstance(self.initial, VarianceScaling) else self.initial
+        return tuple(layer.draw(rng, *shape) for layer, shape in zip(each, shapes, strict=True))
+
+    def __call__(self, params: Params, X: Any) -> Any:
+        """Predict.
+
+        Args:
+            params: What ``init`` returned, or the same structure after training.
+            X: Rows, (n, inputs).
+
+        Returns:
+            A JAX array (n,) where the last width is 1, else (n, outputs).
+
+        Raises:
+            InputError: When X has another shape.
+        """
+        shape = jnp.shape(X)
+        if len(shape) != 2 or shape[1] != self.widths[0]:
+            remedy = " Give X[:, None]." if len(shape) == 1 and self.widths[0] == 1 else ""
+            raise InputError(f"X has shape {shape}; this network takes (rows, {self.widths[0]}).{remedy}")
+        activate = ACTIVATIONS[self.activation]
+        hidden = X
+        for layer in params[:-1]:
+            hidden = activate(jnp.matmul(hidden, layer["w"]) + layer["b"])
+        output = jnp.matmul(hidden, params[-1]["w"]) + params[-1]["b"]
+        return output[:, 0] if self.widths[-1] == 1 else output
+
+
+def _checked_widths(widths: Any) -> tuple[int, ...]:
+    """Return widths as a tuple of Python integers, or refuse them."""
+    if not isinstance(widths, Sequence) or isinstance(widths, str) or len(widths) < 2:
+        raise InputError(f"widths={widths!r} must list at least inputs and outputs, such as (1, 64, 1).")
+    if not all(isinstance(width, int | np.integer) and width > 0 for width in widths):
+        raise InputError(f"widths={widths!r} must be positive whole numbers, such as (1, 64, 1).")
+    return tuple(int(width) for width in widths)

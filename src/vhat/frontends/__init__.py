@@ -1,0 +1,1 @@
+"""The only rooms that know an autodiff framework: each turns a user's model into a ``Problem``."""

@@ -1,0 +1,343 @@
+"""JAX functions as problems: any ``predict(params, X)`` with any pytree of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vhat.checks import (
+    check_finite,
+    check_loss,
+    check_memory,
+    check_prediction,
+    check_targets,
+    check_weights,
+    decay_factor,
+)
+from vhat.errors import InputError, ModelError, name_rows
+from vhat.frontends import jax_kernels as kernels
+from vhat.frontends import jax_tree as tree
+from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts, diagonal_if_separable
+
+__all__ = ["JaxProblem", "jax_problem"]
+
+_GROUP_BYTES = 2**26
+_compile = lru_cache(maxsize=None)(jax.jit)
+
+
+@dataclass(frozen=True, eq=False)
+class JaxProblem:
+    """A JAX model and its training data at one parameter vector: see :class:`vhat.problem.Problem`."""
+
+    model: kernels.Model
+    fixed: tuple[Any, ...]
+    theta: jax.Array
+    decay: jax.Array
+    X: Any = field(repr=False)
+    targets: np.ndarray = field(repr=False)
+    weights: np.ndarray = field(repr=False)
+    memory: int
+    dtype: str
+
+    # -- sizes -----------------------------------------------------------------------------
+    @property
+    def n(self) -> int:
+        """How many training rows there are."""
+        return len(self.targets)
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the model has."""
+        return int(self.targets.shape[1])
+
+    @property
+    def p(self) -> int:
+        """How many parameters were trained."""
+        return int(self.theta.shape[0])
+
+    @property
+    def squeeze(self) -> bool:
+        """Whether the model returns (n,)."""
+        return self.model.squeeze
+
+    @cached_property
+    def data(self) -> kernels.Data:
+        """The training rows in chunks, on the device."""
+        sizes = tree.chunk_sizes(self.n)
+        return kernels.Data(
+            jax.tree.map(lambda leaf: jnp.asarray(tree.chunk(leaf, *sizes)), self.X),
+            jnp.asarray(tree.chunk(self.targets, *sizes)),
+            jnp.asarray(tree.chunk(self.weights, *sizes, fill="zero")),
+        )
+
+    # -- the fitted model --------------------------------------------------------------------
+    @property
+    def params(self) -> Any:
+        """The parameters in the user's own pytree, as NumPy float64."""
+        return self.model.layout.unflatten(np.asarray(self.theta), self.fixed)
+
+    @cached_property
+    def fitted_values(self) -> np.ndarray:
+        """Predictions on the training rows, (n, K)."""
+        values = kernels.predictions(self.model, self.fixed, self.theta, self.data.X)
+        return np.asarray(values).reshape(-1, self.outputs)[: self.n]
+
+    @cached_property
+    def loss_derivatives(self) -> LossDerivatives:
+        """The loss and its derivatives on the training rows."""
+        w, f = self.weights, self.fitted_values
+        if self.model.loss is None:
+            r, ones = f - self.targets, np.ones_like(f)
+            return LossDerivatives(w * 0.5 * (r**2).sum(1), w[:, None] * r, w[:, None] * ones, -w[:, None] * ones, True)
+        value, first, second, cross = map(np.asarray, kernels.loss_parts(self.model, f, self.targets))
+        rows = np.flatnonzero(~np.isfinite(value + first.sum(1) + second.sum((1, 2)) + cross.sum((1, 2))))
+        if rows.size:
+            raise ModelError(f"the loss or its derivatives are not finite in {name_rows(rows)}.")
+        return LossDerivatives(
+            w * value,
+            w[:, None] * first,
+            diagonal_if_separable(w[:, None, None] * second),
+            diagonal_if_separable(w[:, None, None] * cross),
+            bool(np.allclose(cross, -second, rtol=1e-9, atol=1e-12 * np.abs(second).max())),
+        )
+
+    def facts(self) -> ModelFacts:
+        """Probe the model: determinism, dtype, casts."""
+        X = tree.take(self.X, 0, min(self.n, 8))
+        first, second = (np.asarray(self.model(self.fixed, self.theta, X)) for _ in range(2))
+        compiled = self.fitted_values[: len(first)]
+        near = np.allclose(first, compiled, rtol=1e-6, atol=1e-9 * max(np.abs(compiled).max(), 1e-300))
+        traced = jax.make_jaxpr(lambda t: self.model.predict.value(self.model.layout.unflatten(t, self.fixed), X))(
+            self.theta
+        )
+        casts = tuple(dict.fromkeys(tree.narrow_casts(traced.jaxpr)))
+        same = np.array_equal(first, second) and (near or bool(casts))
+        return ModelFacts("jax", self.dtype, same, casts, 1e-7 if casts else 1e-14)
+
+    def at(self, theta: Any) -> JaxProblem:
+        """Return the same problem at other parameters, sharing the data."""
+        moved = replace(self, theta=jnp.asarray(theta, jnp.float64))
+        moved.__dict__["data"] = self.data
+        return moved
+
+    def with_targets(self, y: np.ndarray) -> JaxProblem:
+        """Return the same problem with other responses."""
+        targets = np.asarray(y, dtype=np.float64).reshape(self.targets.shape)
+        chunked = jnp.asarray(tree.chunk(targets, *self.data.w.shape))
+        moved = replace(self, targets=targets)
+        moved.__dict__["data"] = self.data._replace(y=chunked)
+        return moved
+
+    # -- test points -------------------------------------------------------------------------
+    def inputs(self, x: Any) -> Any:
+        """Check test inputs against the training inputs."""
+        return tree.match_inputs(x, self.X)
+
+    def count(self, inputs: Any) -> int:
+        """Return how many rows checked inputs hold."""
+        return len(jax.tree.leaves(inputs)[0])
+
+    def take(self, inputs: Any, start: int, stop: int) -> Any:
+        """Return rows of checked inputs."""
+        return tree.take(inputs, start, stop)
+
+    def predict(self, inputs: Any) -> np.ndarray:
+        """Predictions at checked inputs, (m, K)."""
+        m = self.count(inputs)
+        sizes = tree.chunk_sizes(m)
+        parts = jax.tree.map(lambda leaf: tree.chunk(leaf, *sizes), inputs)
+        values = kernels.predictions(self.model, self.fixed, self.theta, parts)
+        return np.asarray(values).reshape(-1, self.outputs)[:m]
+
+    def gradients(self, inputs: Any) -> jax.Array:
+        """Per-row gradients of every output, (m * K, p)."""
+        m = self.count(inputs)
+        filled = jax.tree.map(lambda leaf: tree.pad(leaf, self.padded(m)), inputs)
+        return kernels.jacobian_rows(self.model, self.fixed, self.theta, filled)[: m * self.outputs]
+
+    def functional(self, q: Callable[[Any], Any]) -> Functional:
+        """Value and gradient of ``q(params)``."""
+
+        def flat(theta: Any) -> Any:
+            return jnp.asarray(q(self.model.layout.unflatten(theta, self.fixed)))
+
+        try:
+            value = np.asarray(flat(self.theta))
+            if value.ndim > 1:
+                raise InputError(f"the functional returned shape {value.shape}; return a scalar or one axis (k,).")
+            gradient = jax.jacrev(flat)(self.theta).reshape(-1, self.p)
+        except InputError:
+            raise
+        except Exception as error:
+            raise tree.model_failure("differentiating the functional", error) from error
+        check_finite("the functional", np.atleast_1d(value))
+        return Functional(value.astype(np.float64), gradient)
+
+    # -- derivatives over the training rows ------------------------------------------------------
+    @cached_property
+    def _first_order(self) -> tuple[float, jax.Array]:
+        value, slope = kernels.gradient(self.model, self.fixed, self.theta, self.data)
+        return float(value) / self.n, slope / self.n
+
+    def objective(self) -> float:
+        """The loss, without the penalty."""
+        return self._first_order[0]
+
+    def gradient(self) -> jax.Array:
+        """The gradient of the loss, without the penalty, (p,)."""
+        return self._first_order[1]
+
+    def product(self, v: jax.Array, curvature: Curvature) -> jax.Array:
+        """``H v`` or its Gauss-Newton part for each row of v, without decay."""
+        filled = self._widened(v)
+        return kernels.product(self.model, curvature, self.fixed, self.theta, self.data, filled)[: len(v)] / self.n
+
+    def diagonal(self) -> jax.Array:
+        """The diagonal of the Gauss-Newton part, (p,)."""
+        rows = self.data.w.shape[1]
+        fits = max(1, _GROUP_BYTES // (8 * self.p * self.outputs))
+        group = max(size for size in (1, 2, 4, 8, 16, 32, 64) if rows % size == 0 and (size <= fits or size == 1))
+        return kernels.diagonal(self.model, group, self.fixed, self.theta, self.data) / self.n
+
+    def jvp(self, v: jax.Array) -> np.ndarray:
+        """``J v`` for each row of v: (k, p) to (k, n, K)."""
+        parts = np.asarray(kernels.jvp(self.model, self.fixed, self.theta, self.data.X, self._widened(v)))
+        return parts.transpose(1, 0, 2, 3)[: len(v)].reshape(len(v), -1, self.outputs)[:, : self.n]
+
+    def vjp(self, t: np.ndarray) -> jax.Array:
+        """``J' t`` for each block of t: (k, n, K) to (k, p)."""
+        chunks, rows = self.data.w.shape
+        filled = np.zeros((self.padded(len(t)), chunks * rows, self.outputs))
+        filled[: len(t), : self.n] = t
+        parts = filled.reshape(-1, chunks, rows, self.outputs).transpose(1, 0, 2, 3)
+        return kernels.vjp(self.model, self.fixed, self.theta, self.data.X, parts)[: len(t)]
+
+    def _widened(self, v: jax.Array) -> jax.Array:
+        short = self.padded(len(v)) - len(v)
+        return v if short == 0 else jnp.concatenate([v, jnp.zeros((short, self.p), v.dtype)])
+
+    # -- arrays ------------------------------------------------------------------------------
+    def scope(self) -> AbstractContextManager[Any]:
+        """Float64 for the duration of one call; the global flag is not touched."""
+        return jax.enable_x64(True)
+
+    def native(self, a: np.ndarray) -> jax.Array:
+        """Bring a NumPy array to the device."""
+        return jnp.asarray(a, jnp.float64)
+
+    def numpy(self, a: Any) -> np.ndarray:
+        """Bring a device array to NumPy."""
+        return np.asarray(a, dtype=np.float64)
+
+    def padded(self, k: int) -> int:
+        """The next width of the ladder 1, 2, 3, 4, 6, 8, 12, 16, ...: few shapes, at most half again as wide."""
+        power = 2 ** max(k - 1, 0).bit_length()
+        return 3 * power // 4 if k <= 3 * power // 4 and power >= 4 else power
+
+    def compiled(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Compile a pure function, once."""
+        return _compile(step)
+
+
+def jax_problem(
+    predict: Callable[[Any, Any], Any],
+    params: Any,
+    X: Any,
+    y: Any,
+    *,
+    weight_decay: Any,
+    loss: Any = "half_mse",
+    sample_weight: Any = None,
+    memory: float | None = None,
+) -> JaxProblem:
+    """Check a JAX model and its data at the door and make a problem of them.
+
+    Args:
+        predict: ``predict(params, X) -> (n,)`` or ``(n, outputs)``, each row on its own.
+        params: Any pytree; its floating-point leaves are the parameters.
+        X: An array, or a dict or tuple of arrays, with one leading row axis.
+        y: Responses, of the shape that ``predict`` returns.
+        weight_decay: lam, a number or a pytree prefix of ``params``.
+        loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
+        sample_weight: One weight a row.
+        memory: Budget in bytes.
+
+    Returns:
+        The problem.
+
+    Raises:
+        InputError: For data, decay or options that cannot be used.
+        ModelError: For a model that cannot be used.
+    """
+    check_loss(loss)
+    if not callable(predict):
+        raise InputError(f"predict must be a function predict(params, X); got {type(predict).__name__}.")
+    with jax.enable_x64(True):
+        theta, layout, fixed, dtype = tree.flatten(params)
+        inputs = tree.as_inputs(X, "X")
+        shape = _probe(predict, layout.unflatten(jnp.asarray(theta), fixed), inputs)
+        targets = check_targets(y, shape)
+        decay = tree.decay_vector(weight_decay, params) * decay_factor(loss, targets.shape[1])
+        held = None if isinstance(loss, str) else tree.Held(loss)
+        problem = JaxProblem(
+            model=kernels.Model(tree.Held(predict), layout, held, len(shape) == 1),
+            fixed=fixed,
+            theta=jnp.asarray(theta),
+            decay=jnp.asarray(decay),
+            X=inputs,
+            targets=targets,
+            weights=check_weights(sample_weight, len(targets)),
+            memory=check_memory(memory),
+            dtype=dtype,
+        )
+        _refuse_unusable(problem)
+    return problem
+
+
+def _probe(predict: Callable[..., Any], params: Any, X: Any) -> tuple[int, ...]:
+    """Return the shape that the model gives for all rows, without running it on them."""
+    n = len(jax.tree.leaves(X)[0])
+    try:
+        output = jax.eval_shape(predict, params, X)
+    except Exception as error:
+        raise tree.model_failure("tracing predict(params, X)", error) from error
+    shape = getattr(output, "shape", None)
+    if shape is None:
+        raise ModelError(f"predict returned {type(output).__name__}; it must return one array.")
+    check_prediction(shape, n)
+    return tuple(shape)
+
+
+def _refuse_unusable(problem: JaxProblem) -> None:
+    """Refuse a model that is random, mixes rows, is not finite, or cannot be differentiated twice."""
+    check_finite("the model's prediction on X", problem.fitted_values, ModelError)
+    if not problem.facts().deterministic:
+        raise ModelError(
+            "two evaluations of the model on the same rows differ. Fix its random state or switch dropout off: the "
+            "interval of a random function is not defined."
+        )
+    few = min(problem.n, 3)
+    alone = np.concatenate([problem.predict(tree.take(problem.X, i, i + 1)) for i in range(few)])
+    company = problem.fitted_values[:few]
+    if not np.allclose(alone, company, rtol=1e-6, atol=1e-7 * np.abs(problem.fitted_values).max()):
+        raise ModelError(
+            "the model's prediction for a row changes with the rows beside it (batch normalisation in training mode, "
+            "or a statistic of X?). Make predict(params, X) treat each row alone."
+        )
+    try:
+        slope = problem.gradient()
+        curved = problem.product(slope[None], "hessian")
+    except Exception as error:
+        raise tree.model_failure("differentiating it twice", error) from error
+    if not (np.all(np.isfinite(slope)) and np.all(np.isfinite(curved))):
+        raise ModelError(
+            "the first or second derivative of the loss is not finite at these parameters (a square root or norm at "
+            "zero, or an overflow?). Rewrite that operation so that its derivative exists."
+        )

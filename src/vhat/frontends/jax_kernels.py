@@ -1,0 +1,172 @@
+"""Compiled derivatives of a JAX model over chunks of training rows.
+
+Every function is compiled once per model and shape: the model is static, parameters and data are arguments (data
+that are closed over would be folded into the program as constants). Right-hand sides go one by one through
+``lax.map`` inside each chunk, so that a chunk's linearisation stays in cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from vhat.frontends.jax_tree import Held, Layout
+
+__all__ = [
+    "Data",
+    "Model",
+    "diagonal",
+    "gradient",
+    "jacobian_rows",
+    "jvp",
+    "loss_parts",
+    "predictions",
+    "product",
+    "vjp",
+]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What stays the same when parameters and data change.
+
+    Attributes:
+        predict: The user's ``predict(params, X)``.
+        layout: How a flat vector fills params.
+        loss: ``None`` for the half squared error summed over outputs, or the user's loss of one row.
+        squeeze: Whether predict returns (n,).
+    """
+
+    predict: Held
+    layout: Layout
+    loss: Held | None
+    squeeze: bool
+
+    def __call__(self, fixed: tuple[Any, ...], theta: Any, X: Any) -> Any:
+        """Return predictions as (m, K) float64."""
+        output = self.predict.value(self.layout.unflatten(theta, fixed), X)
+        return output.reshape(output.shape[0], -1).astype(theta.dtype)
+
+    def row_loss(self, f: Any, y: Any) -> Any:
+        """Return ``l(f_i, y_i)`` of one row, f and y (K,)."""
+        if self.loss is None:
+            return 0.5 * jnp.sum((f - y) ** 2)
+        if self.squeeze:
+            f, y = f[0], y[0]
+        return jnp.sum(self.loss.value(f, y))
+
+    def row_curvature(self, f: Any, y: Any) -> Any:
+        """Return ``d2l/df df`` of one row, (K, K)."""
+        return jnp.eye(f.shape[0], dtype=f.dtype) if self.loss is None else jax.hessian(self.row_loss)(f, y)
+
+    def total(self, fixed: tuple[Any, ...], theta: Any, X: Any, y: Any, w: Any) -> Any:
+        """Return ``sum_i w_i l_i`` over a chunk."""
+        return jnp.sum(w * jax.vmap(self.row_loss)(self(fixed, theta, X), y))
+
+
+class Data(NamedTuple):
+    """Training rows in chunks: leaves (chunks, rows, ...); padding has weight zero."""
+
+    X: Any
+    y: Any
+    w: Any
+
+
+def _accumulate(body: Any, data: Data, start: Any) -> Any:
+    """Sum ``body(chunk)`` over the chunks."""
+    return jax.lax.scan(lambda total, part: (total + body(part), None), start, data)[0]
+
+
+@partial(jax.jit, static_argnums=0)
+def predictions(model: Model, fixed: Any, theta: Any, X: Any) -> Any:
+    """Return predictions for chunked inputs, (chunks, rows, K)."""
+    return jax.lax.map(lambda part: model(fixed, theta, part), X)
+
+
+@partial(jax.jit, static_argnums=0)
+def gradient(model: Model, fixed: Any, theta: Any, data: Data) -> tuple[Any, Any]:
+    """Return ``sum_i w_i l_i`` and its gradient."""
+
+    def body(total: Any, part: Data) -> tuple[Any, None]:
+        value, slope = jax.value_and_grad(model.total, argnums=1)(fixed, theta, *part)
+        return (total[0] + value, total[1] + slope), None
+
+    return jax.lax.scan(body, (jnp.zeros((), theta.dtype), jnp.zeros_like(theta)), data)[0]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def product(model: Model, curvature: str, fixed: Any, theta: Any, data: Data, v: Any) -> Any:
+    """Return ``n H v`` or ``J'CJ v`` for each row of v, (k, p)."""
+
+    def hessian(part: Data) -> Any:
+        _, linear = jax.linearize(lambda t: jax.grad(model.total, argnums=1)(fixed, t, *part), theta)
+        return jax.lax.map(linear, v)
+
+    def gauss_newton(part: Data) -> Any:
+        f, forward = jax.linearize(lambda t: model(fixed, t, part.X), theta)
+        backward = jax.linear_transpose(forward, theta)
+        weights = part.w[:, None, None] * jax.vmap(model.row_curvature)(f, part.y)
+        return jax.lax.map(lambda u: backward(jnp.einsum("iab,ib->ia", weights, forward(u)))[0], v)
+
+    return _accumulate(hessian if curvature == "hessian" else gauss_newton, data, jnp.zeros_like(v))
+
+
+@partial(jax.jit, static_argnums=0)
+def jvp(model: Model, fixed: Any, theta: Any, X: Any, v: Any) -> Any:
+    """Return ``J v`` for each row of v: (chunks, k, rows, K)."""
+
+    def body(part: Any) -> Any:
+        _, forward = jax.linearize(lambda t: model(fixed, t, part), theta)
+        return jax.lax.map(forward, v)
+
+    return jax.lax.map(body, X)
+
+
+@partial(jax.jit, static_argnums=0)
+def vjp(model: Model, fixed: Any, theta: Any, X: Any, t: Any) -> Any:
+    """Return ``J' t`` for blocks t of shape (chunks, k, rows, K): (k, p)."""
+
+    def body(total: Any, part: tuple[Any, Any]) -> tuple[Any, None]:
+        _, backward = jax.vjp(lambda u: model(fixed, u, part[0]), theta)
+        return total + jax.lax.map(lambda s: backward(s)[0], part[1]), None
+
+    start = jnp.zeros((t.shape[1], theta.shape[0]), theta.dtype)
+    return jax.lax.scan(body, start, (X, t))[0]
+
+
+def _row_jacobian(model: Model, fixed: Any, theta: Any, x: Any) -> Any:
+    """Return ``grad f_o(x)`` of one row, (K, p)."""
+    return jax.jacrev(lambda t: model(fixed, t, jax.tree.map(lambda leaf: leaf[None], x))[0])(theta)
+
+
+@partial(jax.jit, static_argnums=0)
+def jacobian_rows(model: Model, fixed: Any, theta: Any, X: Any) -> Any:
+    """Return per-row gradients of every output, (m * K, p)."""
+    rows = jax.vmap(lambda x: _row_jacobian(model, fixed, theta, x))(X)
+    return rows.reshape(-1, theta.shape[0])
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def diagonal(model: Model, group: int, fixed: Any, theta: Any, data: Data) -> Any:
+    """Return ``sum_i sum_a max(C_i[a, a], 0) g_ia^2``, (p,), ``group`` rows at a time."""
+    data = jax.tree.map(lambda leaf: leaf.reshape(-1, group, *leaf.shape[2:]), data)
+
+    def row(x: Any, y: Any, w: Any) -> Any:
+        f = model(fixed, theta, jax.tree.map(lambda leaf: leaf[None], x))[0]
+        weight = w * jnp.maximum(jnp.diagonal(model.row_curvature(f, y)), 0.0)
+        return weight @ _row_jacobian(model, fixed, theta, x) ** 2
+
+    return _accumulate(lambda part: jnp.sum(jax.vmap(row)(*part), axis=0), data, jnp.zeros_like(theta))
+
+
+@partial(jax.jit, static_argnums=0)
+def loss_parts(model: Model, f: Any, y: Any) -> tuple[Any, Any, Any, Any]:
+    """Return value, first, second and cross derivative of the loss of each row, unweighted."""
+    slope = jax.grad(model.row_loss)
+    value = jax.vmap(model.row_loss)(f, y)
+    cross = jax.vmap(jax.jacfwd(slope, argnums=1))(f, y)
+    return value, jax.vmap(slope)(f, y), jax.vmap(model.row_curvature)(f, y), cross

@@ -1,0 +1,227 @@
+"""Pytrees of parameters and of inputs: flattening, checking, slicing into chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vhat.checks import check_finite, check_nonnegative
+from vhat.errors import InputError, ModelError
+
+__all__ = [
+    "Held",
+    "Layout",
+    "as_inputs",
+    "chunk",
+    "chunk_sizes",
+    "decay_vector",
+    "flatten",
+    "match_inputs",
+    "model_failure",
+    "narrow_casts",
+    "pad",
+    "take",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """An object that is compared by identity, so that it may be a static argument of a compiled function."""
+
+    value: Any
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Held) and self.value is other.value
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a flat parameter vector fills the user's pytree. Equal layouts share compilations.
+
+    Attributes:
+        treedef: The structure of the tree.
+        shapes: One entry a leaf: the shape of a trained array, ``None`` for an array that is held fixed, or a
+            ``Held`` object (an activation function, a flag).
+    """
+
+    treedef: Any
+    shapes: tuple[tuple[int, ...] | Held | None, ...]
+
+    def unflatten(self, theta: Any, fixed: tuple[Any, ...]) -> Any:
+        """Return the user's pytree with its trained leaves read off ``theta``, (p,)."""
+        leaves, start, held = [], 0, iter(fixed)
+        for shape in self.shapes:
+            if isinstance(shape, Held):
+                leaves.append(shape.value)
+            elif shape is None:
+                leaves.append(next(held))
+            else:
+                stop = start + int(np.prod(shape))
+                leaves.append(theta[start:stop].reshape(shape))
+                start = stop
+        return jax.tree.unflatten(self.treedef, leaves)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, float | np.ndarray | np.generic | jax.Array)
+
+
+def _is_trained(leaf: Any) -> bool:
+    return _is_array(leaf) and bool(jnp.issubdtype(np.asarray(leaf).dtype, jnp.floating))
+
+
+def flatten(params: Any) -> tuple[np.ndarray, Layout, tuple[Any, ...], str]:
+    """Return ``theta`` (p,) float64, its layout, the fixed arrays, and the dtype the parameters came in.
+
+    Floating-point leaves are trained; integer arrays are passed through; other leaves (functions, flags) are held.
+    """
+    leaves, treedef = jax.tree.flatten(params)
+    shapes: list[tuple[int, ...] | Held | None] = []
+    trained, fixed = [], []
+    for leaf in leaves:
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is not None and jnp.issubdtype(dtype, jnp.complexfloating):
+            raise InputError("params has a complex leaf; vhat needs real parameters. Split it into two real ones.")
+        if _is_trained(leaf):
+            trained.append(np.asarray(leaf, dtype=np.float64))
+            shapes.append(trained[-1].shape)
+        elif _is_array(leaf):
+            fixed.append(leaf)
+            shapes.append(None)
+        else:
+            shapes.append(Held(leaf))
+    if not trained:
+        raise InputError("params has no floating-point array: there is nothing that training could have moved.")
+    theta = np.concatenate([leaf.ravel() for leaf in trained])
+    if not np.all(np.isfinite(theta)):
+        raise InputError(
+            f"params has {int(np.sum(~np.isfinite(theta)))} NaN or infinite values: the training has diverged."
+        )
+    dtypes = sorted({str(np.asarray(leaf).dtype) for leaf in leaves if _is_trained(leaf)})
+    return theta, Layout(treedef, tuple(shapes)), tuple(fixed), "+".join(dtypes)
+
+
+def decay_vector(weight_decay: Any, params: Any) -> np.ndarray:
+    """Return lam for every trained number, (p,), from one number or a pytree prefix of ``params``."""
+
+    def spread(decay: Any, subtree: Any) -> Any:
+        def fill(leaf: Any) -> Any:
+            if not _is_trained(leaf):
+                return np.zeros(0)
+            return np.broadcast_to(np.asarray(decay, dtype=np.float64), np.shape(leaf)).ravel()
+
+        return jax.tree.map(fill, subtree)
+
+    try:
+        filled = jax.tree.map(spread, weight_decay, params)
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            "weight_decay does not match params. Give one number, or the same structure as params (a prefix of it "
+            f"will do) with one number or one array a leaf. ({error})"
+        ) from error
+    decay = np.concatenate(jax.tree.leaves(filled))
+    check_nonnegative("weight_decay", decay)
+    return decay
+
+
+def as_inputs(x: Any, name: str) -> Any:
+    """Bring inputs (an array, or a dict or tuple of arrays with one leading axis) to float64 or integer NumPy."""
+    if isinstance(x, list):
+        x = np.asarray(x)
+
+    def convert(leaf: Any) -> np.ndarray:
+        array = np.asarray(leaf)
+        if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
+            raise InputError(f"{name} has dtype {array.dtype}; give numbers.")
+        if array.ndim == 0:
+            raise InputError(f"{name} is a single number; give an array with one row a point.")
+        if jnp.issubdtype(array.dtype, jnp.floating):
+            array = array.astype(np.float64)
+        check_finite(name, array)
+        return array
+
+    x = jax.tree.map(convert, x)
+    lengths = {len(leaf) for leaf in jax.tree.leaves(x)}
+    if len(lengths) != 1:
+        raise InputError(f"{name} has parts of different lengths {sorted(lengths)}; one row a point is needed.")
+    if lengths == {0}:
+        raise InputError(f"{name} is empty; give at least one row.")
+    return x
+
+
+def match_inputs(x: Any, reference: Any, name: str = "x") -> Any:
+    """Check test inputs against the training inputs: the same structure, the same shape of a row."""
+    x = as_inputs(x, name)
+    if jax.tree.structure(x) != jax.tree.structure(reference):
+        raise InputError(f"{name} has structure {jax.tree.structure(x)}; X had {jax.tree.structure(reference)}.")
+    for got, wanted in zip(jax.tree.leaves(x), jax.tree.leaves(reference), strict=True):
+        if got.shape[1:] != wanted.shape[1:]:
+            hint = " For a single point give x[None]." if got.shape == wanted.shape[1:] else ""
+            raise InputError(
+                f"{name} has rows of shape {got.shape[1:]}; the training inputs have rows of shape "
+                f"{wanted.shape[1:]}.{hint}"
+            )
+        if got.dtype != wanted.dtype and not jnp.issubdtype(wanted.dtype, jnp.floating):
+            raise InputError(f"{name} has dtype {got.dtype}; the training inputs have {wanted.dtype}.")
+    return jax.tree.map(lambda got, wanted: got.astype(wanted.dtype), x, reference)
+
+
+def take(inputs: Any, start: int, stop: int) -> Any:
+    """Return rows ``start`` to ``stop``."""
+    return jax.tree.map(lambda leaf: leaf[start:stop], inputs)
+
+
+def chunk_sizes(n: int, most: int = 1024) -> tuple[int, int]:
+    """Return (chunks, rows a chunk): equal chunks of at most about ``most`` rows, a multiple of 8 or 64."""
+    chunks = -(-n // most)
+    rows = -(-n // chunks)
+    grain = 64 if n > 512 else 8
+    return chunks, -(-rows // grain) * grain
+
+
+def chunk(array: np.ndarray, chunks: int, rows: int, *, fill: str = "repeat") -> np.ndarray:
+    """Reshape (n, ...) to (chunks, rows, ...); the padding repeats the last row, or is zero for weights."""
+    short = chunks * rows - len(array)
+    tail = np.repeat(array[-1:], short, axis=0) if fill == "repeat" else np.zeros((short, *array.shape[1:]))
+    return np.concatenate([array, tail]).reshape(chunks, rows, *array.shape[1:])
+
+
+def pad(array: np.ndarray, rows: int) -> np.ndarray:
+    """Repeat the last row up to ``rows`` rows."""
+    return np.concatenate([array, np.repeat(array[-1:], rows - len(array), axis=0)])
+
+
+def narrow_casts(jaxpr: Any) -> list[str]:
+    """List the operations of a traced model that take float64 and give a narrower float."""
+    found: list[str] = []
+    for equation in jaxpr.eqns:
+        widths = [jnp.finfo(v.aval.dtype).bits for v in equation.invars if _is_float(v)]
+        narrow = [str(v.aval.dtype) for v in equation.outvars if _is_float(v) and jnp.finfo(v.aval.dtype).bits < 64]
+        if narrow and 64 in widths:
+            found.append(f"{equation.primitive.name} to {narrow[0]}")
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda v: hasattr(v, "jaxpr")):
+            if hasattr(inner, "jaxpr"):
+                found.extend(narrow_casts(inner.jaxpr))
+            elif hasattr(inner, "eqns"):
+                found.extend(narrow_casts(inner))
+    return found
+
+
+def _is_float(variable: Any) -> bool:
+    return hasattr(variable.aval, "dtype") and jnp.issubdtype(variable.aval.dtype, jnp.floating)
+
+
+def model_failure(action: str, error: Exception) -> ModelError:
+    """Put a framework's exception into a sentence."""
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ModelError(
+        f"the model failed when {action}: {first} (vhat runs it in float64 with predict(params, X) of whole rows; "
+        "write it with jax.numpy, and let constants follow the dtype of params.)"
+    )

@@ -1,0 +1,216 @@
+"""A user's NumPy functions behind one door: called with copies, checked for shape, and probed before first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vhat.checks import check_finite, check_prediction
+from vhat.errors import InputError, ModelError, VhatError, name_rows
+
+__all__ = ["CurveFit", "Model", "as_inputs", "as_parameters", "blame", "match_inputs", "probe", "take"]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A user's functions of parameters and inputs.
+
+    Attributes:
+        predict: ``predict(theta, X) -> (m,)`` or ``(m, K)``.
+        jac: ``jac(theta, X) -> (m, p)`` or ``(m, K, p)``, or None.
+        hess: ``hess(theta, X) -> (m, p, p)`` or ``(m, K, p, p)``, or None.
+        outputs: K.
+        squeeze: Whether predict returns (m,).
+    """
+
+    predict: Callable[..., Any]
+    jac: Callable[..., Any] | None
+    hess: Callable[..., Any] | None
+    outputs: int
+    squeeze: bool
+
+    def values(self, theta: np.ndarray, X: Any) -> np.ndarray:
+        """Return predictions as one row a (row, output) pair, (m * K,)."""
+        output = _real(self.predict(theta.copy(), X))
+        wanted = (len(X),) if self.squeeze else (len(X), self.outputs)
+        if output.shape != wanted:
+            raise ModelError(f"the model returned shape {output.shape} for {len(X)} rows; it must return {wanted}.")
+        return output.reshape(-1)
+
+    def slopes(self, theta: np.ndarray, X: Any) -> np.ndarray:
+        """Return the user's Jacobian as rows, (m * K, p)."""
+        return self._derivative("jac", theta, X).reshape(-1, len(theta))
+
+    def bends(self, theta: np.ndarray, X: Any) -> np.ndarray:
+        """Return the user's second derivatives as rows, (m * K, p, p)."""
+        return self._derivative("hess", theta, X).reshape(-1, len(theta), len(theta))
+
+    def _derivative(self, name: str, theta: np.ndarray, X: Any) -> np.ndarray:
+        found = _real(getattr(self, name)(theta.copy(), X))
+        m, tail = len(X), (len(theta),) * (1 if name == "jac" else 2)
+        allowed = [(m, self.outputs, *tail)] if self.outputs > 1 else [(m, *tail), (m, 1, *tail)]
+        if found.shape not in allowed:
+            raise InputError(f"{name}(theta, X) returned shape {found.shape}; it must return {allowed[0]}.")
+        check_finite(f"{name}(theta, X)", found, ModelError)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class CurveFit:
+    """SciPy's ``f(x, *params)`` as ``predict(theta, X)``.
+
+    Attributes:
+        f: The user's function.
+        columns: Whether f takes its rows along the last axis, ``(k, n)``.
+    """
+
+    f: Callable[..., Any]
+    columns: bool
+
+    def __call__(self, theta: np.ndarray, X: Any) -> np.ndarray:
+        """Return predictions, (m,)."""
+        output = np.asarray(self.f(np.moveaxis(X, 0, -1) if self.columns else X, *theta))
+        return np.full(len(X), output) if output.ndim == 0 else output
+
+
+def _real(output: Any) -> np.ndarray:
+    """Return a float64 array; what has an imaginary part becomes NaN, as a real function would."""
+    output = np.asarray(output)
+    if np.iscomplexobj(output):
+        output = np.where(output.imag == 0, output.real, np.nan)
+    return output.astype(np.float64)
+
+
+@contextmanager
+def blame(what: str) -> Iterator[None]:
+    """Turn whatever a user's function raises into a ModelError that says where."""
+    try:
+        yield
+    except VhatError:
+        raise
+    except Exception as error:
+        raise ModelError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+# -- parameters and inputs -----------------------------------------------------------------------
+def as_parameters(theta: Any) -> np.ndarray:
+    """Return a copy of the parameters, (p,), in the dtype in which they came."""
+    array = np.array(theta)
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "fiub":
+        raise InputError(
+            f"theta has shape {array.shape} and dtype {array.dtype}; give one axis of real numbers, (p,). "
+            "(theta.ravel() makes one axis; predict then reshapes it.)"
+        )
+    check_finite("theta", array)
+    return array
+
+
+def as_inputs(X: Any, name: str = "X") -> Any:
+    """Return a copy of the inputs with rows on the leading axis: a pandas object as it is, else an array."""
+    if hasattr(X, "iloc"):
+        rows, numbers = X.copy(), X.select_dtypes("number") if hasattr(X, "columns") else X
+    else:
+        rows = numbers = np.array(X)
+    if not np.ndim(rows) or not len(rows):
+        raise InputError(f"{name} has shape {np.shape(rows)}: no rows. Give at least one row on the leading axis.")
+    check_finite(name, np.asarray(numbers))
+    return rows
+
+
+def match_inputs(x: Any, X: Any, *, columns: bool = False) -> Any:
+    """Check test inputs against the training inputs ``X`` and bring them to the same form.
+
+    Args:
+        x: Test inputs.
+        X: Checked training inputs.
+        columns: Whether the rows of x stand along its last axis.
+    """
+    if hasattr(X, "columns"):
+        if not hasattr(x, "columns"):
+            raise InputError(f"the model was trained on a data frame; give x as one, with columns {list(X.columns)}.")
+        missing = [name for name in X.columns if name not in x.columns]
+        if missing:
+            raise InputError(f"x lacks the columns {missing} of the training data.")
+        return as_inputs(x[list(X.columns)], "x")
+    if hasattr(X, "iloc") and not hasattr(x, "iloc"):
+        x = type(X)(x, name=X.name)
+    array = x if hasattr(X, "iloc") else np.asarray(x)
+    if columns and np.ndim(array) == np.ndim(X):
+        array = np.moveaxis(array, -1, 0)
+    if np.ndim(array) != np.ndim(X) or array.shape[1:] != X.shape[1:]:
+        shapes = [("m", *X.shape[1:])] if not columns else [(*X.shape[1:], "m")]
+        wanted = "(" + ", ".join(map(str, shapes[0])) + ("," if np.ndim(X) == 1 else "") + ")"
+        raise InputError(
+            f"x has shape {np.shape(x)}; the training inputs ask for {wanted}, m the number of points. "
+            "(One point is one row: x[None].)"
+        )
+    if not hasattr(X, "iloc") and array.dtype.kind not in X.dtype.kind + "fiub":
+        raise InputError(f"x has dtype {array.dtype}; the training inputs have {X.dtype}.")
+    return as_inputs(array, "x")
+
+
+def take(X: Any, rows: Any) -> Any:
+    """Return rows of checked inputs."""
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+# -- probes --------------------------------------------------------------------------------------
+def probe(predict: Callable[..., Any], theta: np.ndarray, X: Any) -> tuple[np.ndarray, bool]:
+    """Run the model on all rows, twice, and a few rows alone.
+
+    Returns:
+        Its predictions in its own shape and dtype, and whether both runs agree to the last bit.
+
+    Raises:
+        ModelError: For a model that fails, is random, writes into its arguments, mixes rows or is not finite.
+    """
+    output = _careful(predict, theta, X)
+    check_prediction(output.shape, len(X))
+    if output.dtype.kind not in "fiub":
+        raise ModelError(f"the model returned dtype {output.dtype}; it must return real numbers.")
+    check_finite("the model's prediction on X", output, ModelError)
+    again = _careful(predict, theta, X)
+    if again.shape != output.shape or not _agree(again, output, 1e-12):
+        raise ModelError(
+            "two evaluations of the model on the same rows differ. Fix its random state: the interval of a random "
+            "function is not defined."
+        )
+    _refuse_mixed_rows(predict, theta, X, output)
+    return output, bool(np.array_equal(again, output))
+
+
+def _careful(predict: Callable[..., Any], theta: np.ndarray, X: Any) -> np.ndarray:
+    """Call the model with copies and refuse it when it writes into them."""
+    own_theta, own_X = theta.copy(), X.copy()
+    with blame(f"predict failed on {len(X)} rows"), np.errstate(all="ignore"):
+        output = np.array(predict(own_theta, own_X))
+    same = own_X.equals(X) if hasattr(X, "iloc") else np.array_equal(own_X, X)
+    if not np.array_equal(own_theta, theta) or not same:
+        changed = "X" if not same else "theta"
+        raise ModelError(f"predict writes into {changed}. Work on a copy inside it: {changed} = {changed}.copy().")
+    return output
+
+
+def _refuse_mixed_rows(predict: Callable[..., Any], theta: np.ndarray, X: Any, output: np.ndarray) -> None:
+    n = len(X)
+    groups = [[row] for row in sorted({0, n // 2, n - 1})] + [
+        list(range((n + 1) // 2)),
+        list(range(n // 2, n)),
+    ]
+    for rows in groups:
+        alone = _careful(predict, theta, take(X, rows))
+        check_prediction(alone.shape, len(rows))
+        if alone.shape[1:] != output.shape[1:] or not _agree(alone, output[rows], 1e-9, output):
+            raise ModelError(
+                f"the prediction for {name_rows(rows, 3)} changes with the rows beside it. Make predict treat each "
+                "row alone: compute statistics such as X.max(), and times such as t[0], outside it."
+            )
+
+
+def _agree(a: np.ndarray, b: np.ndarray, tolerance: float, scale: np.ndarray | None = None) -> bool:
+    size = np.max(np.abs(b if scale is None else scale))
+    return bool(np.all(np.abs(a - b) <= tolerance * size))

@@ -1,0 +1,184 @@
+"""Inputs for a torch module: what a user hands over becomes a tuple of tensors that share their leading axis."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from vhat.checks import check_finite
+from vhat.errors import InputError
+
+__all__ = ["Layout", "Rows", "check_rows", "preserved_rng", "read_rows", "take_rows", "to_array"]
+
+Rows = tuple[Any, ...]
+"""Tensors with one row each along their leading axis: the inputs of a module, in the order of its layout."""
+
+Kind = Literal["one", "tuple", "dict"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How rows were given: one tensor, a tuple of tensors or a dict of tensors, and the shape of one row of each.
+
+    Attributes:
+        kind: "one", "tuple" or "dict".
+        names: What messages call each tensor; for a dict, its keys.
+        features: The shape of one row of each tensor.
+        floating: Whether each tensor holds real numbers (float64 here) or codes (integers, left alone).
+    """
+
+    kind: Kind
+    names: tuple[str, ...]
+    features: tuple[tuple[int, ...], ...]
+    floating: tuple[bool, ...]
+
+
+def to_array(value: Any) -> np.ndarray:
+    """Return a tensor (any device, with or without a gradient tape) or array-like as a NumPy array."""
+    if isinstance(value, torch.Tensor):
+        return np.asarray((value.to(torch.float64) if value.is_floating_point() else value).numpy(force=True))
+    return np.asarray(value)
+
+
+def read_rows(X: Any, device: Any) -> tuple[Layout, Rows]:
+    """Bring training inputs to float64 tensors (integers stay), copied, and note their layout.
+
+    Raises:
+        InputError: When they are empty, not numbers, not finite, or disagree about the number of rows.
+    """
+    kind, names, values = _unpack(X, "X")
+    rows = tuple(_tensor(name, value, device) for name, value in zip(names, values, strict=True))
+    _check_lengths(names, rows)
+    for name, value in zip(names, rows, strict=True):
+        check_finite(name, to_array(value))
+    features = tuple(tuple(value.shape[1:]) for value in rows)
+    return Layout(kind, names, features, tuple(value.is_floating_point() for value in rows)), rows
+
+
+def check_rows(x: Any, layout: Layout, device: Any, target_key: str | None = None) -> Rows:
+    """Bring test inputs to the layout of the training inputs.
+
+    Raises:
+        InputError: When structure, width, dtype or finiteness differ from what training had.
+    """
+    if layout.kind == "dict":
+        x = _select(x, layout, target_key)
+    kind, names, values = _unpack(x, "x")
+    if kind != layout.kind or len(values) != len(layout.names):
+        raise InputError(
+            f"x came as {_describe(kind, len(values))} but the model was fitted on "
+            f"{_describe(layout.kind, len(layout.names))}. Give test inputs in the structure of the training inputs."
+        )
+    rows = tuple(_tensor(name, value, device) for name, value in zip(names, values, strict=True))
+    expected = zip(names, rows, layout.features, layout.floating, strict=True)
+    rows = tuple(_check_row_shape(name, value, shape, floating) for name, value, shape, floating in expected)
+    _check_lengths(names, rows)
+    for name, value in zip(names, rows, strict=True):
+        check_finite(name, to_array(value))
+    return rows
+
+
+def take_rows(rows: Rows, index: Any) -> Rows:
+    """Return the rows that a slice or an index tensor selects."""
+    return tuple(value[index] for value in rows)
+
+
+@contextmanager
+def preserved_rng(device: Any = None) -> Iterator[None]:
+    """Leave the global random states of torch, NumPy and Python as they were."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    devices = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            random.setstate(python_state)
+
+
+def _unpack(X: Any, label: str) -> tuple[Kind, tuple[str, ...], tuple[Any, ...]]:
+    if isinstance(X, Mapping):
+        if not X or not all(isinstance(key, str) for key in X):
+            raise InputError(f"{label} has keys {list(X)}; give a dict of the module's inputs by name.")
+        return "dict", tuple(X), tuple(X.values())
+    if isinstance(X, tuple | list) and X and all(isinstance(part, torch.Tensor | np.ndarray) for part in X):
+        return "tuple", tuple(f"{label}[{index}]" for index in range(len(X))), tuple(X)
+    return "one", (label,), (X,)
+
+
+def _tensor(name: str, value: Any, device: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided or value.is_quantized or value.is_nested:
+            raise InputError(f"{name} is a sparse, nested or quantized tensor; give a dense one.")
+    elif isinstance(value, Mapping | str | bytes):
+        raise InputError(f"{name} is a {type(value).__name__}; give a tensor or an array of numbers.")
+    else:
+        value = _from_array(name, value)
+    if value.is_complex():
+        raise InputError(f"{name} is complex; give real numbers.")
+    if value.ndim == 0:
+        raise InputError(f"{name} is a single number; give one row per observation along the leading axis.")
+    dtype = torch.float64 if value.is_floating_point() else value.dtype
+    with torch.inference_mode(False):  # a tensor made in inference mode could never be recorded by autograd
+        return value.detach().to(device=device, dtype=dtype, copy=True)
+
+
+def _from_array(name: str, value: Any) -> Any:
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} cannot be read as an array of numbers: {error}") from error
+    if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype == np.bool_):
+        raise InputError(f"{name} has dtype {array.dtype}; give numbers (encode categories and dates first).")
+    if np.issubdtype(array.dtype, np.floating):
+        array = array.astype(np.float64)
+    return torch.tensor(array)
+
+
+def _check_lengths(names: tuple[str, ...], rows: Rows) -> None:
+    lengths = [len(value) for value in rows]
+    if len(set(lengths)) > 1:
+        listed = ", ".join(f"{name}: {length}" for name, length in zip(names, lengths, strict=True))
+        raise InputError(f"the inputs disagree about the number of rows ({listed}).")
+    if lengths[0] == 0:
+        raise InputError(f"{names[0]} has no rows; give at least one.")
+
+
+def _check_row_shape(name: str, value: Any, features: tuple[int, ...], floating: bool) -> Any:
+    if tuple(value.shape) == features:
+        raise InputError(
+            f"{name} has shape {tuple(value.shape)}, which is one row without its leading axis. Give x[None]."
+        )
+    if tuple(value.shape[1:]) != features:
+        raise InputError(
+            f"{name} has shape {tuple(value.shape)}, so rows of shape {tuple(value.shape[1:])}; the model was "
+            f"fitted on rows of shape {features}."
+        )
+    if floating and not value.is_floating_point():
+        return value.to(torch.float64)
+    if value.is_floating_point() and not floating:
+        raise InputError(f"{name} holds real numbers; the model was fitted on integer codes. Give integers.")
+    return value
+
+
+def _select(x: Any, layout: Layout, target_key: str | None) -> Any:
+    if not isinstance(x, Mapping):
+        raise InputError(f"x is a {type(x).__name__}; the model was fitted on a dict with keys {list(layout.names)}.")
+    missing = [name for name in layout.names if name not in x]
+    unknown = [key for key in x if key not in layout.names and key != target_key]
+    if missing or unknown:
+        raise InputError(
+            f"x has keys {list(x)}; the model was fitted on {list(layout.names)} "
+            f"(missing: {missing or 'none'}, unknown: {unknown or 'none'})."
+        )
+    return {name: x[name] for name in layout.names}
+
+
+def _describe(kind: str, count: int) -> str:
+    return {"one": "one array", "tuple": f"a tuple of {count} arrays", "dict": f"a dict of {count} arrays"}[kind]

@@ -1,0 +1,202 @@
+"""What is found out about a module before it is trusted: a few rows are evaluated, and every refusal is a sentence."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from vhat.checks import check_prediction
+from vhat.errors import ModelError
+from vhat.frontends.torch_data import Layout, Rows, take_rows
+from vhat.frontends.torch_model import (
+    State,
+    TorchModel,
+    choose_convention,
+    in_words,
+    training_submodules,
+)
+from vhat.frontends.torch_tape import Tape, recording, row_gradients, row_gradients_one_by_one
+
+__all__ = ["is_repeatable", "narrow_casts", "probe_model", "refuse_module"]
+
+_FEW, _MANY = 6, 64
+
+
+def refuse_module(module: Any) -> None:
+    """Refuse what is not a module in evaluation mode.
+
+    Raises:
+        ModelError: In a sentence that names the submodules.
+    """
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"module is a {type(module).__name__}; give a torch.nn.Module.")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModelError(
+            "module is a ScriptModule, whose parameters cannot be replaced; give the module it was made of."
+        )
+    if found := training_submodules(module):
+        raise ModelError(
+            f"the module is in training mode, where {', '.join(found)} behave differently: call module.eval() first."
+        )
+
+
+def probe_model(module: Any, state: State, theta: Any, layout: Layout, rows: Rows) -> TorchModel:
+    """Evaluate and differentiate a module on a few rows and return it as a function.
+
+    Raises:
+        ModelError: When it is random, mixes rows, works in place, or cannot be differentiated twice.
+    """
+    few, many = _spread(rows, _FEW), _spread(rows, _MANY)
+    with torch.inference_mode(False), torch.no_grad():
+        model = _first_look(module, state, theta, layout, few)
+        if not is_repeatable(model, theta, many):
+            mode = " It is in training mode: call module.eval() first." if module.training else ""
+            raise ModelError(
+                "two evaluations of the same rows differ, so the module is random (dropout that is always on, noise, a "
+                f"random mask?). Switch the randomness off.{mode}"
+            )
+        _refuse_mixing(model, theta, few)
+    return _probe_derivatives(model, theta, few)
+
+
+def is_repeatable(model: TorchModel, theta: Any, rows: Rows) -> bool:
+    """Whether three evaluations of (at most 64 of) the rows agree exactly. Works on copies of the buffers."""
+    rows = _spread(rows, _MANY)
+    copied = {name: value.clone() for name, value in model.state.fixed.items()}
+    model = replace(model, state=replace(model.state, fixed=copied))
+    with torch.inference_mode(False), torch.no_grad(), in_words("evaluating the module"):
+        first, *others = (model(theta.clone(), tuple(value.clone() for value in rows)) for _ in range(3))
+    return all(_equal(first, other) for other in others)
+
+
+def narrow_casts(model: TorchModel, theta: Any, rows: Rows) -> tuple[str, ...]:
+    """Name the operations of one forward pass that take float64 and return a narrower float."""
+    watch = _Narrowing()
+    with torch.inference_mode(False), torch.no_grad(), in_words("evaluating the module"), watch:
+        model(theta, _spread(rows, _FEW))
+    return tuple(watch.found)
+
+
+class _Narrowing(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, None] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        came, went = (
+            {leaf.dtype for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)}
+            for tree in ((args, kwargs), output)
+        )
+        narrow = went & {torch.float32, torch.float16, torch.bfloat16}
+        if torch.float64 in came and narrow:
+            width = str(next(iter(narrow))).removeprefix("torch.")
+            self.found[f"{func.overloadpacket} (float64 to {width})"] = None
+        return output
+
+
+def _first_look(module: Any, state: State, theta: Any, layout: Layout, rows: Rows) -> TorchModel:
+    """Call the module once on copies, and look at what it returns and what it changes."""
+    given = tuple(value.clone() for value in rows)
+    flat, tensors = theta.clone(), {name: value.clone() for name, value in state.fixed.items()}
+    convention, output = choose_convention(module, {**state.split(flat), **tensors}, layout, given)
+    if not all(map(_equal, given, rows)):
+        raise ModelError(
+            "the module changes its inputs in place; write that step out of place (x = x + 1, not x += 1)."
+        )
+    if not _equal(flat, theta):
+        raise ModelError("the module changes its own parameters in its forward pass (max_norm of an embedding?).")
+    changed = [name for name, value in tensors.items() if not _equal(value, state.fixed[name])]
+    if changed:
+        raise ModelError(
+            f"the module changes its buffers in its forward pass ({', '.join(changed)}): call module.eval() first."
+        )
+    m = len(rows[0])
+    if not isinstance(output, torch.Tensor):
+        raise ModelError(f"the module returned a {type(output).__name__}; wrap it so that it returns one tensor.")
+    if not output.is_floating_point():
+        raise ModelError(f"the module returned dtype {output.dtype}, which has no derivative; return real numbers.")
+    shape = (1,) if m == 1 and output.ndim == 0 else tuple(output.shape)
+    check_prediction(shape, m)
+    return TorchModel(module, state, layout, convention, 1 if len(shape) == 1 else shape[1], len(shape) == 1)
+
+
+def _refuse_mixing(model: TorchModel, theta: Any, rows: Rows) -> None:
+    """Refuse a module whose prediction for a row depends on the rows beside it."""
+    together = model(theta, rows)
+    with in_words("predicting one row alone"):
+        alone = torch.cat([model(theta, take_rows(rows, slice(i, i + 1))) for i in range(len(together))])
+    rounding = 1e-4 if narrow_casts(model, theta, rows) else 1e-9
+    if bool(((alone - together).abs() > rounding * together.abs().max().clamp(min=1e-300)).any()):
+        raise ModelError(
+            "the module's prediction for a row changes with the rows beside it (statistics of the batch, attention "
+            "between rows, a batch axis that is not the first?). Make it treat each row alone."
+        )
+
+
+def _probe_derivatives(model: TorchModel, theta: Any, rows: Rows) -> TorchModel:
+    """Go once through every kind of derivative, and find out which shortcuts this module allows."""
+    doing = "differentiating the module twice"
+    with recording(), in_words(doing):
+        if not model(theta.detach().requires_grad_(), rows).requires_grad:
+            raise ModelError(
+                "the module's prediction does not depend on any trainable parameter through autograd (detach(), "
+                "numpy(), argmax or torch.no_grad() inside?)."
+            )
+    ones = torch.ones(len(rows[0]), model.outputs, dtype=torch.float64, device=theta.device)
+    noise = torch.Generator().manual_seed(0)
+    v = torch.randn(2, len(theta), dtype=torch.float64, generator=noise).to(theta.device)
+    pair = take_rows(rows, slice(0, 2))
+    with in_words(doing):
+        tape = Tape(model, theta, rows, ones, ones)
+        curved, jacobian = tape.product(v, "hessian"), row_gradients_one_by_one(model, theta, pair)
+        _refuse_untrue(v, curved, tape.jvp(v)[:, :2], jacobian, 1e-4 if narrow_casts(model, theta, rows) else 1e-8)
+    return replace(
+        model,
+        batched=_agrees(lambda: Tape(model, theta, rows, ones, ones, block=2).product(v, "hessian"), curved),
+        mapped=_agrees(lambda: row_gradients(model, theta, pair), jacobian),
+    )
+
+
+def _refuse_untrue(v: Any, curved: Any, sloped: Any, jacobian: Any, rounding: float) -> None:
+    """Refuse derivatives that contradict themselves.
+
+    torch says nothing when a backward pass that cannot be differentiated (``once_differentiable``, a checkpoint) lies
+    beside the path it was asked for; but what is then lost from the Hessian leaves it unsymmetric.
+    """
+    size = v.norm(dim=1)
+    skew = (v[0] @ curved[1] - v[1] @ curved[0]).abs() / (size @ curved.norm(dim=1).flip(0)).clamp(min=1e-300)
+    expected = torch.einsum("kp,mop->kmo", v, jacobian)
+    gap = (sloped - expected).abs().max() / expected.abs().max().clamp(min=1e-300)
+    if bool(skew > rounding) or bool(gap > rounding):
+        raise ModelError(
+            "the module's second derivatives contradict each other: an operation inside has a backward pass without a "
+            "second derivative (a custom autograd.Function, activation checkpointing?). Replace it."
+        )
+
+
+def _agrees(shortcut: Any, expected: Any) -> bool:
+    """Whether a vectorised way works, without torch's warning that it is slow, and gives the same."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            atol = 1e-9 * float(expected.abs().max())
+            return bool(torch.allclose(shortcut(), expected, rtol=1e-6, atol=atol))
+    except Exception:
+        return False
+
+
+def _spread(rows: Rows, most: int) -> Rows:
+    n = len(rows[0])
+    index = torch.linspace(0, n - 1, min(n, most), dtype=torch.float64).round().long().to(rows[0].device)
+    return take_rows(rows, index)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return bool(((a == b) | ((a != a) & (b != b))).all())

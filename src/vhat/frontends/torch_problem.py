@@ -1,0 +1,271 @@
+"""A torch module and its training data at one parameter vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from vhat.checks import Loss, check_finite
+from vhat.errors import InputError
+from vhat.frontends import torch_probe as probe
+from vhat.frontends.torch_data import Rows, check_rows, preserved_rng, take_rows, to_array
+from vhat.frontends.torch_loss import loss_derivatives, loss_values
+from vhat.frontends.torch_model import TorchModel, in_words
+from vhat.frontends.torch_tape import Tape, cotangents_together, recording, row_gradients
+from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts
+
+__all__ = ["TorchProblem", "unwrapped"]
+
+_CHUNK_BYTES = 2**23  # what one chunk's tape may keep, to stay near the cache
+_MOST_ROWS = 2000
+
+
+@dataclass(eq=False, repr=False)
+class TorchProblem:
+    """A module and its training data at one parameter vector: see :class:`vhat.problem.Problem`."""
+
+    model: TorchModel
+    theta: Any
+    decay: Any
+    X: Rows
+    y: Any
+    weights: Any
+    loss: Loss
+    memory: int
+    row_bytes: int
+    target_key: str | None = None
+    n: int = field(init=False)
+    outputs: int = field(init=False)
+    p: int = field(init=False)
+    squeeze: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note the sizes."""
+        self.n, self.outputs = self.y.shape
+        self.p, self.squeeze = len(self.theta), self.model.squeeze
+
+    def __repr__(self) -> str:
+        """Say the sizes."""
+        return f"TorchProblem(n={self.n}, outputs={self.outputs}, p={self.p})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave tapes and whatever else can be computed again out of copies and pickles."""
+        computed = ("_kept_tapes", "_fitted", "loss_derivatives")
+        return {name: value for name, value in self.__dict__.items() if name not in computed}
+
+    # -- the fitted model --------------------------------------------------------------------
+    @property
+    def params(self) -> dict[str, Any]:
+        """All parameters by name, trained and frozen, float64."""
+        state = self.model.state
+        both = {**state.split(self.theta), **{name: state.fixed[name] for name in state.frozen}}
+        return {name: value.detach().clone() for name, value in both.items()}
+
+    @property
+    def targets(self) -> np.ndarray:
+        """The responses, (n, K)."""
+        return self.numpy(self.y)
+
+    @cached_property
+    def _fitted(self) -> Any:
+        return self._predict(self.X)
+
+    @property
+    def fitted_values(self) -> np.ndarray:
+        """Predictions on the training rows, (n, K)."""
+        return self.numpy(self._fitted)
+
+    @cached_property
+    def loss_derivatives(self) -> LossDerivatives:
+        """The loss and its derivatives on the training rows."""
+        return loss_derivatives(self.loss, self._fitted, self.y, self.weights, self.squeeze)
+
+    def facts(self) -> ModelFacts:
+        """Probe the module again: whether it repeats itself, and where it leaves float64."""
+        with preserved_rng(self.theta.device):
+            repeatable = probe.is_repeatable(self.model, self.theta, self.X)
+            casts = probe.narrow_casts(self.model, self.theta, self.X)
+        return ModelFacts("torch", self.model.state.dtype, repeatable, casts, 1e-7 if casts else 1e-15)
+
+    def at(self, theta: Any) -> TorchProblem:
+        """Return the same problem at other parameters, sharing the data."""
+        return replace(self, theta=self.native(theta))
+
+    def with_targets(self, y: np.ndarray) -> TorchProblem:
+        """Return the same problem with other responses, sharing everything else."""
+        moved = replace(self, y=self.native(y).reshape(self.y.shape))
+        if "_fitted" in self.__dict__:
+            moved.__dict__["_fitted"] = self._fitted
+        return moved
+
+    def write_to(self, module: Any) -> None:
+        """Copy the trained parameters into a module's own, in place and in its dtype.
+
+        Raises:
+            InputError: When the module lacks one of them, or its shape differs.
+        """
+        own = dict(unwrapped(module).named_parameters())
+        trained = self.model.state.split(self.theta)
+        unfit = [name for name, value in trained.items() if name not in own or own[name].shape != value.shape]
+        if unfit:
+            raise InputError(f"the module has no parameter of this name and shape: {', '.join(unfit)}.")
+        with torch.inference_mode(False), torch.no_grad():
+            for name, value in trained.items():
+                own[name].copy_(value)
+
+    # -- test points -------------------------------------------------------------------------
+    def inputs(self, x: Any) -> Rows:
+        """Check test inputs and bring them to the module's device."""
+        return check_rows(x, self.model.layout, self.theta.device, self.target_key)
+
+    def count(self, inputs: Rows) -> int:
+        """Return how many rows checked inputs hold."""
+        return len(inputs[0])
+
+    def take(self, inputs: Rows, start: int, stop: int) -> Rows:
+        """Return rows of checked inputs."""
+        return take_rows(inputs, slice(start, stop))
+
+    def predict(self, inputs: Rows) -> np.ndarray:
+        """Predictions at checked inputs, (m, K)."""
+        with in_words("evaluating the module at these inputs"):
+            return self.numpy(self._predict(inputs))
+
+    def gradients(self, inputs: Rows) -> Any:
+        """Per-row gradients of every output, (m * K, p)."""
+        self.model.guard()
+        with in_words("differentiating the module at these inputs"):
+            return row_gradients(self.model, self.theta, inputs).reshape(-1, self.p)
+
+    def functional(self, q: Callable[[Any], Any]) -> Functional:
+        """Value and gradient of ``q(tensors)``: all parameters and buffers by name, float64."""
+        with recording():
+            leaf = self.theta.detach().requires_grad_()
+            try:
+                value = q({**self.model.state.split(leaf), **self.model.state.fixed})
+            except (RuntimeError, TypeError, KeyError) as error:
+                raise InputError(
+                    f"the functional failed: {type(error).__name__}: {error} (it is given float64 tensors by parameter "
+                    "name; inputs inside it must be float64 too)."
+                ) from error
+            _check_functional(value)
+            rows = [torch.autograd.grad(part, leaf, retain_graph=True)[0] for part in value.reshape(-1)]
+        return Functional(self.numpy(value), torch.stack(rows))
+
+    # -- derivatives over the training rows ------------------------------------------------------
+    def objective(self) -> float:
+        """The loss, without the penalty."""
+        return float(loss_values(self.loss, self._fitted, self.y, self.weights, self.squeeze).sum() / self.n)
+
+    def gradient(self) -> Any:
+        """The gradient of the loss, without the penalty, (p,)."""
+        return sum(tape.gradient for tape in self._tapes())
+
+    def product(self, v: Any, curvature: Curvature) -> Any:
+        """``H v`` or its Gauss-Newton part for each row of v, without decay."""
+        return sum(tape.product(v, curvature) for tape in self._tapes())
+
+    def diagonal(self) -> Any:
+        """The diagonal of the Gauss-Newton part, (p,)."""
+        self.model.guard()
+        weights = self.native(_positive_part(self.loss_derivatives.curvature))
+        total = torch.zeros_like(self.theta)
+        for block in _slices(self.n, max(1, _CHUNK_BYTES // (8 * self.p * self.outputs))):
+            J = row_gradients(self.model, self.theta, take_rows(self.X, block))
+            J = J * weights[block][..., None] if weights.ndim == 2 else weights[block] @ J
+            total += J.square_().sum((0, 1))
+        return total / self.n
+
+    def jvp(self, v: Any) -> np.ndarray:
+        """``J v`` for each row of v: (k, p) to (k, n, K)."""
+        return self.numpy(torch.cat([tape.jvp(v) for tape in self._tapes()], dim=1))
+
+    def vjp(self, t: np.ndarray) -> Any:
+        """``J' t`` for each block of t: (k, n, K) to (k, p)."""
+        parts = torch.split(self.native(t), self._chunk_rows, dim=1)
+        return sum(tape.vjp(part) for tape, part in zip(self._tapes(), parts, strict=True))
+
+    @property
+    def _chunk_rows(self) -> int:
+        budget = min(_CHUNK_BYTES, self.memory // 8)
+        return max(1, min(self.n, _MOST_ROWS, max(budget // self.row_bytes, 1)))
+
+    def _tapes(self) -> Iterable[Tape]:
+        """Yield the recorded chunks; they are kept for the next call where they fit."""
+        self.model.guard()
+        if "_kept_tapes" in self.__dict__:
+            return self.__dict__["_kept_tapes"]  # type: ignore[no-any-return]
+        tapes = self._record()
+        if self.n * self.row_bytes <= self.memory // 8:
+            tapes = self.__dict__["_kept_tapes"] = list(tapes)
+        return tapes
+
+    def _record(self) -> Any:
+        size, derivatives = self._chunk_rows, self.loss_derivatives
+        first, curvature = (self.native(part / self.n) for part in (derivatives.first, derivatives.curvature))
+        together = cotangents_together(size * self.row_bytes)
+        for block in _slices(self.n, size):
+            rows = take_rows(self.X, block)
+            yield Tape(self.model, self.theta, rows, first[block], curvature[block], together)
+
+    def _predict(self, rows: Rows) -> Any:
+        self.model.guard()
+        with torch.inference_mode(False), torch.no_grad():
+            blocks = _slices(len(rows[0]), self._chunk_rows)
+            return torch.cat([self.model(self.theta, take_rows(rows, block)) for block in blocks])
+
+    # -- arrays ------------------------------------------------------------------------------
+    def scope(self) -> AbstractContextManager[Any]:
+        """No gradient tape: p-space arithmetic is plain."""
+        return torch.no_grad()  # type: ignore[no-any-return]
+
+    def native(self, a: Any) -> Any:
+        """Bring an array to a float64 tensor on the module's device, copied."""
+        with torch.inference_mode(False):
+            if isinstance(a, torch.Tensor):
+                return a.detach().to(device=self.theta.device, dtype=torch.float64, copy=True)
+            return torch.tensor(np.asarray(a), dtype=torch.float64, device=self.theta.device)
+
+    def numpy(self, a: Any) -> np.ndarray:
+        """Bring a tensor to NumPy."""
+        return to_array(a).astype(np.float64, copy=False)
+
+    def padded(self, k: int) -> int:
+        """Nothing is compiled, so no block is padded."""
+        return k
+
+    def compiled(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Eager torch compiles nothing."""
+        return step
+
+
+def unwrapped(module: Any) -> Any:
+    """A compiled module cannot be differentiated twice; what it was made of can, under the same parameter names."""
+    return module._orig_mod if type(module).__name__ == "OptimizedModule" else module
+
+
+def _check_functional(value: Any) -> None:
+    if not isinstance(value, torch.Tensor) or value.ndim > 1 or value.numel() == 0:
+        got = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+        raise InputError(f"the functional returned {got}; return a scalar tensor or one of shape (k,).")
+    if not value.requires_grad:
+        raise InputError("the functional does not depend on any trainable parameter through autograd.")
+    check_finite("the functional", np.atleast_1d(to_array(value)))
+
+
+def _positive_part(curvature: np.ndarray) -> np.ndarray:
+    """Return S with ``S'S`` the positive part of each curvature: root of the diagonal (n, K), or (n, K, K)."""
+    if curvature.ndim == 2:
+        return np.sqrt(np.maximum(curvature, 0.0))
+    values, vectors = np.linalg.eigh(curvature)
+    return np.sqrt(np.maximum(values, 0.0))[:, :, None] * vectors.transpose(0, 2, 1)
+
+
+def _slices(n: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))

@@ -1,0 +1,111 @@
+"""The one sentence that every interval carries: what it covers, what was checked, what was assumed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Evidence", "sentence"]
+
+_STANDING = {
+    "tight": "the 'tight' bound",
+    "theorem": "the published 'theorem' bound, whose terms in v and c are unproved",
+    "sharp": "the published 'sharp' bound, whose terms in v and c are unproved",
+    "empirical": "the 'tight' bound with E[V] bounded from V by its tail",
+    "chebyshev": "Chebyshev's inequality",
+    "asymptotic": "the delta method, which is exact only as n grows",
+}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was really used to make an interval.
+
+    Attributes:
+        delta: Failure probability.
+        points: How many predictions.
+        joint: ``""``, ``"union"`` or ``"sup-t"``.
+        bound: The bound's name.
+        tail: ``"neglected"``, ``"supplied"`` or ``"estimated"``.
+        noise: The noise source.
+        curvature: ``"hessian"`` or ``"ggn"``.
+        reason: Why it is Gauss-Newton, if it was not asked for.
+        stationary: Whether the gradient vanishes.
+        definite: The verdict on ``H + lam``.
+        decided: Whether that verdict came from the whole matrix rather than from a converged iteration.
+        target: ``"mean"`` or ``"observation"``.
+        bias: ``""`` or how bias was added.
+        shape: What is assumed of the noise over the rows.
+    """
+
+    delta: float
+    points: int
+    joint: str
+    bound: str
+    tail: str
+    noise: str
+    curvature: str
+    reason: str
+    stationary: bool
+    definite: str
+    decided: bool
+    target: str
+    bias: str
+    shape: str
+
+
+def sentence(evidence: Evidence) -> str:
+    """Compose the sentence."""
+    return f"{_claim(evidence)}; checked: {_join(_checked(evidence))}; assumed: {_join(_assumed(evidence))}."
+
+
+def _claim(evidence: Evidence) -> str:
+    level = f"{100 * (1 - evidence.delta):g}%"
+    scope = {
+        "": "at each point taken alone",
+        "union": f"at all {evidence.points} points at once (union bound)",
+        "sup-t": f"at all {evidence.points} points at once (sup-t)",
+    }[evidence.joint]
+    covered = {
+        "mean": "the mean of this prediction over fresh noise, not the truth behind it",
+        "observation": "a new response, if the model has no bias",
+    }[evidence.target]
+    return f"Nominal {level} {scope}, for {covered}, by {_STANDING[evidence.bound]}"
+
+
+def _checked(evidence: Evidence) -> list[str]:
+    found = []
+    if evidence.curvature == "hessian":
+        found.append("exact Hessian")
+    if evidence.stationary and evidence.definite == "positive" and evidence.curvature == "hessian":
+        found.append("certified minimum" if evidence.decided else "minimum, by a converged but unproved eigenvalue")
+    return found or ["nothing beyond convergence of the solves"]
+
+
+def _assumed(evidence: Evidence) -> list[str]:
+    found = []
+    if not evidence.stationary:
+        found.append("that the parameters are a minimum, WHICH THEY ARE NOT (see the audit)")
+    elif evidence.definite != "positive":
+        found.append("that the minimum is a proper one (the sign of H + lam is not established)")
+    if evidence.curvature == "ggn":
+        why = f" ({evidence.reason})" if evidence.reason else ""
+        found.append(f"Gauss-Newton in place of the exact Hessian{why}")
+    if evidence.bound not in ("asymptotic", "empirical"):
+        found.append("V in place of its mean E[V]")
+    if evidence.bound not in ("asymptotic", "chebyshev"):
+        found.append(
+            {
+                "neglected": "that V does not vary with the noise (v = c = 0)",
+                "supplied": "the tail of V that was supplied",
+                "estimated": "the tail of V that was estimated",
+            }[evidence.tail]
+        )
+    found.append(f"Gaussian noise, {evidence.shape}, its level {evidence.noise}")
+    found.append("one minimum that moves continuously with the noise")
+    if evidence.bias:
+        found.append(f"bias no larger than the {evidence.bias} term that was added")
+    return found
+
+
+def _join(parts: list[str]) -> str:
+    return ", ".join(parts)

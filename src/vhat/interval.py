@@ -1,0 +1,135 @@
+"""The interval a user holds: numbers, where they came from, and one honest sentence about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.errors import InputError
+from vhat.solve import Status
+from vhat.tail import Tail
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+__all__ = ["Interval"]
+
+_SHOWN = 6
+
+
+@dataclass(frozen=True, repr=False)
+class Interval:
+    """A confidence interval for each prediction. Arrays are (points,), (points, outputs), or () for one functional.
+
+    Attributes:
+        center: The prediction.
+        lower: Lower limit; NaN where the status is not ``converged``.
+        upper: Upper limit.
+        half_width: Half the width.
+        standard_error: ``sigma sqrt(V/n)``, the first-order standard deviation of the prediction over the noise.
+        weighted_norm: V, without unit.
+        unsupported: Share of the prediction's freedom that no training row pins down (0: all data, 1: none).
+        noise: The noise level sigma that was used: a number, or one an output.
+        noise_source: Where it came from.
+        df: Residual degrees of freedom when the noise was estimated, else None.
+        status: How each solve ended.
+        delta: Probability of a miss.
+        bound: The bound's name.
+        tail: The tail of V, or None where it was neglected.
+        target: ``"mean"`` or ``"observation"``.
+        curvature: ``"hessian"`` or ``"ggn"``.
+        solver: The solver's name.
+        guarantee: What is claimed, what was checked, what was assumed: one sentence.
+        inputs: The points asked about, where they were a single array.
+    """
+
+    center: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    half_width: np.ndarray
+    standard_error: np.ndarray
+    weighted_norm: np.ndarray
+    unsupported: np.ndarray
+    noise: float | np.ndarray
+    noise_source: str
+    df: float | np.ndarray | None
+    status: np.ndarray
+    delta: float
+    bound: str
+    tail: Tail | None
+    target: str
+    curvature: str
+    solver: str
+    guarantee: str
+    inputs: np.ndarray | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return 1 if self.center.ndim == 0 else len(self.center)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row a prediction: center, lower, upper, standard_error, unsupported, status.
+
+        With several outputs the index is (point, output).
+        """
+        import pandas as pd
+
+        names = (
+            "center",
+            "lower",
+            "upper",
+            "half_width",
+            "standard_error",
+            "weighted_norm",
+            "unsupported",
+            "status",
+        )
+        frame = pd.DataFrame({name: np.ravel(getattr(self, name)) for name in names})
+        if self.center.ndim == 2:
+            frame.index = pd.MultiIndex.from_product(
+                [range(self.center.shape[0]), range(self.center.shape[1])], names=["point", "output"]
+            )
+        return frame
+
+    def abstain(self, *, max_half_width: float | None = None, max_unsupported: float | None = None) -> np.ndarray:
+        """Say where not to rely on the prediction, as a boolean array of the interval's shape.
+
+        A point is abstained from when its solve failed, when its interval is wider than ``max_half_width``, or when
+        more than ``max_unsupported`` of its freedom is outside the data.
+        """
+        doubtful = ~(self.status == Status.CONVERGED)
+        if max_unsupported is not None:
+            doubtful = doubtful | ~(self.unsupported <= max_unsupported)
+        if max_half_width is not None:
+            doubtful = doubtful | ~(self.half_width <= max_half_width)
+        return np.asarray(doubtful)
+
+    def plot(self, x: Any = None, ax: Axes | None = None, **options: Any) -> Axes:
+        """Draw the band over its single input; see :func:`vhat.plot.band` for the options."""
+        from vhat import plot
+
+        x = self.inputs if x is None else x
+        if x is None:
+            raise InputError("this interval does not belong to points of one array; give x to plot it against.")
+        return plot.band(self, x, ax, **options)
+
+    def __repr__(self) -> str:
+        good = int(np.sum(self.status == Status.CONVERGED))
+        noise = np.array2string(np.asarray(self.noise), precision=4)
+        head = [
+            f"Interval: {self.center.size} predictions, {100 * (1 - self.delta):g}% confidence, target {self.target}, "
+            f"bound {self.bound}",
+            f"noise {noise} ({self.noise_source}), {self.curvature} curvature, {self.solver} solver, "
+            f"{good} of {self.center.size} converged",
+            f"{'center':>12}{'lower':>12}{'upper':>12}{'std. error':>12}{'unsupported':>13}  status",
+        ]
+        columns = [np.ravel(a) for a in (self.center, self.lower, self.upper, self.standard_error, self.unsupported)]
+        status = np.ravel(self.status)
+        rows = [
+            "".join(f"{column[i]:>12.4g}" for column in columns[:4]) + f"{columns[4][i]:>13.3f}  {status[i]}"
+            for i in range(min(_SHOWN, status.size))
+        ]
+        more = [f"{'...':>12}  ({status.size - _SHOWN} more)"] if status.size > _SHOWN else []
+        return "\n".join([*head, *rows, *more, self.guarantee])

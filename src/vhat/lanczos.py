@@ -1,0 +1,100 @@
+"""The smallest eigenvalue of a symmetric pencil ``A x = mu M x`` from products alone, stopped by its sign."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import eigh_tridiagonal
+
+__all__ = ["Ritz", "lanczos"]
+
+Apply = Callable[[np.ndarray], np.ndarray]
+
+_CHECK_EVERY = 10
+_SETTLED = 0.1
+_EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Ritz:
+    """The smallest Ritz pair when the iteration stopped.
+
+    Attributes:
+        value: The Ritz value: a Rayleigh quotient, so never below the smallest eigenvalue but for rounding.
+        residual: ``|A x - mu M x|`` in the norm of ``M^-1``: an eigenvalue lies within it of ``value``.
+        norm: The largest Ritz value in size, an estimate of the norm.
+        rounding: How far rounding may have moved ``value``.
+        vector: ``x`` with ``x'Mx = 1``.
+        steps: Products with A.
+        settled: Whether the smallest value stopped moving and its residual is small against it.
+    """
+
+    value: float
+    residual: float
+    norm: float
+    rounding: float
+    vector: np.ndarray
+    steps: int
+    settled: bool
+
+
+def lanczos(
+    product: Apply, apply: Apply, solve: Apply, start: np.ndarray, *, max_steps: int, accuracy: float = 0.0
+) -> Ritz:
+    """Run Lanczos with full reorthogonalisation until the sign of the smallest eigenvalue is settled.
+
+    It stops as soon as the smallest Ritz value is negative beyond rounding (a certificate: some ``x'Ax < 0``); or
+    when that value has settled, its residual a tenth of it; or when it is zero within rounding; or at ``max_steps``.
+
+    Args:
+        product: ``v -> A v``.
+        apply: ``v -> M v``.
+        solve: ``v -> M^-1 v``.
+        start: A random vector (p,). Nothing is found in a direction that it lacks.
+        max_steps: The most products; as many vectors of length p are kept.
+        accuracy: Relative accuracy of ``product``.
+
+    Returns:
+        The smallest Ritz pair and how it stands.
+    """
+    basis = np.empty((min(max_steps, len(start)), len(start)))
+    basis[0] = start / float(start @ apply(start)) ** 0.5
+    diagonal: list[float] = []
+    beside: list[float] = []
+    noise = accuracy + _EPS * len(start) ** 0.5
+    previous = np.inf
+    for k in range(len(basis)):
+        image = product(basis[k])
+        diagonal.append(float(basis[k] @ image))
+        w = solve(image)
+        for _ in range(2):  # twice is enough
+            w = w - basis[: k + 1].T @ (basis[: k + 1] @ apply(w))
+        beta = max(float(w @ apply(w)), 0.0) ** 0.5
+        exhausted = beta <= noise * max(map(abs, diagonal)) or k + 1 == len(start)
+        last = exhausted or k + 1 == len(basis)
+        if last or (k + 1) % _CHECK_EVERY == 0:
+            ritz = _smallest(diagonal, beside, 0.0 if exhausted else beta, noise, previous)
+            if last or ritz.settled or ritz.value < -ritz.rounding:
+                break
+            previous = ritz.value
+        beside.append(beta)
+        basis[k + 1] = w / beta
+    return _lift(ritz, basis, exhausted)
+
+
+def _smallest(diagonal: list[float], beside: list[float], beta: float, noise: float, previous: float) -> Ritz:
+    """Return the smallest Ritz pair of the tridiagonal matrix, its vector still in the Krylov basis."""
+    values, vectors = eigh_tridiagonal(np.asarray(diagonal), np.asarray(beside))
+    value, norm = float(values[0]), float(np.max(np.abs(values)))
+    residual, rounding = beta * abs(float(vectors[-1, 0])), noise * norm
+    still = abs(previous - value) <= _SETTLED * abs(value) and residual <= _SETTLED * abs(value)
+    settled = (value > rounding and still) or (abs(value) <= rounding and residual <= rounding)
+    return Ritz(value, residual, norm, rounding, vectors[:, 0], len(diagonal), settled)
+
+
+def _lift(ritz: Ritz, basis: np.ndarray, exhausted: bool) -> Ritz:
+    """Return the pair with its vector in p-space."""
+    vector = basis[: ritz.steps].T @ ritz.vector
+    return Ritz(ritz.value, ritz.residual, ritz.norm, ritz.rounding, vector, ritz.steps, ritz.settled or exhausted)

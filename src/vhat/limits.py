@@ -1,0 +1,247 @@
+"""From weighted norms to intervals: options, noise, bound, points at once, target, bias."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vhat import bounds
+from vhat.checks import check_choice, check_delta
+from vhat.errors import InputError
+from vhat.guarantee import Evidence, sentence
+from vhat.interval import Interval
+from vhat.noise import Noise
+from vhat.norm import Measured
+from vhat.tail import Tail
+
+__all__ = ["BOUNDS", "Options", "Standing", "build"]
+
+BOUNDS = ("tight", "theorem", "sharp", "empirical", "chebyshev", "asymptotic")
+_DRAWS = 40_000
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of an interval, checked where they are made."""
+
+    delta: float = 0.05
+    simultaneous: bool | str = False
+    bound: str = "tight"
+    tail: Tail | None = None
+    target: str = "mean"
+    observation_noise: Any = None
+    bias: Any = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delta", check_delta(self.delta))
+        check_choice("bound", self.bound, BOUNDS)
+        check_choice("target", self.target, ("mean", "observation"))
+        if self.simultaneous not in (False, True, "union", "sup-t"):
+            raise InputError(f"simultaneous={self.simultaneous!r} is not known. Use False, True ('union') or 'sup-t'.")
+        if self.simultaneous == "sup-t" and self.bound != "asymptotic":
+            raise InputError(
+                f"simultaneous='sup-t' is the quantile of correlated normals: it goes with bound='asymptotic', not "
+                f"{self.bound!r}. Use simultaneous=True for the union bound."
+            )
+        if self.tail is not None and not isinstance(self.tail, Tail):
+            raise InputError(f"tail={self.tail!r} is not known. Use None, vhat.Tail(v, c) or vhat.Tail.relative(v, c).")
+        if self.tail is not None and self.bound in ("asymptotic", "chebyshev"):
+            raise InputError(f"bound={self.bound!r} takes no tail; leave tail=None.")
+        if self.tail is None and self.bound == "empirical":
+            raise InputError("bound='empirical' bounds E[V] by the tail of V: give tail=vhat.Tail(v, c).")
+        if self.observation_noise is not None and self.target != "observation":
+            raise InputError("observation_noise goes with target='observation'.")
+        if isinstance(self.bias, str):
+            check_choice("bias", self.bias, ("plug-in",))
+
+    @property
+    def joint(self) -> str:
+        """How points are taken together: not at all, by the union bound, or by sup-t."""
+        return "" if self.simultaneous is False else "union" if self.simultaneous is True else str(self.simultaneous)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of the fit that the interval rests on."""
+
+    curvature: str
+    solver: str
+    reason: str
+    stationary: bool
+    definite: str
+    decided: bool
+
+
+def build(
+    measured: Measured,
+    center: np.ndarray,
+    noise: Noise,
+    reference: np.ndarray,
+    df: np.ndarray | None,
+    n: int,
+    options: Options,
+    standing: Standing,
+    inputs: np.ndarray | None = None,
+) -> Interval:
+    """Make an interval.
+
+    Args:
+        measured: Norms, flat over rows.
+        center: Predictions, in the shape of the result.
+        noise: The noise of the training responses.
+        reference: The noise level of each row of the result, broadcastable to ``center``.
+        df: Residual degrees of freedom of each row, broadcastable to ``center``; None when the noise was given.
+        n: Training rows.
+        options: The options.
+        standing: The evidence of the fit.
+        inputs: The points, to keep for plotting.
+    """
+    shape = center.shape
+    reference = np.broadcast_to(reference, shape)
+    norm = measured.variance.reshape(shape) / reference**2
+    width = _half_width(measured, norm, noise, reference, df, n, options)
+    width = width + _bias(measured, options, shape)
+    evidence = Evidence(
+        delta=options.delta,
+        points=center.size,
+        joint=options.joint,
+        bound=options.bound,
+        tail="neglected" if options.tail is None else "supplied",
+        noise=noise.source,
+        curvature=standing.curvature,
+        reason=standing.reason,
+        stationary=standing.stationary,
+        definite=standing.definite,
+        decided=standing.decided,
+        target=options.target,
+        bias="" if options.bias is None else "plug-in" if isinstance(options.bias, str) else "given",
+        shape="the same in every row" if noise.uniform else "independent, its size in each row as described",
+    )
+    return Interval(
+        center=center,
+        lower=center - width,
+        upper=center + width,
+        half_width=width,
+        standard_error=reference * np.sqrt(norm / n),
+        weighted_norm=norm,
+        unsupported=measured.unsupported.reshape(shape),
+        noise=_plain(noise.level),
+        noise_source=noise.source,
+        df=None if noise.df is None else _plain(noise.df),
+        status=measured.status.reshape(shape),
+        delta=options.delta,
+        bound=options.bound,
+        tail=options.tail,
+        target=options.target,
+        curvature=standing.curvature,
+        solver=standing.solver,
+        guarantee=sentence(evidence),
+        inputs=inputs,
+    )
+
+
+def _plain(values: np.ndarray) -> float | np.ndarray:
+    return float(values[0]) if values.shape == (1,) else values
+
+
+def _half_width(
+    measured: Measured,
+    norm: np.ndarray,
+    noise: Noise,
+    reference: np.ndarray,
+    df: np.ndarray | None,
+    n: int,
+    options: Options,
+) -> np.ndarray:
+    """The half width before bias: mean or observation, one point or all."""
+    delta = options.delta / norm.size if options.joint == "union" else options.delta
+    fresh = _fresh_noise(noise, reference, options) if options.target == "observation" else None
+    if options.bound == "asymptotic":
+        error = reference * np.sqrt(norm / n)
+        spread = error if fresh is None else np.sqrt(error**2 + fresh**2)
+        if options.joint == "sup-t":
+            return _sup_t(measured, noise, fresh, df, options) * spread
+        return bounds.asymptotic(1.0, 1, 1.0, delta, df=df) * spread
+
+    def mean(d: float) -> np.ndarray:
+        return _bound(norm, n, reference, d, options)
+
+    return mean(delta) if fresh is None else bounds.observation(mean, fresh, delta)
+
+
+def _bound(norm: np.ndarray, n: int, reference: np.ndarray, delta: float, options: Options) -> np.ndarray:
+    if options.bound == "chebyshev":
+        return bounds.chebyshev(norm, n, reference, delta)
+    v, c = (0.0, 0.0) if options.tail is None else options.tail.pair(norm)
+    formula = getattr(bounds, options.bound)
+    width: np.ndarray = formula(norm, n, reference, delta, v=v, c=c)
+    return width
+
+
+def _fresh_noise(noise: Noise, reference: np.ndarray, options: Options) -> np.ndarray:
+    """The noise of a new response at each point."""
+    if options.observation_noise is None:
+        if not noise.uniform:
+            raise InputError(
+                "the training rows have noise of different sizes, so the noise of a new response is not known: give "
+                "observation_noise=, one number or one a point."
+            )
+        return reference
+    fresh = np.asarray(options.observation_noise, dtype=np.float64)
+    if not (np.all(np.isfinite(fresh)) and np.all(fresh > 0)):
+        raise InputError("observation_noise must be positive and finite: the standard deviation of a new response.")
+    if fresh.ndim == 1 and reference.ndim == 2 and fresh.shape[0] == reference.shape[0]:
+        fresh = fresh[:, None]
+    try:
+        return np.broadcast_to(fresh, reference.shape)
+    except ValueError:
+        raise InputError(
+            f"observation_noise has shape {fresh.shape}; the interval has shape {reference.shape}."
+        ) from None
+
+
+def _sup_t(
+    measured: Measured, noise: Noise, fresh: np.ndarray | None, df: np.ndarray | None, options: Options
+) -> float:
+    """The 1 - delta quantile of the largest of the correlated (Student) normals, by simulation.
+
+    The gap at a is ``sum_ib s_ib(a) sigma_ib z_ib`` with ``s`` the sensitivities, so that the correlation of two
+    points is the inner product of their scaled sensitivities.
+    """
+    good = np.isfinite(measured.variance) & (measured.variance > 0)
+    if not good.any():
+        return 0.0
+    assert measured.sensitivity is not None  # asked for by the caller together with sup-t
+    rows = (measured.sensitivity * noise.values)[good].reshape(int(good.sum()), -1)
+    covariance = rows @ rows.T
+    if fresh is not None:
+        covariance = covariance + np.diag(np.broadcast_to(fresh, good.shape).ravel()[good] ** 2)
+    size = np.sqrt(np.diag(covariance))
+    values, vectors = np.linalg.eigh(covariance / np.outer(size, size))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    rng = np.random.default_rng(options.seed)
+    largest = np.concatenate(
+        [np.abs(root @ rng.standard_normal((len(root), _DRAWS // 10))).max(axis=0) for _ in range(10)]
+    )
+    if df is not None:
+        least = float(np.min(df))
+        largest = largest / np.sqrt(rng.chisquare(least, largest.shape) / least)
+    return float(np.quantile(largest, 1 - options.delta, method="higher"))
+
+
+def _bias(measured: Measured, options: Options, shape: tuple[int, ...]) -> np.ndarray:
+    """What is added for bias: nothing, the plug-in ``|h' diag(lam) theta|``, or the user's own bound."""
+    if options.bias is None:
+        return np.zeros(shape)
+    if isinstance(options.bias, str):
+        return np.abs(measured.bias).reshape(shape)
+    bias = np.asarray(options.bias, dtype=np.float64)
+    if not (np.all(np.isfinite(bias)) and np.all(bias >= 0)):
+        raise InputError("bias must be 'plug-in', or a bound on |bias|: finite and not negative.")
+    try:
+        return np.broadcast_to(bias, shape)
+    except ValueError:
+        raise InputError(f"bias has shape {bias.shape}; the interval has shape {shape}.") from None

@@ -1,0 +1,204 @@
+"""The nearest certified minimum of the penalised objective."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from vhat.definiteness import Definiteness, smallest_eigenvalue
+from vhat.errors import InputError, PolishError
+from vhat.lbfgs import lbfgs
+from vhat.newton import Descent, MetricMaker, Progress, newton
+from vhat.problem import Problem
+from vhat.stationarity import Point, evaluate
+
+__all__ = ["Polished", "polish"]
+
+_NEAR = 1e-3
+"""Below this relative gradient Newton starts at once: L-BFGS could leave for another minimum."""
+_ROUND = 50
+"""Newton steps before L-BFGS, far cheaper a step in a long curved valley, is given another turn."""
+_FLOOR = 1e-6
+"""A stalled iteration below this relative gradient is at the rounding floor, above it at a kink."""
+
+
+@dataclass(frozen=True)
+class Polished:
+    """A stationary point and its certificate.
+
+    Attributes:
+        problem: The problem at the point reached.
+        objective: The penalised objective there.
+        gradient_norm: ``|grad L_lam|``, Euclidean, in the units of the parameters as they are.
+        relative_gradient: The same without unit: see :mod:`vhat.stationarity`.
+        definiteness: The smallest eigenvalue of ``H + lam`` there; its verdict is "positive", or "undecided" where
+            p is too large for the matrix and Lanczos did not settle.
+        status: "converged" to ``gtol``, or "rounding floor": no step lowers the gradient further.
+        warmup_steps: L-BFGS steps.
+        steps: Newton steps tried.
+        products: Hessian products used, certificates included.
+        escapes: Saddles left along negative curvature.
+    """
+
+    problem: Problem = field(repr=False)
+    objective: float
+    gradient_norm: float
+    relative_gradient: float
+    definiteness: Definiteness
+    status: Literal["converged", "rounding floor"]
+    warmup_steps: int
+    steps: int
+    products: int
+    escapes: int
+
+
+def polish(
+    problem: Problem,
+    *,
+    gtol: float = 1e-10,
+    max_steps: int = 1000,
+    warmup: int = 1000,
+    metric: MetricMaker | None = None,
+    progress: Progress | None = None,
+    seed: int = 0,
+) -> Polished:
+    """Descend from the problem's parameters to a minimum, and certify that it is one.
+
+    L-BFGS first (left out where the gradient is small already), then trust-region Newton on exact Hessian products.
+    A stationary point whose Hessian is indefinite is a saddle: it is left along negative curvature. The end is a
+    point whose relative gradient is at most ``gtol`` (or as small as rounding allows) and whose ``H + lam`` is
+    positive definite. The problem given is not changed, so an interruption leaves nothing half done.
+
+    Args:
+        problem: The training problem at the parameters to start from.
+        gtol: The relative gradient to reach; without unit.
+        max_steps: The most Newton steps tried.
+        warmup: The most L-BFGS steps before each fifty of Newton's; 0 leaves them out.
+        metric: Makes the metric of the trust region at a problem's parameters; ``diag(J'CJ/n) + lam`` by default.
+        progress: Called as ``progress(step, objective, relative_gradient)`` after each step of either kind.
+        seed: Seed of the eigenvalue certificate.
+
+    Returns:
+        The problem at the minimum, its gradient and its certificate.
+
+    Raises:
+        InputError: For options out of range or parameters at which the objective is not finite.
+        PolishError: When no certified minimum could be reached.
+        NotPositiveDefinite: When a parameter has no influence on any training prediction and no decay.
+    """
+    _check(gtol, max_steps, warmup)
+    with problem.scope():
+        told = _numbered(progress)
+        now, warmed, escapes = Descent.begin(_start(problem), metric), 0, 0
+        while True:
+            if warmup and now.relative > _NEAR:
+                point, taken = lbfgs(now.point, now.measured, gtol=_NEAR**2, max_steps=warmup, progress=told)
+                now, warmed = replace(now, point=point).refreshed(metric), warmed + taken
+            limit = min(now.steps + _ROUND, max_steps)
+            now = newton(now, gtol=gtol, max_steps=limit, metric=metric, progress=told)
+            if now.status == "moving" and now.steps < max_steps:
+                continue
+            found = smallest_eigenvalue(
+                now.point.problem, scale=now.measured.scale, metric=now.metric if metric else None, seed=seed
+            )
+            now = replace(now, products=now.products + found.steps)
+            if now.status == "moving" or (now.status == "stalled" and now.relative > _FLOOR):
+                raise PolishError(_unfinished(now, found))
+            if found.singular:
+                raise PolishError(_singular(now, found))
+            if found.verdict != "indefinite":
+                return _polished(now, found, warmed, escapes)
+            now, escapes = _escape(now, found), escapes + 1
+
+
+def _check(gtol: float, max_steps: int, warmup: int) -> None:
+    if not 0.0 < gtol < 1.0:
+        raise InputError(f"gtol={gtol!r} is not between 0 and 1. It is relative and without unit, such as 1e-10.")
+    if max_steps < 1 or warmup < 0:
+        raise InputError(f"max_steps={max_steps!r} must be at least 1 and warmup={warmup!r} at least 0.")
+
+
+def _start(problem: Problem) -> Point:
+    point = evaluate(problem)
+    if not point.finite:
+        raise InputError(
+            f"the objective ({point.objective}) or its gradient is not finite at the parameters given. Start "
+            "from parameters at which every prediction is finite."
+        )
+    return point
+
+
+def _numbered(progress: Progress | None) -> Progress | None:
+    """Return a progress callback that counts the steps of both methods in one row."""
+    if progress is None:
+        return None
+    steps = itertools.count(1)
+    return lambda _, objective, relative: progress(next(steps), objective, relative)
+
+
+def _escape(now: Descent, found: Definiteness) -> Descent:
+    """Leave a saddle along the direction of negative curvature, downhill where the gradient says which way.
+
+    Raises:
+        PolishError: When the objective does not fall along it, although the Hessian says so.
+    """
+    problem, v = now.point.problem, found.vector
+    slope = float(now.point.gradient @ v)
+    radius = max(now.radius, now.measured.root)
+    while 0.5 * abs(found.value) * radius**2 > now.measured.resolution:
+        for sign in (-1.0, 1.0) if slope > 0 else (1.0, -1.0):
+            trial = evaluate(problem.at(problem.theta + sign * radius * v))
+            drop = now.point.objective - trial.objective
+            if trial.finite and drop > 0.05 * abs(found.value) * radius**2:
+                return replace(now, point=trial, radius=radius, steps=now.steps + 1)
+        radius *= 0.5
+    raise PolishError(_unfinished(replace(now, status="stalled"), found))
+
+
+def _polished(now: Descent, found: Definiteness, warmed: int, escapes: int) -> Polished:
+    return Polished(
+        problem=now.point.problem,
+        objective=now.point.objective,
+        gradient_norm=now.point.gradient_norm,
+        relative_gradient=now.relative,
+        definiteness=found,
+        status="converged" if now.status == "stationary" else "rounding floor",
+        warmup_steps=warmed,
+        steps=now.steps,
+        products=now.products,
+        escapes=escapes,
+    )
+
+
+def _reached(now: Descent, found: Definiteness) -> str:
+    return (
+        f"relative gradient {now.relative:.1e} (|grad| = {now.point.gradient_norm:.1e}) after {now.steps} Newton "
+        f"steps, smallest eigenvalue of H + lam {found.value:.1e} (without unit, {found.verdict})"
+    )
+
+
+def _unfinished(now: Descent, found: Definiteness) -> str:
+    remedy = (
+        "If the model has kinks (relu, abs, max), replace them by a smooth activation such as tanh, softplus or gelu, "
+        'or keep these parameters and use curvature="ggn".'
+    )
+    if now.status == "moving":
+        return f"no minimum within max_steps={now.steps}: {_reached(now, found)}. Raise max_steps. {remedy}"
+    return (
+        f"no minimum was reached: {_reached(now, found)}, and no step, however short, goes further down as the "
+        f"derivatives promise. {remedy}"
+    )
+
+
+def _singular(now: Descent, found: Definiteness) -> str:
+    free = bool(np.any(now.point.problem.numpy(now.point.problem.decay) == 0))
+    reason = (
+        "The data do not determine every parameter and some have no weight decay. Give a weight_decay above 0, or "
+        "leave out redundant parameters."
+        if free
+        else "The weight decay is lost in rounding beside the curvature of the data. Raise weight_decay."
+    )
+    return f"a stationary point was reached, but H + lam is singular there: {_reached(now, found)}. {reason}"

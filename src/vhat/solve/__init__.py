@@ -1,0 +1,12 @@
+"""``(H + lam)^-1`` for blocks of right-hand sides: one algorithm a file, one contract for all.
+
+An options class (:class:`CG`, :class:`Dense`) is prepared once for a problem and a curvature; what comes back answers
+any number of right-hand sides, each row with its own status and true residual.
+"""
+
+from vhat.solve.cg import CG
+from vhat.solve.contract import Prepared, Solution, Solver, Status
+from vhat.solve.dense import Dense
+from vhat.solve.plan import Plan, choose
+
+__all__ = ["CG", "Dense", "Plan", "Prepared", "Solution", "Solver", "Status", "choose"]

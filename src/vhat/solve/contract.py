@@ -1,0 +1,77 @@
+"""What every solver promises: a solution, a status and a true residual for each row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+
+from vhat.problem import Array, Curvature, Problem
+
+__all__ = ["Prepared", "Solution", "Solver", "Status"]
+
+
+class Status(StrEnum):
+    """How the solve of one row ended; ``remedy`` says what to do about it."""
+
+    CONVERGED = "converged"
+    NOT_CONVERGED = "not converged"
+    INDEFINITE = "indefinite"
+    NOT_FINITE = "not finite"
+
+    @property
+    def remedy(self) -> str:
+        """What a user can do about a row with this status."""
+        return {
+            Status.CONVERGED: "nothing to do",
+            Status.NOT_CONVERGED: "raise max_steps of vhat.CG, or use solver=vhat.Dense() if it fits",
+            Status.INDEFINITE: "the parameters are not a minimum: call fitted.polish(), or use curvature='ggn'",
+            Status.NOT_FINITE: "the gradient of the prediction or a curvature product overflows there: check the "
+            "model at this input",
+        }[self]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Solutions of ``A h = g`` for a block of rows.
+
+    Attributes:
+        h: The solutions, p-space (k, p). A row whose status is not ``converged`` must not be used.
+        status: One :class:`Status` value a row, (k,) of str.
+        residual: The true relative residual ``|g - A h| / |g|`` in the unit-free metric, (k,).
+        steps: Iterations spent on each row, (k,).
+    """
+
+    h: Array
+    status: np.ndarray
+    residual: np.ndarray
+    steps: np.ndarray
+
+
+class Prepared(Protocol):
+    """A solver made ready for one problem and one curvature."""
+
+    @property
+    def name(self) -> str:
+        """The name that results carry."""
+
+    def solve(self, g: Array) -> Solution:
+        """Solve ``A h = g`` for each row of g, p-space (k, p)."""
+
+
+class Solver(Protocol):
+    """Options of a solver; frozen, comparable, hashable."""
+
+    @property
+    def name(self) -> str:
+        """The name that results carry."""
+
+    def prepare(self, problem: Problem, curvature: Curvature, scale: Array) -> Prepared:
+        """Do once what all right-hand sides share (factorise, precondition)."""
+
+
+def metric_norm(problem: Problem, v: Array, scale: Array) -> np.ndarray:
+    """Return ``|v / s|`` for each row of a gradient-like block, (k,): free of the units of the parameters."""
+    return np.linalg.norm(problem.numpy(v / scale), axis=1)

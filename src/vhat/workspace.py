@@ -1,0 +1,172 @@
+"""What a fitted model has worked out once and keeps: scale, matrices, factorisations, the sign of the Hessian."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from vhat import curvature as curvatures
+from vhat.checks import check_choice
+from vhat.definiteness import Definiteness, smallest_eigenvalue
+from vhat.errors import CurvatureWarning, NotPositiveDefinite
+from vhat.noise import Freedom, Noise, estimate_noise, given_noise, measure_freedom
+from vhat.problem import Array, Curvature, Problem
+from vhat.solve import Dense, Prepared, Solver, choose
+
+__all__ = ["Chosen", "Workspace", "outside"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The curvature that is used, and why it is not the one that was hoped for.
+
+    Attributes:
+        curvature: ``"hessian"`` or ``"ggn"``.
+        definite: What is known of the sign of ``A``.
+        reason: Empty, or why Gauss-Newton took the place of the exact Hessian.
+    """
+
+    curvature: Curvature
+    definite: Definiteness
+    reason: str = ""
+
+
+@dataclass(eq=False)
+class Workspace:
+    """A problem with its caches. Everything here is a function of the problem alone, never of the test points.
+
+    Attributes:
+        problem: The training problem.
+        shape: Relative noise of each training response, (n, K), root mean square one.
+    """
+
+    problem: Problem
+    shape: np.ndarray
+    _kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    _told: set[str] = field(default_factory=set, repr=False)
+
+    def keep(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what is kept under ``key``, made on the first request."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: T = self._kept[key]
+        return found
+
+    def first(self, event: str) -> bool:
+        """Whether this is the first time that ``event`` happens to this model."""
+        if event in self._told:
+            return False
+        self._told.add(event)
+        return True
+
+    def release(self) -> None:
+        """Forget matrices and factorisations; they are made again when needed."""
+        self._kept.clear()
+
+    def scale(self) -> Array:
+        """The unit of each parameter, (p,)."""
+        return self.keep("scale", lambda: curvatures.scale(self.problem))
+
+    def matrix(self, curvature: Curvature) -> np.ndarray:
+        """``A`` as a dense matrix (only where the plan is dense)."""
+        return self.keep(("matrix", curvature), lambda: curvatures.assemble(self.problem, curvature))
+
+    def is_dense(self) -> bool:
+        """Whether the plan for this problem is to form ``A``."""
+        return isinstance(choose(self.problem, 1).solver, Dense)
+
+    def definiteness(self, curvature: Curvature) -> Definiteness:
+        """The sign of the smallest eigenvalue of ``A``."""
+
+        def find() -> Definiteness:
+            matrix = self.matrix(curvature) if self.is_dense() else None
+            return smallest_eigenvalue(self.problem, curvature, scale=self.scale(), matrix=matrix)
+
+        return self.keep(("definite", curvature), find)
+
+    def prepared(self, solver: Solver, curvature: Curvature) -> Prepared:
+        """A solver made ready, once."""
+
+        def prepare() -> Prepared:
+            if isinstance(solver, Dense) and self.is_dense():
+                return solver.prepare(self.problem, curvature, self.scale(), self.matrix(curvature))
+            return solver.prepare(self.problem, curvature, self.scale())
+
+        return self.keep(("prepared", solver, curvature), prepare)
+
+    def own_solver(self, curvature: Curvature) -> Prepared:
+        """The solver of everything that belongs to the model rather than to points: noise, stationarity, probes."""
+        return self.prepared(choose(self.problem, 1).solver, curvature)
+
+    def freedom(self, curvature: Curvature, seed: int) -> Freedom:
+        """The traces of the smoother, whatever solver the points are given to."""
+        solver = self.own_solver(curvature)
+        return self.keep(("freedom", curvature, seed), lambda: measure_freedom(self.problem, solver, self.shape, seed))
+
+    def noise(self, given: Any, curvature: Curvature, seed: int) -> Noise:
+        """The noise that was given, or its estimate."""
+        if given is not None:
+            return given_noise(given, self.problem)
+        return estimate_noise(self.problem, self.freedom(curvature, seed), self.shape)
+
+    def choose_curvature(self, asked: str, *, quiet: bool = False) -> Chosen:
+        """Decide between the exact Hessian and Gauss-Newton; ``quiet`` leaves the warning to the caller.
+
+        Raises:
+            NotPositiveDefinite: When ``asked`` is ``"hessian"`` and it is indefinite or singular, or when even the
+                Gauss-Newton matrix is singular.
+        """
+        check_choice("curvature", asked, ("auto", "hessian", "ggn"))
+        if asked == "ggn":
+            return Chosen("ggn", self._require("ggn"))
+        if asked == "hessian":
+            return Chosen("hessian", self._require("hessian"))
+        sign = self.definiteness("hessian")
+        if sign.verdict != "indefinite" and not sign.singular:
+            return Chosen("hessian", sign)
+        fault = "is singular to rounding" if sign.singular else "has a negative eigenvalue"
+        reason = (
+            f"H + lam {fault} ({sign.value:.2g} in unit-free scale): these parameters are not a certified minimum of "
+            "the objective described, and the Gauss-Newton matrix takes the Hessian's place"
+        )
+        if not quiet and self.first("warned curvature"):
+            warnings.warn(
+                f"{reason}. Call fitted.polish() for a true minimum, or ask for curvature='ggn' to accept it.",
+                CurvatureWarning,
+                stacklevel=outside(),
+            )
+        return Chosen("ggn", self._require("ggn"), reason)
+
+    def _require(self, curvature: Curvature) -> Definiteness:
+        sign = self.definiteness(curvature)
+        if curvature == "hessian" and (sign.verdict == "indefinite" or sign.singular):
+            kind = "singular to rounding" if sign.singular else "indefinite"
+            raise NotPositiveDefinite(
+                f"H + lam is {kind}: its smallest eigenvalue is {sign.value:.3g} in unit-free scale. The "
+                "parameters are not a minimum: call fitted.polish(), check weight_decay and loss with fitted.audit(), "
+                "or use curvature='ggn'."
+            )
+        if curvature == "ggn" and (sign.verdict == "indefinite" or sign.singular):
+            raise NotPositiveDefinite(
+                f"the Gauss-Newton matrix plus weight decay is singular to rounding (smallest eigenvalue "
+                f"{sign.value:.2g} in unit-free scale): the data do not determine every parameter. Give weight decay, "
+                "or remove redundant parameters."
+            )
+        return sign
+
+
+def outside() -> int:
+    """How many frames up the first caller outside this package stands, for warnings that point at user code."""
+    import sys
+
+    level, frame = 1, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("vhat", "contextlib"):
+        frame = frame.f_back  # type: ignore[assignment]
+        level += 1
+    return level

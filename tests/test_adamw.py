@@ -1,0 +1,168 @@
+import jax
+import numpy as np
+import pytest
+
+from vhat.errors import InputError, ModelError
+from vhat.fit import adamw
+from vhat.fit.adamw import AdamW, cosine, train
+from vhat.fit.networks import Network, VarianceScaling
+
+NETWORK = Network((2, 6, 1), "tanh", initial=VarianceScaling())
+
+
+def problem(n=20, outputs=1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 2))
+    y = np.sin(X @ rng.standard_normal((2, outputs))) + 0.1 * rng.standard_normal((n, outputs))
+    return X, y[:, 0] if outputs == 1 else y
+
+
+def gradient(params, X, y, weights):
+    """The gradient of 1/(2n) sum w (f - y)^2 for one tanh layer, by hand."""
+    (w1, b1), (w2, b2) = ((layer["w"], layer["b"]) for layer in params)
+    hidden = np.tanh(X @ w1 + b1)
+    error = weights[:, None] * (hidden @ w2 + b2 - y.reshape(len(X), -1)) / len(X)
+    back = (error @ w2.T) * (1 - hidden**2)
+    return ({"w": X.T @ back, "b": back.sum(0)}, {"w": hidden.T @ error, "b": error.sum(0)})
+
+
+def adamw_by_hand(params, X, y, weights, *, decay, rate, steps):
+    """Loshchilov and Hutter's algorithm 2 with half a cosine, written for this test."""
+    first = [{k: np.zeros_like(v) for k, v in layer.items()} for layer in params]
+    second = [{k: np.zeros_like(v) for k, v in layer.items()} for layer in params]
+    for t in range(steps):
+        slope = gradient(params, X, y, weights)
+        now = rate * (1 + np.cos(np.pi * t / steps)) / 2
+        params = [dict(layer) for layer in params]
+        for layer, g, m, v in zip(params, slope, first, second, strict=True):
+            for k in layer:
+                m[k] = 0.9 * m[k] + 0.1 * g[k]
+                v[k] = 0.999 * v[k] + 0.001 * g[k] ** 2
+                unbiased, scale = m[k] / (1 - 0.9 ** (t + 1)), np.sqrt(v[k] / (1 - 0.999 ** (t + 1)))
+                layer[k] = layer[k] - now * (unbiased / (scale + 1e-8) + decay * layer[k])
+    return params
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_trajectory_equals_adamw_written_by_hand(outputs, weighted):
+    network = Network((2, 6, outputs), "tanh", initial=VarianceScaling())
+    X, y = problem(outputs=outputs)
+    weights = np.linspace(0.0, 2.0, len(X)) if weighted else np.ones(len(X))
+    start = network.init(1)
+    options = AdamW(network, weight_decay=0.3, steps=12, learning_rate=0.05, dtype="float64")
+    found = train(options, start, X, y, sample_weight=weights if weighted else None)
+    expected = adamw_by_hand(start, X, y, weights, decay=0.3, rate=0.05, steps=12)
+    for layer, other in zip(found, expected, strict=True):
+        for k in ("w", "b"):
+            assert layer[k].dtype == np.float64
+            np.testing.assert_allclose(layer[k], other[k], rtol=1e-10, atol=1e-12)
+
+
+def test_chunks_do_not_change_the_trajectory(monkeypatch):
+    X, y = problem()
+    options = AdamW(NETWORK, weight_decay=1e-3, steps=23, learning_rate=0.02, dtype="float64")
+    whole = train(options, NETWORK.init(0), X, y)
+    monkeypatch.setattr(adamw, "CHUNK", 7)
+    parts = train(options, NETWORK.init(0), X, y)
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_training_lowers_the_loss_in_single_precision():
+    X, y = problem()
+    options = AdamW(NETWORK, weight_decay=1e-4, steps=1000, learning_rate=1e-2)
+    start = NETWORK.init(0)
+    end = train(options, start, X, y)
+    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(end))
+    before, after = (np.mean((np.asarray(NETWORK(params, X)) - y) ** 2) for params in (start, end))
+    assert after < 0.05 * before
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_global_x64_flag_neither_changes_the_fit_nor_is_changed(dtype):
+    X, y = problem()
+    options = AdamW(NETWORK, weight_decay=1e-3, steps=30, dtype=dtype)
+    narrow = train(options, NETWORK.init(0), X, y)
+    assert not jax.config.jax_enable_x64
+    with jax.enable_x64(True):
+        wide = train(options, NETWORK.init(0), X, y)
+        assert jax.config.jax_enable_x64
+    for a, b in zip(jax.tree.leaves(narrow), jax.tree.leaves(wide), strict=True):
+        assert a.dtype == b.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(a, b)
+
+
+def test_other_decay_and_rate_reuse_the_compiled_steps():
+    X, y = problem(n=17)
+    train(AdamW(NETWORK, weight_decay=1e-3, steps=9), NETWORK.init(0), X, y)
+    compiled = adamw._advance._cache_size()
+    train(AdamW(NETWORK, weight_decay=1e-5, steps=9, learning_rate=0.1), NETWORK.init(4), X, y)
+    assert adamw._advance._cache_size() == compiled
+
+
+def test_schedule_is_optax_cosine():
+    import optax
+
+    schedule = optax.cosine_decay_schedule(0.3, 11)
+    np.testing.assert_allclose(cosine(0.3, 11), [float(schedule(t)) for t in range(11)], rtol=1e-6, atol=1e-7)
+
+
+def test_training_writes_nothing_to_standard_output(capsys):
+    X, y = problem()
+    train(AdamW(NETWORK, weight_decay=1e-3, steps=10), NETWORK.init(0), X, y)
+    assert capsys.readouterr().out == ""
+
+
+def test_diverged_training_is_an_error_not_a_model():
+    X, y = problem()
+    with pytest.raises(ModelError, match="Lower learning_rate"):
+        train(AdamW(NETWORK, weight_decay=1e6, steps=200, learning_rate=1e3), NETWORK.init(0), X, y)
+    assert not jax.config.jax_enable_x64
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "sentence"),
+    [
+        (np.zeros(5), np.zeros(5), "takes \\(rows, 2\\)"),
+        (np.zeros((0, 2)), np.zeros(0), "no rows"),
+        (np.array([[0.0, 1.0], [np.nan, 1.0]]), np.zeros(2), "X has NaN or infinite values in row 1"),
+        (np.zeros((2, 2)), np.array([np.inf, 0.0]), "y has NaN or infinite values in row 0"),
+        (np.zeros((2, 2)), np.zeros((2, 1)), r"Give y\[:, 0\]"),
+        (np.zeros((2, 2)), np.zeros(3), "X has 2 rows and y has 3"),
+    ],
+)
+def test_nothing_trains_on_bad_data(X, y, sentence):
+    with pytest.raises(InputError, match=sentence):
+        train(AdamW(NETWORK, weight_decay=1e-3, steps=1), NETWORK.init(0), X, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"weight_decay": -1.0}, "weight_decay=-1.0"),
+        ({"steps": 0}, "steps=0"),
+        ({"steps": 1.5}, "steps=1.5"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0"),
+        ({"dtype": "float16"}, "dtype='float16'"),
+        ({"network": "mlp"}, "network='mlp'"),
+    ],
+)
+def test_impossible_options_are_refused_in_a_sentence(options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        AdamW(**{"network": NETWORK, "weight_decay": 1e-3, **options})
+
+
+def test_recipe_ends_in_a_fitted_model_fixed_by_its_seed():
+    vhat = pytest.importorskip("vhat")
+    if not hasattr(vhat, "from_jax"):
+        pytest.skip("from_jax is not here yet")
+    X, y = problem()
+    recipe = AdamW(NETWORK, weight_decay=1e-2, steps=200)
+    first, again, other = (recipe(X, y, seed=seed) for seed in (0, 0, 1))
+    leaves = [jax.tree.leaves(fitted.params) for fitted in (first, again, other)]
+    assert all(np.array_equal(a, b) for a, b in zip(leaves[0], leaves[1], strict=True))
+    assert not np.array_equal(leaves[0][0], leaves[2][0])
+    trained = train(recipe, NETWORK.init(0), X, y)
+    for a, b in zip(leaves[0], jax.tree.leaves(trained), strict=True):
+        np.testing.assert_array_equal(a, b)
