@@ -154,9 +154,6 @@ def test_impossible_options_are_refused_in_a_sentence(options, sentence):
 
 
 def test_recipe_ends_in_a_fitted_model_fixed_by_its_seed():
-    vhat = pytest.importorskip("vhat")
-    if not hasattr(vhat, "from_jax"):
-        pytest.skip("from_jax is not here yet")
     X, y = problem()
     recipe = AdamW(NETWORK, weight_decay=1e-2, steps=200)
     first, again, other = (recipe(X, y, seed=seed) for seed in (0, 0, 1))

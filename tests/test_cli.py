@@ -3,9 +3,11 @@ import sys
 from importlib.metadata import version
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import vhat
 from vhat import demo
 from vhat.cli import app
 from vhat.errors import InputError
@@ -69,3 +71,21 @@ def test_demo_hands_its_options_on(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "show", lambda out, *, seed, console: seen.__dict__.update(out=out, seed=seed))
     assert runner.invoke(app, ["demo", "--out", str(tmp_path), "--seed", "3"]).exit_code == 0
     assert (seen.out, seen.seed) == (tmp_path, 3)
+
+
+@pytest.mark.slow
+def test_demo_certifies_a_minimum_and_draws_a_band_that_opens_in_the_gap(tmp_path, monkeypatch):
+    found = []
+    run = demo.run
+    monkeypatch.setattr(demo, "run", lambda seed: found.append(run(seed)) or found[0])
+    result = runner.invoke(app, ["demo", "--out", str(tmp_path / "new")], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "new" / "band.png").read_bytes().startswith(b"\x89PNG")
+    assert "certified minimum" in " ".join(result.output.split())
+    (shown,) = found
+    assert shown.fitted.audit().holds
+    x, wide = shown.grid[:, 0], shown.band.half_width
+    among = (np.abs(x) > 0.7) & (np.abs(x) < 1.5)
+    assert wide[np.abs(x) < 0.1].min() > 3 * np.median(wide[among])
+    assert shown.band.unsupported[np.abs(x) < 0.1].min() > 2 * np.median(shown.band.unsupported[among])
+    assert vhat.metrics.coverage(shown.band.lower, shown.band.upper, shown.truth) > 0.9

@@ -475,8 +475,45 @@ def test_path_of_parameters_reaches_the_derivatives_of_its_end():
         assert np.all(np.abs(problem.jvp(np.eye(2))[..., 0].T - J).max(0) <= 1e-10 * np.abs(J).max(0))
 
 
-def test_objective_at_wild_parameters_is_not_finite_rather_than_an_error():
-    assert not np.isfinite(make(decay, [3.0, 0.05]).at(np.array([3.0, -1e3])).objective())
+@pytest.mark.parametrize("loss", ["half_mse", lambda f, y: (f - y) ** 2 / 2])
+def test_objective_at_wild_parameters_is_not_finite_rather_than_an_error(loss):
+    problem = make(decay, [3.0, 0.05], loss=loss)
+    wild = problem.at(np.array([3.0, -1e3]))
+    assert not np.isfinite(wild.objective())
+    with pytest.raises(ModelError, match="rows"):
+        wild.gradient()
+    np.testing.assert_allclose(problem.objective(), 0.5 * np.mean((problem.fitted_values - problem.targets) ** 2))
+
+
+def test_given_jacobian_may_have_no_value_at_a_step_too_long():
+    def jac(t, x):
+        return np.stack([np.log(t[1] + x), t[0] / (t[1] + x) if t[1] > 0.045 else np.nan * x], 1)
+
+    y = 2 * np.log(0.05 + x) + 0.1 * noise
+    problem = numpy_problem(lambda t, x: t[0] * np.log(t[1] + x), [2.0, 0.05], x, y, jac=jac)
+    plain = numpy_problem(lambda t, x: t[0] * np.log(t[1] + x), [2.0, 0.05], x, y)
+    np.testing.assert_allclose(assemble(problem, "hessian"), assemble(plain, "hessian"), rtol=1e-8)
+    with pytest.raises(ModelError, match="jac failed: KeyError"):
+        numpy_problem(lambda t, x: t[0] * x, [2.0], x, x, jac=lambda t, x: {}["missing"])
+    with pytest.raises(ModelError, match=r"jac\(theta, X\) has NaN"):
+        numpy_problem(lambda t, x: t[0] * x, [2.0], x, x, jac=lambda t, x: np.nan * x[:, None])
+
+
+def test_derivative_that_drowns_in_rounding_is_refused():
+    problem = numpy_problem(lambda t, x: 1e12 + 1e-2 * np.sin(t[0] * x / 50), [1.0], x, 1e12 + np.sin(x))
+    with pytest.raises(ModelError, match=r"theta\[0\] drowns in the rounding"):
+        problem.product(np.ones((1, 1)), "ggn")
+
+
+def test_series_and_missing_values_of_pandas_are_understood():
+    series = pd.Series(x, name="time")
+    problem = numpy_problem(lambda t, s: t[0] * np.sqrt(s), [2.0], series, np.sqrt(x))
+    np.testing.assert_allclose(problem.gradients(problem.inputs([4.0, 9.0])), [[2.0], [3.0]], rtol=1e-12)
+    missing = pd.DataFrame({"a": pd.array([1.0, None, 3.0], dtype="Float64")})
+    with pytest.raises(InputError, match="row 1"):
+        numpy_problem(lambda t, s: t[0] * s["a"], [2.0], missing, np.ones(3))
+    with pytest.raises(InputError, match="X is not an array"):
+        numpy_problem(lambda t, s: t[0], [2.0], [[1.0, 2.0], [3.0]], np.ones(2))
 
 
 def test_parameters_are_copies_and_the_dtype_they_came_in_is_kept():

@@ -13,6 +13,7 @@ from vhat.errors import InputError, ModelError, name_rows
 __all__ = [
     "Loss",
     "check_choice",
+    "check_count",
     "check_delta",
     "check_finite",
     "check_loss",
@@ -33,6 +34,12 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if not isinstance(value, str) or value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
         raise InputError(f"{name}={value!r} is not known. Use one of {listed}.")
+
+
+def check_count(name: str, value: Any) -> None:
+    """Refuse what is not a whole number of at least 0."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < 0:
+        raise InputError(f"{name}={value!r} is not a whole number of at least 0.")
 
 
 def check_delta(delta: float) -> float:

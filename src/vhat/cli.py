@@ -66,7 +66,8 @@ def demo(
 
     from vhat.demo import show
 
-    show(out, seed=seed, console=Console())
+    # A file or a pipe has no width of its own; rich's 80 columns would squeeze the audit.
+    show(out, seed=seed, console=Console(width=None if sys.stdout.isatty() else 110))
 
 
 if __name__ == "__main__":

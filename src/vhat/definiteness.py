@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -19,6 +19,7 @@ from vhat.problem import Array, Curvature, Problem
 __all__ = ["Definiteness", "smallest_eigenvalue"]
 
 Verdict = Literal["positive", "indefinite", "undecided"]
+Method = Literal["eigh", "lanczos", "cholesky"]
 
 _DENSE = 1500
 """Up to this p the matrix is formed and all its eigenvalues are computed."""
@@ -46,7 +47,7 @@ class Definiteness:
     error: float
     verdict: Verdict
     steps: int
-    method: Literal["eigh", "lanczos", "cholesky"]
+    method: Method
     vector: Array = field(repr=False, compare=False)
 
     @property
@@ -100,14 +101,7 @@ def smallest_eigenvalue(
         found = _by_lanczos(problem, curvature, metric or Jacobi(s), start, max_steps)
         if found.verdict == "undecided" and problem.p <= _FORMED and 24 * problem.p**2 <= problem.memory:
             formed = _formed(problem, curvature, s, None)
-            return Definiteness(
-                formed.value,
-                formed.error,
-                formed.verdict,
-                found.steps + formed.steps,
-                formed.method,
-                formed.vector,
-            )
+            return replace(formed, steps=found.steps + formed.steps)
         return found
 
 
@@ -117,30 +111,32 @@ def _verdict(value: float, error: float) -> Verdict:
 
 def _formed(problem: Problem, curvature: Curvature, scale: Array, matrix: np.ndarray | None) -> Definiteness:
     """Decide from the matrix itself."""
-    steps = problem.p if matrix is None else 0
     s = problem.numpy(scale)
-    A = assemble(problem, curvature) if matrix is None else matrix
-    B = A / s / s[:, None]
-    accuracy = problem.facts().accuracy
-    if problem.p <= _DENSE:
+    B = (assemble(problem, curvature) if matrix is None else matrix) / s / s[:, None]
+    method: Method = "eigh" if problem.p <= _DENSE else "cholesky"
+    if method == "eigh":
         values, vectors = eigh(B)
-        # entries bounded by m and right to eps give p m eps; LAPACK's own backward error is a few eps of the norm
-        norm = float(np.max(np.abs(values)))
-        error = _EPS * (problem.p * float(np.max(np.abs(B))) + 8 * norm) + accuracy * norm
-        value, vector, method = float(values[0]), vectors[:, 0], "eigh"
+        value, vector, norm = float(values[0]), vectors[:, 0], float(np.max(np.abs(values)))
     else:
-        norm = float(np.linalg.norm(B))
-        error = _EPS * (problem.p * float(np.max(np.abs(B))) + 8 * norm) + accuracy * norm
         value, vector = _by_cholesky(B)
-        method = "cholesky"
+        norm = float(np.linalg.norm(B))
+    # p entries of size m right to eps: p m eps in norm; the decomposition's backward error is a few eps of the norm
+    error = _EPS * (problem.p * float(np.max(np.abs(B))) + 8 * norm) + problem.facts().accuracy * norm
+    steps = problem.p if matrix is None else 0
     return Definiteness(value, error, _verdict(value, error), steps, method, problem.native(vector / s))
 
 
 def _by_cholesky(B: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the smallest eigenpair where ``B`` has a Cholesky factor, else a direction of negative curvature."""
-    factor, minor = lapack.dpotrf(B, lower=1)
-    if minor > 0:
-        return _negative_direction(B, minor - 1)
+    """Return the smallest eigenvalue and its vector by Lanczos on ``(B + shift)^-1``.
+
+    The shift is zero where ``B`` has a Cholesky factor, else the first of a ladder at which ``B + shift`` has one.
+    """
+    shifted, shift = B.copy(), 0.0
+    factor, minor = lapack.dpotrf(shifted, lower=1)
+    while minor > 0:
+        shift = max(30.0 * shift, 1e-9 * float(np.linalg.norm(B)))
+        np.fill_diagonal(shifted, np.diagonal(B) + shift)
+        factor, minor = lapack.dpotrf(shifted, lower=1)
     inverse = LinearOperator(B.shape, matvec=partial(cho_solve, (factor, True)), dtype=B.dtype)
     v = np.random.default_rng(0).standard_normal(len(B))
     try:
@@ -149,17 +145,6 @@ def _by_cholesky(B: np.ndarray) -> tuple[float, np.ndarray]:
         for _ in range(30):
             v = inverse.matvec(v)
             v /= np.linalg.norm(v)
-    return float(v @ B @ v), v
-
-
-def _negative_direction(B: np.ndarray, k: int) -> tuple[float, np.ndarray]:
-    """Return ``v'Bv/v'v <= 0`` and ``v`` where the leading minor k is positive definite and the next is not."""
-    v = np.zeros(len(B))
-    v[k] = 1.0
-    if k:
-        factor, _ = lapack.dpotrf(B[:k, :k], lower=1)
-        v[:k] = -cho_solve((factor, True), B[:k, k])
-    v /= np.linalg.norm(v)
     return float(v @ B @ v), v
 
 

@@ -85,7 +85,7 @@ def show(out: Path, *, seed: int = 0, console: Console | None = None) -> Path:
     demo = run(seed)
     _report(demo, console)
     path = _draw(demo, out / "band.png")
-    console.print(f"\nPicture: {path}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Picture: {path}", markup=False, highlight=False, soft_wrap=True)
     return path
 
 
@@ -98,14 +98,14 @@ def _report(demo: Demo, console: Console) -> None:
     parts = (
         f"A tanh network 1-64-1 fitted to {len(demo.data.X)} points with noise {NOISE}, "
         f"none of them in [-{GAP}, {GAP}], and moved to a minimum.",
-        str(demo.fitted.audit()),
+        demo.fitted.audit(),
         _table(demo),
         f"Guarantee. {band.guarantee}",
         f"Noise {float(band.noise):.3f}, {band.noise_source}. The band holds the truth at {held:.0%} of "
-        f"{len(demo.grid)} grid points; it measures variance, so what it misses is the network's bias.",
+        f"{len(demo.grid)} grid points; it measures variance, and the network's bias is not in it.",
     )
     for part in parts:
-        console.print(part, markup=False, highlight=False)
+        console.print(part, markup=not isinstance(part, str), highlight=False)
         console.print()
 
 

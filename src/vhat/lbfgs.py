@@ -60,7 +60,8 @@ def lbfgs(
         if progress is not None:
             progress(steps, best.objective, relative_gradient(best, measured))
 
-    options = {"maxiter": max_steps, "maxfun": 3 * max_steps, "maxcor": _MEMORY, "ftol": 0.0}
+    options: Any = {"maxiter": max_steps, "maxfun": 3 * max_steps, "maxcor": _MEMORY, "ftol": 0.0}
     options["gtol"] = gtol * measured.root / u / len(s) ** 0.5
-    minimize(value_and_slope, 0.0 * theta, jac=True, method="L-BFGS-B", callback=report, options=options)
+    run: Any = minimize
+    run(value_and_slope, 0.0 * theta, jac=True, method="L-BFGS-B", callback=report, options=options)
     return best, steps

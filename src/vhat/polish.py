@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from vhat.definiteness import Definiteness, smallest_eigenvalue
-from vhat.errors import InputError, PolishError
+from vhat.errors import InputError, NotPositiveDefinite, PolishError
 from vhat.lbfgs import lbfgs
 from vhat.newton import Descent, MetricMaker, Progress, newton
 from vhat.problem import Problem
@@ -87,31 +87,52 @@ def polish(
     Raises:
         InputError: For options out of range or parameters at which the objective is not finite.
         PolishError: When no certified minimum could be reached.
-        NotPositiveDefinite: When a parameter has no influence on any training prediction and no decay.
+        NotPositiveDefinite: When a parameter given has no influence on any training prediction and no decay.
     """
     _check(gtol, max_steps, warmup)
     with problem.scope():
+        start = Descent.begin(_start(problem), metric)
         told = _numbered(progress)
-        now, warmed, escapes = Descent.begin(_start(problem), metric), 0, 0
-        while True:
-            if warmup and now.relative > _NEAR:
-                point, taken = lbfgs(now.point, now.measured, gtol=_NEAR**2, max_steps=warmup, progress=told)
-                now, warmed = replace(now, point=point).refreshed(metric), warmed + taken
-            limit = min(now.steps + _ROUND, max_steps)
-            now = newton(now, gtol=gtol, max_steps=limit, metric=metric, progress=told)
-            if now.status == "moving" and now.steps < max_steps:
-                continue
-            found = smallest_eigenvalue(
-                now.point.problem, scale=now.measured.scale, metric=now.metric if metric else None, seed=seed
-            )
-            now = replace(now, products=now.products + found.steps)
-            if now.status == "moving" or (now.status == "stalled" and now.relative > _FLOOR):
-                raise PolishError(_unfinished(now, found))
-            if found.singular:
-                raise PolishError(_singular(now, found))
-            if found.verdict != "indefinite":
-                return _polished(now, found, warmed, escapes)
-            now, escapes = _escape(now, found), escapes + 1
+        try:
+            return _descend(start, gtol, max_steps, warmup, metric, told, seed)
+        except NotPositiveDefinite as error:
+            raise PolishError(f"no minimum was reached: on the way down {error}") from error
+
+
+def _descend(
+    now: Descent,
+    gtol: float,
+    max_steps: int,
+    warmup: int,
+    metric: MetricMaker | None,
+    progress: Progress | None,
+    seed: int,
+) -> Polished:
+    """Alternate L-BFGS, Newton and escapes from saddles until a minimum is certified."""
+    warmed = escapes = 0
+    while True:
+        if warmup and now.relative > _NEAR:
+            point, taken = lbfgs(now.point, now.measured, gtol=_NEAR**2, max_steps=warmup, progress=progress)
+            now, warmed = replace(now, point=point).refreshed(metric), warmed + taken
+        limit = min(now.steps + _ROUND, max_steps)
+        now = newton(now, gtol=gtol, max_steps=limit, metric=metric, progress=progress)
+        if now.status == "moving" and now.steps < max_steps:
+            continue
+        found = _certificate(now, metric, seed)
+        now = replace(now, products=now.products + found.steps)
+        if now.status == "moving" or (now.status == "stalled" and now.relative > _FLOOR):
+            raise PolishError(_unfinished(now, found))
+        if found.singular:
+            raise PolishError(_singular(now, found))
+        if found.verdict != "indefinite":
+            return _polished(now, found, warmed, escapes)
+        now, escapes = _escape(now, found), escapes + 1
+
+
+def _certificate(now: Descent, metric: MetricMaker | None, seed: int) -> Definiteness:
+    return smallest_eigenvalue(
+        now.point.problem, scale=now.measured.scale, metric=now.metric if metric else None, seed=seed
+    )
 
 
 def _check(gtol: float, max_steps: int, warmup: int) -> None:

@@ -47,15 +47,13 @@ class Spectral:
         fresh = "_spectrum" not in self.__dict__
         mu, Q, b = self._spectrum
         floor = _EPS * float(np.max(np.abs(mu)))
-        if mu[0] > floor and np.linalg.norm(b / mu) <= radius:
-            c = -b / mu
-        else:
-            c = _on_boundary(mu, b, radius, floor)
+        inside = bool(mu[0] > floor and np.linalg.norm(b / mu) <= radius)
+        c = -b / mu if inside else _on_boundary(mu, b, radius, floor)
         length = float(np.linalg.norm(c))
         d = self.problem.native((Q @ c) / self.problem.numpy(self.scale))
         decrease = -float(b @ c) - 0.5 * float(mu @ c**2)
         products = self.problem.p if fresh else 0
-        return Step(d, length, decrease, length >= 0.99 * radius, bool(mu[0] < -floor), products)
+        return Step(d, length, decrease, not inside, bool(mu[0] < -floor), products)
 
 
 def _on_boundary(mu: np.ndarray, b: np.ndarray, radius: float, floor: float) -> np.ndarray:

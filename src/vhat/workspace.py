@@ -12,7 +12,7 @@ import numpy as np
 from vhat import curvature as curvatures
 from vhat.checks import check_choice
 from vhat.definiteness import Definiteness, smallest_eigenvalue
-from vhat.errors import CurvatureWarning, NotPositiveDefinite
+from vhat.errors import CurvatureWarning, ModelError, NotPositiveDefinite
 from vhat.noise import Freedom, Noise, estimate_noise, given_noise, measure_freedom
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve import Dense, Prepared, Solver, choose
@@ -127,21 +127,26 @@ class Workspace:
             return Chosen("ggn", self._require("ggn"))
         if asked == "hessian":
             return Chosen("hessian", self._require("hessian"))
-        sign = self.definiteness("hessian")
-        if sign.verdict != "indefinite" and not sign.singular:
-            return Chosen("hessian", sign)
-        fault = "is singular to rounding" if sign.singular else "has a negative eigenvalue"
-        reason = (
-            f"H + lam {fault} ({sign.value:.2g} in unit-free scale): these parameters are not a certified minimum of "
-            "the objective described, and the Gauss-Newton matrix takes the Hessian's place"
-        )
+        try:
+            sign = self.definiteness("hessian")
+        except ModelError as error:  # second derivatives by differences that do not settle
+            reason = f"the exact Hessian is not to be had ({error})"
+        else:
+            if sign.verdict != "indefinite" and not sign.singular:
+                return Chosen("hessian", sign)
+            fault = "is singular to rounding" if sign.singular else "has a negative eigenvalue"
+            reason = (
+                f"H + lam {fault} ({sign.value:.2g} in unit-free scale): these parameters are not a certified minimum "
+                "of the objective described, and the Gauss-Newton matrix takes the Hessian's place"
+            )
+        chosen = Chosen("ggn", self._require("ggn"), reason)
         if not quiet and self.first("warned curvature"):
             warnings.warn(
                 f"{reason}. Call fitted.polish() for a true minimum, or ask for curvature='ggn' to accept it.",
                 CurvatureWarning,
                 stacklevel=outside(),
             )
-        return Chosen("ggn", self._require("ggn"), reason)
+        return chosen
 
     def _require(self, curvature: Curvature) -> Definiteness:
         sign = self.definiteness(curvature)

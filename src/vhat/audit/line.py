@@ -89,6 +89,7 @@ class Audit:
         return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
 
     def __rich__(self) -> object:
+        from rich.markup import escape
         from rich.table import Table
 
         held = sum(line.verdict == "holds" for line in self.lines)
@@ -107,5 +108,5 @@ class Audit:
         for line in self.lines:
             numbers = ["" if isnan(a) else f"{a:.3g}" for a in (line.value, line.threshold)]
             verdict = f"[{colours[line.verdict]}]{line.verdict}[/]"
-            table.add_row(line.name, verdict, *numbers, f"{line.meaning}. {line.remedy}".strip())
+            table.add_row(line.name, verdict, *numbers, escape(". ".join(filter(None, (line.meaning, line.remedy)))))
         return table

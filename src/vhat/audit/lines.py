@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from vhat.audit.alignment import alignment_lines
 from vhat.audit.line import Audit, Line, Verdict
 from vhat.audit.probes import basin_line, smoothness_line
+from vhat.checks import check_count
 from vhat.definiteness import Definiteness
-from vhat.errors import NoiseError, NotPositiveDefinite
-from vhat.noise import Noise
+from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
+from vhat.noise import Noise, given_noise
 from vhat.problem import Curvature, Problem
 from vhat.solve import Status
 from vhat.stationarity import evaluate, relative_gradient, units
@@ -23,32 +25,54 @@ __all__ = ["audit_fit", "stationarity_line"]
 
 _STATIONARY = 0.01
 _STATIONARY_WITHOUT_NOISE = 1e-6
-_ALIGNED = 0.05
 _NEARLY_SINGULAR = 1e-8
+_LEAST_SHARE = 0.01
+_FEW = 5
+"""Below so many residual degrees of freedom the estimated noise is off by a third and more."""
+_ACCURATE = 1e-3
+_SEEN = 8
+"""Rows that are predicted again."""
 NAN = float("nan")
 
 
 def audit_fit(work: Workspace, *, noise: Any, curvature: str, refits: int, seed: int) -> Audit:
-    """Run every check; a check that cannot be made is a line too."""
+    """Run every check; a check that cannot be made is a line too.
+
+    Raises:
+        InputError: For options that cannot be used.
+    """
     problem = work.problem
+    check_count("refits", refits)
+    check_count("seed", seed)
+    if noise is not None:
+        given_noise(noise, problem)
     try:
-        chosen = work.choose_curvature(curvature, quiet=True)
+        chosen = _curvature(work, curvature)
     except NotPositiveDefinite as error:
-        return Audit((*_without_solves(work), *_model_lines(problem), _blocked(str(error)), *_assumptions()))
-    level, noise_found = _noise_line(work, noise, chosen.curvature, seed)
+        return _without_solves(work, noise, str(error))
+    level, noise_found = _noise_line(work, noise, chosen, seed)
+    stationary = stationarity_line(work, chosen, level, seed)
     return Audit(
         (
-            stationarity_line(work, chosen.curvature, level, seed),
-            *_alignment_lines(problem),
+            stationary,
+            *alignment_lines(problem, stationary.verdict == "holds", units(problem).resolution),
             *_eigenvalue_lines(work.definiteness("hessian")),
             _residual_curvature_line(work, seed),
-            smoothness_line(work, chosen.curvature, level, seed),
+            smoothness_line(work, chosen, level, seed),
             noise_found,
             *_model_lines(problem),
-            basin_line(work, chosen.curvature, level, refits, seed),
-            *_assumptions(),
+            basin_line(work, chosen, level, refits, seed),
+            *_assumptions(problem),
         )
     )
+
+
+def _curvature(work: Workspace, asked: str) -> Curvature:
+    """The matrix to measure with; where the one asked for is not positive definite, the eigenvalue line says so."""
+    try:
+        return work.choose_curvature(asked, quiet=True).curvature
+    except NotPositiveDefinite:
+        return work.choose_curvature("auto", quiet=True).curvature
 
 
 def stationarity_line(work: Workspace, curvature: Curvature, level: Noise | None, seed: int) -> Line:
@@ -59,20 +83,34 @@ def stationarity_line(work: Workspace, curvature: Curvature, level: Noise | None
     """
     problem = work.problem
     point = evaluate(problem)
-    if level is None:
-        value = relative_gradient(point, units(problem))
-        return _judge_stationarity(value, _STATIONARY_WITHOUT_NOISE, "the gradient relative to its terms, without unit")
+    spread = 0.0 if level is None else _spread(work, curvature, level, seed)
+    if not spread > 0:
+        return _relative_line(problem)
     solution = work.own_solver(curvature).solve(point.gradient[None, :])
     if solution.status[0] != Status.CONVERGED:
-        return Line("stationarity", NAN, _STATIONARY, "undecided", "The Newton step did not converge.", "")
+        return _relative_line(problem)
     xp = array_namespace(point.gradient)
     decrement = float(xp.sum(point.gradient * solution.h[0, :]))
-    effective = np.maximum(work.freedom(curvature, seed).effective, 0.0)
-    spread = float(np.sum(level.level**2 * effective)) / problem.n
-    value = float(np.sqrt(max(decrement, 0.0) / spread)) if spread > 0 else NAN
     return _judge_stationarity(
-        value, _STATIONARY, "the distance to the minimum over the spread that the noise gives the parameters"
+        float(np.sqrt(max(decrement, 0.0) / spread)),
+        _STATIONARY,
+        "the distance to the minimum over the spread that the noise gives the parameters",
     )
+
+
+def _spread(work: Workspace, curvature: Curvature, level: Noise, seed: int) -> float:
+    """``sigma^2 tr S / n``, or 0 where it cannot be had."""
+    try:
+        effective = np.maximum(work.freedom(curvature, seed).effective, 0.0)
+    except NotConverged:
+        return 0.0
+    return float(np.sum(level.level**2 * effective)) / work.problem.n
+
+
+def _relative_line(problem: Problem) -> Line:
+    """Stationarity where there is no noise to compare with."""
+    meaning = "the gradient relative to its terms, without unit"
+    return _judge_stationarity(relative_gradient(evaluate(problem), units(problem)), _STATIONARY_WITHOUT_NOISE, meaning)
 
 
 def _judge_stationarity(value: float, threshold: float, meaning: str) -> Line:
@@ -86,79 +124,41 @@ def _judge_stationarity(value: float, threshold: float, meaning: str) -> Line:
     return Line("stationarity", value, threshold, "holds" if holds else "fails", remedy, meaning)
 
 
-def _alignment_lines(problem: Problem) -> list[Line]:
-    """At a minimum ``grad L = -lam theta``; which lam do the parameters themselves imply?"""
-    theta, decay = problem.numpy(problem.theta), problem.numpy(problem.decay)
-    pull = float(theta @ (decay * theta))
-    push = -float(theta @ problem.numpy(problem.gradient()))
-    implied = push / float(theta @ theta) if theta.any() else NAN
-    stated = pull / float(theta @ theta) if theta.any() else NAN
-    noted = Line(
-        "implied decay", implied, stated, "noted", "Compare it with the lam that was described.",
-        "the lam with which these parameters align, -<grad L, theta>/|theta|^2",
-    )  # fmt: skip
-    if pull == 0:
-        remedy = "There is no decay to align with."
-        return [Line("alignment", NAN, NAN, "noted", remedy, "implied over stated decay"), noted]
-    ratio = push / pull
-    holds = abs(ratio - 1) <= _ALIGNED
-    verdict: Verdict = "holds" if holds else "fails"
-    return [
-        Line(
-            "alignment",
-            ratio,
-            1.0,
-            verdict,
-            _alignment_remedy(ratio, problem.outputs),
-            "implied over stated decay",
-        ),
-        noted,
-    ]
-
-
-def _alignment_remedy(ratio: float, outputs: int) -> str:
-    if abs(ratio - 1) <= _ALIGNED:
-        return "The pull of the data balances the decay."
-    if abs(ratio / (outputs / 2) - 1) <= _ALIGNED:
-        return (
-            f"The ratio is outputs/2 = {outputs / 2:g}: the model was trained on torch's MSELoss (a mean without the "
-            'half). Pass loss="mse".'
-        )
-    if abs(ratio * outputs / 2 - 1) <= _ALIGNED:
-        return 'The ratio is 2/outputs: loss="mse" was passed for a model trained on the half squared error.'
-    if abs(ratio - 0.5) <= _ALIGNED:
-        return "The ratio is 1/2: the model was trained on a sum of squares without the half. Halve weight_decay."
-    if ratio < 0.2:
-        return (
-            "The decay hardly acted: decoupled decay (AdamW) or too few steps. Call fitted.polish(), or describe the "
-            "lam that training really reached."
-        )
-    return "The decay described is not the one that acted in training: check weight_decay, or call fitted.polish()."
-
-
 def _eigenvalue_lines(sign: Definiteness) -> list[Line]:
     verdict: Verdict = {"positive": "holds", "indefinite": "fails", "undecided": "undecided"}[sign.verdict]  # type: ignore[assignment]
+    settled = bool(np.isfinite(sign.error))
     remedy = {
         "positive": "The sign is certain."
         if sign.method != "lanczos"
         else "The iteration settled above zero; that is not a proof.",
-        "indefinite": "A direction of negative curvature was found: a saddle, or a point on the way. fitted.polish().",
-        "undecided": "Zero lies within the error. More weight decay, or fewer redundant parameters.",
+        "indefinite": "A direction of negative curvature was found: a saddle, or a point on the way to a minimum. Call "
+        "fitted.polish().",
+        "undecided": "Zero lies within the error: the data and the decay leave some direction undetermined. Raise "
+        "weight_decay, or remove redundant parameters."
+        if settled
+        else "The iteration did not settle, so that the sign is open. Raise weight_decay, or give more memory for a "
+        "factorisation.",
     }[sign.verdict]
-    near = sign.value < _NEARLY_SINGULAR
     return [
         Line(
             "smallest eigenvalue", sign.value, sign.error, verdict, remedy,
             "smallest eigenvalue of H + lam, each parameter in its natural unit; the threshold is its error",
         ),
-        Line(
-            "conditioning", sign.value, _NEARLY_SINGULAR, "undecided" if near else "holds",
-            "The data barely determine some direction: V rests on lam there. Raise weight_decay."
-            if near
-            else "No direction is left to rounding.",
-            "the same eigenvalue against near-singularity",
-        ),
+        _conditioning_line(sign),
     ]  # fmt: skip
+
+
+def _conditioning_line(sign: Definiteness) -> Line:
+    meaning = "the same eigenvalue against near-singularity"
+    if sign.verdict == "positive" and sign.value >= _NEARLY_SINGULAR:
+        verdict: Verdict = "holds"
+        remedy = "No direction is left to rounding."
+    elif sign.verdict == "indefinite":
+        verdict, remedy = "undecided", "Not a question before the curvature is positive."
+    else:
+        verdict = "undecided"
+        remedy = "The data barely determine some direction: V rests on lam there, or on rounding. Raise weight_decay."
+    return Line("conditioning", sign.value, _NEARLY_SINGULAR, verdict, remedy, meaning)
 
 
 def _residual_curvature_line(work: Workspace, seed: int) -> Line:
@@ -174,61 +174,129 @@ def _residual_curvature_line(work: Workspace, seed: int) -> Line:
 
 
 def _noise_line(work: Workspace, noise: Any, curvature: Curvature, seed: int) -> tuple[Noise | None, Line]:
-    problem, freedom = work.problem, work.freedom(curvature, seed)
+    """What the noise level rests on: the freedom that the fit left to the residuals, or the user's word."""
+    problem = work.problem
+    given = None if noise is None else given_noise(noise, problem)
+    try:
+        freedom = work.freedom(curvature, seed)
+    except NotConverged as error:
+        verdict: Verdict = "undecided" if given is None else "assumed"
+        return given, Line("noise", NAN, _LEAST_SHARE, verdict, _told(given, None) or _as_sentence(error), "")
     share = float(np.min(np.diag(freedom.residual))) / problem.n
     fitted = f"effective degrees of freedom {float(freedom.effective.sum()):.4g} of {problem.n * problem.outputs}"
     meaning = f"share of the residuals' freedom that the fit left; {fitted}"
     try:
-        level = work.noise(noise, curvature, seed)
+        estimate = work.noise(None, curvature, seed)
     except NoiseError as error:
-        return None, Line("noise", share, 0.01, "fails", str(error), meaning)
-    text = np.array2string(level.level, precision=4) if problem.outputs > 1 else f"{level.overall:.4g}"
-    verdict: Verdict = "holds" if level.estimated else "assumed"
-    return level, Line("noise", share, 0.01, verdict, f"The level {text} was {level.source}.", meaning)
+        if given is None:
+            return None, Line("noise", share, _LEAST_SHARE, "fails", _as_sentence(error), meaning)
+        return given, Line("noise", share, _LEAST_SHARE, "assumed", _told(given, None), meaning)
+    if given is not None:
+        return given, Line("noise", share, _LEAST_SHARE, "assumed", _told(given, estimate), meaning)
+    left = float(np.min(estimate.df)) if estimate.df is not None else NAN
+    if left < _FEW:
+        remedy = (
+            f"The level {_level(estimate)} was estimated from {left:.2g} degrees of freedom: too few to rely on. Give "
+            "noise=, or more rows."
+        )
+        return estimate, Line("noise", share, _LEAST_SHARE, "undecided", remedy, meaning)
+    told = f"The level {_level(estimate)} was {estimate.source}."
+    return estimate, Line("noise", share, _LEAST_SHARE, "holds", told, meaning)
+
+
+def _told(given: Noise | None, estimate: Noise | None) -> str:
+    """The level that was given, beside what the residuals say where that is another."""
+    if given is None:
+        return ""
+    told = f"The level {_level(given)} was given."
+    if estimate is None:
+        return told
+    ratio = estimate.level / given.level
+    if np.max(ratio) > 2:
+        return f"{told} The residuals speak for {_level(estimate)}: the model misses the data, or the noise is larger."
+    if np.min(ratio) < 0.5:
+        return f"{told} The residuals speak for {_level(estimate)}: is it a standard deviation, in the unit of y?"
+    return f"{told} The residuals speak for {_level(estimate)}."
+
+
+def _level(noise: Noise) -> str:
+    return np.array2string(noise.level, precision=4) if noise.level.size > 1 else f"{noise.overall:.4g}"
+
+
+def _as_sentence(error: Exception) -> str:
+    text = str(error)
+    return text[:1].upper() + text[1:]
 
 
 def _model_lines(problem: Problem) -> list[Line]:
     facts = problem.facts()
+    same = facts.deterministic and _repeats(problem, 1e-3 if facts.narrow_casts else 1e-6)
     casts = ", ".join(facts.narrow_casts[:3])
+    rough = not facts.accuracy <= _ACCURATE
+    remedy = f"Parameters came as {facts.dtype}; everything was computed in float64."
+    if facts.narrow_casts:
+        remedy = f"The model leaves float64 inside ({casts}): let constants and casts follow the input's dtype."
+    elif rough:
+        remedy = "Differences do not settle on this model's derivatives: give jac= and hess=, or use from_jax."
     return [
         Line(
-            "determinism", NAN, NAN, "holds" if facts.deterministic else "fails",
+            "determinism", NAN, NAN, "holds" if same else "fails",
             "Two evaluations agree."
-            if facts.deterministic
-            else "Two evaluations of the same rows differ: switch dropout off, fix the random state.",
+            if same
+            else "Two evaluations of the same rows differ: switch dropout off, fix the random state, and let the model "
+            "read nothing that changes.",
             "whether the model is a function",
         ),
         Line(
-            "precision", facts.accuracy, NAN, "fails" if facts.narrow_casts else "holds",
-            f"The model leaves float64 inside ({casts}): let constants and casts follow the input's dtype."
-            if facts.narrow_casts
-            else f"Parameters came as {facts.dtype}; everything was computed in float64.",
+            "precision", facts.accuracy, _ACCURATE, "fails" if facts.narrow_casts or rough else "holds", remedy,
             "relative accuracy of second derivatives",
         ),
     ]  # fmt: skip
 
 
-def _assumptions() -> list[Line]:
+def _repeats(problem: Problem, rtol: float) -> bool:
+    """Whether the first training rows are predicted as they were when the model was given."""
+    few = min(problem.n, _SEEN)
+    seen = problem.fitted_values[:few]
+    atol = rtol * float(np.max(np.abs(seen)))
+    return all(bool(np.all(np.abs(problem.predict(problem.take(problem.X, 0, few)) - seen) <= atol)) for _ in range(2))
+
+
+def _assumptions(problem: Problem) -> list[Line]:
+    meaning = "independent Gaussian noise in y at fixed inputs"
+    if problem.n > _SEEN and any(len(np.unique(column)) == 2 for column in problem.targets.T):
+        verdict: Verdict = "fails"
+        remedy = "y takes two values only: yes/no responses are not covered. Model them by another method."
+    else:
+        verdict, remedy = "assumed", "Counts and yes/no responses are not covered."
     return [
         Line("tail", NAN, NAN, "assumed", "Supply vhat.Tail(v, c) where it is known.", "how V varies with the noise"),
-        Line(
-            "gaussian noise", NAN, NAN, "assumed", "Counts and yes/no responses are not covered.",
-            "independent Gaussian noise in y at fixed inputs",
-        ),
-    ]  # fmt: skip
+        Line("gaussian noise", NAN, NAN, verdict, remedy, meaning),
+    ]
 
 
-def _without_solves(work: Workspace) -> list[Line]:
-    problem = work.problem
+def _without_solves(work: Workspace, noise: Any, reason: str) -> Audit:
+    """The same lines where no system can be solved: singular even in its Gauss-Newton part."""
+    problem, why = work.problem, f"Not tested, because {reason}"
     try:
-        value = relative_gradient(evaluate(problem), units(problem))
-        first = _judge_stationarity(
-            value, _STATIONARY_WITHOUT_NOISE, "the gradient relative to its terms, without unit"
-        )
+        stationary, resolution = _relative_line(problem), units(problem).resolution
+        eigenvalues = _eigenvalue_lines(work.definiteness("hessian"))
     except NotPositiveDefinite:
-        first = Line("stationarity", NAN, NAN, "undecided", "Some parameters have no scale.", "")
-    return [first, *_alignment_lines(problem)]
-
-
-def _blocked(reason: str) -> Line:
-    return Line("smallest eigenvalue", NAN, NAN, "fails", reason, "smallest eigenvalue of H + lam")
+        names = ("smallest eigenvalue", "conditioning")
+        stationary, resolution = Line("stationarity", NAN, NAN, "undecided", why, ""), 0.0
+        eigenvalues = [Line(name, NAN, NAN, "fails", _as_sentence(Exception(reason)), "") for name in names]
+    given = None if noise is None else given_noise(noise, problem)
+    told = Line("noise", NAN, _LEAST_SHARE, "assumed" if given else "undecided", _told(given, None) or why, "")
+    return Audit(
+        (
+            stationary,
+            *alignment_lines(problem, stationary.verdict == "holds", resolution),
+            *eigenvalues,
+            Line("residual curvature", NAN, NAN, "noted", why, ""),
+            Line("smoothness", NAN, NAN, "undecided", why, ""),
+            told,
+            *_model_lines(problem),
+            Line("basin", NAN, NAN, "undecided", why, ""),
+            *_assumptions(problem),
+        )
+    )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vhat.audit.line import Line
+from vhat.audit.line import Line, Verdict
 from vhat.errors import VhatError
 from vhat.norm import contract
 from vhat.polish import polish
+from vhat.solve import Status
 
 if TYPE_CHECKING:
     from vhat.noise import Noise
@@ -22,8 +24,13 @@ __all__ = ["basin_line", "noise_moves", "smoothness_line"]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _DIRECTIONS = 3
+_PIECES = (1, 4, 16)
 _KINK = 1e-3
+_SHRINKS = 0.5
+_ROUNDED = 1e-9
+"""Moves by less noise than this share of the responses would show rounding only."""
 _FOLLOWED = 0.5
+_MOST = 0.9
 NAN = float("nan")
 
 
@@ -32,51 +39,106 @@ def noise_moves(
 ) -> tuple[Array, np.ndarray]:
     """Return ``count`` moves that one redraw of the noise gives the parameters, to first order, and the redraws.
 
-    ``d theta = -A^-1 J' (cross sigma z) / n``, p-space (count, p); the redraws ``sigma z`` are (count, n, K).
+    ``d theta = -A^-1 J' (cross sigma z) / n``, p-space (count, p), NaN where the solve failed; the redraws
+    ``sigma z`` are (count, n, K).
     """
     z = np.random.default_rng(seed).standard_normal((count, problem.n, problem.outputs)) * sigma
     cross = problem.loss_derivatives.cross
     pushed = contract(z, cross if cross.ndim == 2 else cross.transpose(0, 2, 1))
-    return -prepared.solve(problem.vjp(pushed)).h / problem.n, z
+    solution = prepared.solve(problem.vjp(pushed))
+    usable = np.where(solution.status == Status.CONVERGED, 1.0, NAN)[:, None]
+    return -solution.h * problem.native(usable) / problem.n, z
 
 
 def smoothness_line(work: Workspace, curvature: Curvature, level: Noise | None, seed: int) -> Line:
     """Compare the change of the gradient along a move with the integral of the Hessian along it.
 
-    For a smooth model the two agree (fundamental theorem, eight Gauss-Legendre nodes); a kink that is crossed changes
+    For a smooth model the two agree (fundamental theorem, Gauss-Legendre nodes); a kink that is crossed changes
     the gradient and is in no Hessian. The moves are those that a redraw of the noise makes.
     """
-    problem = work.problem
-    sigma = level.values if level is not None else np.full((problem.n, problem.outputs), _fallback(problem))
+    problem, size = work.problem, _response_size(work.problem)
+    sigma = np.full((problem.n, problem.outputs), 1e-3 * size)  # where the noise is unknown
+    if level is not None:
+        sigma = np.maximum(level.values, _ROUNDED * size)
     moves, _ = noise_moves(problem, work.own_solver(curvature), sigma, seed, _DIRECTIONS)
-    worst = 0.0
+    found = []
     for i in range(_DIRECTIONS):
-        gap = _gap(work, moves[i, :], 1)
-        if gap > _KINK:  # curved rather than kinked? a finer rule tells
-            gap = min(gap, _gap(work, moves[i, :], 4))
-        worst = max(worst, gap)
-    holds = worst <= _KINK
-    remedy = (
-        "No kink within reach of the noise."
-        if holds
-        else "The model has kinks (relu, abs, max): the Hessian is blind to them. Use tanh, softplus, gelu or silu."
-    )
+        found.append(_gap(work, moves[i, :]))
+        if found[-1].verdict == "fails":
+            break
+    worst = max(found, key=lambda gap: ("holds", "undecided", "fails").index(gap.verdict))
+    value = float(np.max([gap.size for gap in found]))  # NaN stays NaN
     meaning = "change of the gradient along a noise-sized move that the Hessian does not explain"
-    return Line("smoothness", worst, _KINK, "holds" if holds else "fails", remedy, meaning)
+    return Line("smoothness", value, _KINK, worst.verdict, worst.remedy, meaning)
 
 
-def _fallback(problem: Problem) -> float:
-    """A thousandth of the responses' size: what to move by where the noise is unknown."""
-    return 1e-3 * float(np.sqrt(np.mean(problem.targets**2))) or 1e-3
+@dataclass(frozen=True)
+class _Gap:
+    """What the Hessian does not explain along one move.
+
+    Attributes:
+        size: Relative to the whole change; NaN where there are no finite derivatives.
+        shrinking: Whether it falls as the rule is refined: then it is curvature, and not a kink.
+    """
+
+    size: float
+    shrinking: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        """What follows for the line."""
+        if self.size <= _KINK:
+            return "holds"
+        return "undecided" if self.shrinking or not np.isfinite(self.size) else "fails"
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it."""
+        if not np.isfinite(self.size):
+            return (
+                "The model has no finite derivatives within reach of the noise (the edge of a logarithm's or a root's "
+                "domain?). Reparametrise it, or raise weight_decay."
+            )
+        return {
+            "holds": "No kink within reach of the noise.",
+            "undecided": "The model bends so sharply within reach of the noise that a kink cannot be told from it. "
+            "Raise weight_decay, or use a simpler model.",
+            "fails": "The model or the loss has kinks (relu, abs, max): the Hessian is blind to them. Use tanh, "
+            "softplus, gelu or silu.",
+        }[self.verdict]
 
 
-def _gap(work: Workspace, move: Array, pieces: int) -> float:
-    """``|grad(1) - grad(-1) - integral H dtheta| / |grad(1) - grad(-1)|`` in the unit-free metric."""
-    problem, theta, s = work.problem, work.problem.theta, work.problem.numpy(work.scale())
+def _gap(work: Workspace, move: Array) -> _Gap:
+    """Measure along one move, by finer rules until the change is explained."""
+    size, before = np.inf, np.inf
+    for pieces in _PIECES:
+        size, before = _unexplained(work, move, pieces), size
+        if not size > _KINK:
+            break
+    return _Gap(size, size < _SHRINKS * before)
 
-    def norm(a: np.ndarray) -> float:
-        return float(np.linalg.norm(a / s))
 
+def _response_size(problem: Problem) -> float:
+    return float(np.sqrt(np.mean(problem.targets**2))) or 1.0
+
+
+def _unexplained(work: Workspace, move: Array, pieces: int) -> float:
+    """``|grad(1) - grad(-1) - integral H dtheta| / |grad(1) - grad(-1)|`` in the unit-free metric, or NaN."""
+    problem, s = work.problem, work.problem.numpy(work.scale())
+    try:
+        with np.errstate(all="ignore"):
+            change, integral = _changes(problem, move, pieces)
+            size, gap = (float(np.linalg.norm(a / s)) for a in (change, change - integral))
+    except VhatError:  # a step outside the model's domain
+        return NAN
+    if np.isfinite(size) and np.isfinite(gap):
+        return gap / size if size > 0 else 0.0
+    return NAN
+
+
+def _changes(problem: Problem, move: Array, pieces: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``grad(1) - grad(-1)`` and the integral of ``H dtheta``, ``pieces`` rules of eight nodes."""
+    theta = problem.theta
     change = problem.numpy(problem.at(theta + move).gradient() - problem.at(theta - move).gradient())
     integral = np.zeros(problem.p)
     edges = np.linspace(-1.0, 1.0, pieces + 1)
@@ -85,16 +147,18 @@ def _gap(work: Workspace, move: Array, pieces: int) -> float:
         for node, weight in zip(_NODES, _WEIGHTS, strict=True):
             there = problem.at(theta + float(middle + half * node) * move)
             integral += weight * half * problem.numpy(there.product(move[None, :], "hessian"))[0]
-    size = norm(change)
-    return norm(change - integral) / size if size > 0 else 0.0
+    return change, integral
 
 
 def basin_line(work: Workspace, curvature: Curvature, level: Noise | None, refits: int, seed: int) -> Line:
     """Perturb the responses by fresh noise, refit, and see whether predictions moved as forecast."""
     meaning = "share of refits under perturbed responses whose predictions moved as the theory forecasts"
-    if refits < 1 or level is None:
+    if refits < 1:
         remedy = "Ask for audit(refits=10) to probe that the minimum follows the data; it cannot be proved."
         return Line("basin", NAN, NAN, "assumed", remedy, meaning)
+    if level is None:
+        remedy = "Not probed, because there is no noise level to redraw. Give noise=."
+        return Line("basin", NAN, NAN, "undecided", remedy, meaning)
     problem = work.problem
     moves, z = noise_moves(problem, work.own_solver(curvature), level.values, seed + 1, refits)
     forecast = problem.jvp(moves)
@@ -107,10 +171,10 @@ def basin_line(work: Workspace, curvature: Curvature, level: Noise | None, refit
         moved = there.fitted_values - problem.fitted_values
         followed += bool(np.linalg.norm(moved - forecast[i]) <= _FOLLOWED * np.linalg.norm(forecast[i]))
     share = followed / refits
-    holds = share >= 0.9
+    holds = share >= _MOST
     remedy = (
         "The minimum follows the data."
         if holds
         else "The minimum jumps or bends under the noise: intervals miss that. More weight decay, or a simpler model."
     )
-    return Line("basin", share, 0.9, "holds" if holds else "fails", remedy, meaning)
+    return Line("basin", share, _MOST, "holds" if holds else "fails", remedy, meaning)

@@ -1,20 +1,23 @@
 """Derivatives of plain functions by differences that find their own steps, with an error for every entry.
 
-A parameter has a unit, and only the function knows it. So no step is a constant: `find_steps` walks up and down in
-powers of four until the function neither drowns in rounding nor leaves its local parabola. From there the step is
-halved, central differences are extrapolated to step zero (Ridders), and every entry keeps the extrapolation whose
-neighbours in the tableau agree best. An entry depends on its own row only, never on the company it is computed in.
+A parameter has a unit, and only the function knows it. So no step is a constant: `find_steps` walks up and
+down until the function neither drowns in rounding nor leaves its local parabola. From there the step is halved,
+central differences are extrapolated to step zero (Ridders), and every entry keeps the extrapolation whose
+neighbours in the tableau agree best. An entry depends on its own row only, not on the company it is computed in.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vhat.errors import VhatError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Estimate", "Sampled", "find_steps", "first_derivatives", "second_derivatives", "settle"]
 
@@ -22,7 +25,6 @@ _EPS = float(np.finfo(np.float64).eps)
 _GENERIC = 0.2896  # a start that is no simple fraction of theta: a periodic function must not be met at its period
 _RUNGS = 26
 _ORDERS = 8
-_ENOUGH = 1e-11
 _AMPLE, _TAME, _UNRESOLVED, _WILD = "ample", "tame", "unresolved", "wild"
 
 
@@ -68,7 +70,7 @@ class Sampled:
             warnings.simplefilter("ignore")  # a step too far is told by its value, not by a warning to the user
             try:
                 return self.call(theta)
-            except VhatError:
+            except (VhatError, MemoryError):
                 raise
             except Exception:  # it had a value at theta: a step that has none is merely too long
                 return np.full_like(self.base, np.nan)
@@ -94,12 +96,6 @@ class _Tableau:
         self.step = np.zeros(shape)
         self.done = np.zeros(shape, dtype=bool)
         self._previous: list[np.ndarray] = []
-
-    def restart(self) -> None:
-        """Begin again with other steps for the entries that rounding has left short of `_ENOUGH`."""
-        flat = (self.value == 0) & (self.error <= self.rounding)
-        self.done = flat | (self.error <= _ENOUGH * abs(self.value)) | (self.error > 4 * self.rounding)
-        self._previous = []
 
     def add(
         self, estimate: np.ndarray, noise: np.ndarray, trusted: np.ndarray | bool = True, step: float = 0.0
@@ -163,8 +159,8 @@ def _find_step(function: Sampled, j: int, start: float) -> float:
 def _classify(function: Sampled, j: int, h: float) -> tuple[str, bool]:
     """Say what the function does over +-h, and whether it is finite there.
 
-    The parabola through -h/2, 0, h/2 must foretell -h and h. That holds for functions flat to first order too, and
-    fails where a peak has been stepped over or a sigmoid has saturated.
+    The parabola through -h/2, 0, h/2 must foretell -h and h. That holds for functions flat to first order too,
+    and fails where a peak has been stepped over or a sigmoid has saturated.
     """
     up, down, _ = function.around(j, h)
     half_up, half_down, _ = function.around(j, h / 2)
@@ -214,30 +210,19 @@ def first_derivatives(function: Sampled, steps: np.ndarray) -> Estimate:
 
 
 def _column(function: Sampled, j: int, step: float) -> Estimate:
-    """Halve the step until no row gains; then let rows that rounding still limits try larger steps than the rest."""
+    """Halve the step until no row gains by it, and check the outcome at a step far smaller."""
     tableau = _Tableau(function.base.shape)
-    _descend(function, j, step, tableau)
-    for power in range(1, 4):
-        tableau.restart()
-        if tableau.done.all():
-            break
-        _descend(function, j, step * 16.0**power, tableau)
-    return _validated(function, j, tableau)
-
-
-def _descend(function: Sampled, j: int, step: float, tableau: _Tableau) -> None:
-    """Feed slopes at halved steps to the tableau until every row is done."""
     bend = np.full_like(function.base, np.inf)
-    for rung in range(_RUNGS):
-        h = step * 0.5**rung
+    for h in step * 0.5 ** np.arange(_RUNGS):
         up, down, width = function.around(j, h)
         before, bend = bend, abs(up - 2 * function.base + down)
-        # Over a kink at theta itself, or where both sides have left a peak, slopes agree with each other and are
-        # wrong; the second difference, which must fall fourfold, tells.
+        # Over a kink at theta itself, or where both sides have left a peak, slopes agree with each other and
+        # are wrong; the second difference, which must fall fourfold, tells.
         smooth = (bend <= 0.4 * before) | (bend <= 1e-3 * abs(up - down) + 16 * function.noise([j], up, down))
         tableau.add(*_slope(function, j, up, down, width), smooth, h)
         if tableau.done.all():
             break
+    return _validated(function, j, tableau)
 
 
 def _slope(function: Sampled, j: int, up: np.ndarray, down: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
@@ -247,10 +232,10 @@ def _slope(function: Sampled, j: int, up: np.ndarray, down: np.ndarray, width: f
 
 
 def _validated(function: Sampled, j: int, tableau: _Tableau) -> Estimate:
-    """Add to the error what a much smaller step disagrees: a jumpy function agrees with itself only from afar.
+    """Add to the error what a far smaller step disagrees: a jumpy function agrees with itself only from afar.
 
-    A disagreement ``d`` at step ``h/64``, beyond rounding and the curvature seen at ``h/32``, means values that are
-    off by ``d h/64``, and so a derivative that is off by ``d/64`` at the step h it was taken from.
+    A disagreement ``d`` at step ``h/64``, beyond rounding and curvature, means values that are off by ``d h/64``,
+    and so a derivative that is off by ``d/64`` at the step h it was taken from.
     """
     excess = np.zeros_like(tableau.value)
     for h in np.unique(tableau.step[np.isfinite(tableau.error)]):
@@ -263,8 +248,8 @@ def _validated(function: Sampled, j: int, tableau: _Tableau) -> Estimate:
 def second_derivatives(function: Sampled, steps: np.ndarray, pairs: Sequence[tuple[int, int]]) -> Estimate:
     """Return second derivatives in pairs of parameters, (len(pairs), m).
 
-    Uses ``[f(+,+) + f(-,-) - f(+,0) - f(-,0) - f(0,+) - f(0,-) + 2 f] / (2 h_i h_j)``: two evaluations a pair, the
-    others shared. Pairs whose every entry has settled are not evaluated again.
+    Uses ``[f(+,+) + f(-,-) - f(+,0) - f(-,0) - f(0,+) - f(0,-) + 2 f] / (2 h_i h_j)``: two evaluations a pair,
+    the others shared. Pairs whose every entry has settled are not evaluated again.
 
     Args:
         function: The function.

@@ -237,9 +237,8 @@ class JaxProblem:
         return np.asarray(a, dtype=np.float64)
 
     def padded(self, k: int) -> int:
-        """The next width of the ladder 1, 2, 3, 4, 6, 8, 12, 16, ...: few shapes, at most half again as wide."""
-        power = 2 ** max(k - 1, 0).bit_length()
-        return 3 * power // 4 if k <= 3 * power // 4 and power >= 4 else power
+        """The next power of two: few shapes are compiled."""
+        return int(2 ** max(k - 1, 0).bit_length())
 
     def compiled(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """Compile a pure function, once."""

@@ -7,7 +7,7 @@ change between passes (augmentation, streams), rows that are left out, and rows 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ def _indices(loader: Any) -> list[int]:
         size = len(loader.dataset)
     except (TypeError, NotImplementedError) as error:
         raise InputError("the dataset has no length; give it __len__, or make it an IterableDataset.") from error
-    sampler = loader.sampler if loader.batch_sampler is None else getattr(loader.batch_sampler, "sampler", None)
+    sampler: Any = loader.sampler if loader.batch_sampler is None else getattr(loader.batch_sampler, "sampler", None)
     plain = loader.batch_sampler is None or type(loader.batch_sampler) is data.BatchSampler
     if not plain:
         indices = _stable(_flatten(loader.batch_sampler), _flatten(loader.batch_sampler), "batch sampler")
@@ -85,8 +85,8 @@ def _refuse_partial(sampler: Any, size: int) -> None:
     if isinstance(sampler, data.RandomSampler) and (sampler.replacement or sampler.num_samples != size):
         how = "with replacement" if sampler.replacement else "without replacement"
         raise InputError(
-            f"the DataLoader draws {sampler.num_samples} of {size} rows {how} in every pass, so no pass is the training "
-            "set. Give a DataLoader that sees every row once (shuffle=True does)."
+            f"the DataLoader draws {sampler.num_samples} of {size} rows {how} in every pass, so no pass is the "
+            "training set. Give a DataLoader that sees every row once (shuffle=True does)."
         )
 
 
@@ -110,7 +110,7 @@ def _stable(first: list[Any], second: list[Any], sampler: str) -> list[int]:
             f"the DataLoader's {sampler} gives other rows in every pass. Give a DataLoader that sees every row of the "
             "training set once."
         )
-    repeated = sorted({a for a, b in zip(first, first[1:], strict=False) if a == b})
+    repeated = sorted({a for a, b in pairwise(first) if a == b})
     if repeated:
         raise InputError(
             f"the DataLoader's {sampler} gives {name_rows(repeated)} more than once in a pass. Give every row once and "
@@ -258,8 +258,7 @@ def _check_repeatable(
     wanted = max(1, min(len(batches), -(-_PROBED // per_batch)))
     for number in {int(number) for number in np.linspace(0, len(batches) - 1, wanted)}:
         part = indices[number * per_batch : (number + 1) * per_batch]
-        (again,) = _collect(_batches(loader, part), target_key, memory)
-        if not _same(batches[number], again):
+        if not _same(batches[number], _collect(_batches(loader, part), target_key, memory)[0]):
             raise InputError(
                 f"the dataset gave other values when {name_rows(part)} were read a second time: it augments at random. "
                 "Switch the augmentation off for vhat."
@@ -274,9 +273,7 @@ def _same(first: Batch, second: Batch) -> bool:
 
 
 def _equal(x: torch.Tensor, y: torch.Tensor) -> bool:
-    if x.is_floating_point():  # a NaN is equal to itself here: the door refuses it later, by its row
-        return bool(((x == y) | (x.isnan() & y.isnan())).all())
-    return bool(torch.equal(x, y))
+    return bool(((x == y) | (x.isnan() & y.isnan())).all())  # a NaN is refused at the door, by its row
 
 
 def _rows(batches: list[Batch]) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +20,9 @@ from vhat.frontends import numpy_model as door
 from vhat.frontends.numpy_dense import NumpyProblem
 from vhat.frontends.numpy_derivatives import disagreement
 from vhat.problem import ModelFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["NumpyProblem", "curve_fit_problem", "numpy_problem"]
 
@@ -45,8 +47,10 @@ def numpy_problem(
         theta: The fitted parameters, (p,).
         X: An array with rows on its leading axis, or a pandas object.
         y: Responses, of the shape that ``predict`` returns.
-        jac: ``jac(theta, X) -> (n, p)`` or ``(n, outputs, p)``; by default differences of ``predict``.
-        hess: ``hess(theta, X) -> (n, p, p)`` or ``(n, outputs, p, p)``; by default differences.
+        jac: ``jac(theta, X) -> (n, p)`` or ``(n, outputs, p)``; by default differences of ``predict``, some
+            20 p evaluations of it.
+        hess: ``hess(theta, X) -> (n, p, p)`` or ``(n, outputs, p, p)``; by default differences of ``jac`` where
+            it is given, else of ``predict``: some 8 p^2 evaluations, when the exact Hessian is asked for.
         weight_decay: lam, a number or one a parameter, (p,).
         loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
         sample_weight: One weight a row.
@@ -62,7 +66,7 @@ def numpy_problem(
 
     Examples:
         >>> x = np.linspace(0.0, 1.0, 5)
-        >>> problem = numpy_problem(lambda theta, x: theta[0] * np.exp(-theta[1] * x), [2.0, 0.5], x, np.ones(5))
+        >>> problem = numpy_problem(lambda t, x: t[0] * np.exp(-t[1] * x), [2.0, 0.5], x, np.ones(5))
         >>> problem.gradients(problem.inputs([0.0])).round(9) + 0.0
         array([[1., 0.]])
     """
@@ -110,9 +114,9 @@ def _check_budget(model: door.Model, p: int, n: int, memory: int) -> None:
     need = 8 * (copies * n * model.outputs * p + 4 * p**2)
     if need > memory:
         raise MemoryBudgetError(
-            f"the Jacobian of {n} rows, {model.outputs} outputs and {p} parameters needs {need / 1e9:.3g} GB, and the "
-            f"budget is {memory / 1e9:.3g} GB. Raise memory=, or write the model in JAX or torch and use from_jax or "
-            "from_torch, which form no Jacobian."
+            f"the Jacobian of {n} rows, {model.outputs} outputs and {p} parameters needs {need / 1e9:.3g} GB, and "
+            f"the budget is {memory / 1e9:.3g} GB. Raise memory=, or write the model in JAX or torch and use "
+            "from_jax or from_torch, which form no Jacobian."
         )
 
 
@@ -121,14 +125,15 @@ def curve_fit_problem(
 ) -> tuple[NumpyProblem, np.ndarray | None]:
     """Make a problem of a fit by ``scipy.optimize.curve_fit``: lam = 0, weights ``1/sigma_i^2``.
 
-    The weights are divided by their mean: a constant factor moves neither the minimum nor the interval, and sigma
-    may have any unit. As with SciPy's ``absolute_sigma=False``, sigma is the shape of the noise and its scale is
-    left to be estimated: ``noise_i = s sigma_i``.
+    The weights are divided by their mean: a constant factor moves neither the minimum nor the interval, and
+    sigma may have any unit. As with SciPy's ``absolute_sigma=False``, sigma is the shape of the noise and its
+    scale is left to be estimated: ``noise_i = s sigma_i``.
 
     Args:
         f: ``f(x, *params) -> (n,)``.
         popt: The fitted parameters.
-        x: ``(n,)``; ``(k, n)`` for k predictors, as SciPy has it; or rows on the leading axis, such as a data frame.
+        x: ``(n,)``; ``(k, n)`` for k predictors, as SciPy has it; or rows on the leading axis, as in a data
+            frame. Test points are given in the same form.
         y: Responses, (n,).
         sigma: None, or the relative standard deviation of each response, (n,) or a number.
 
@@ -163,8 +168,8 @@ def _noise_shape(sigma: Any, n: int) -> np.ndarray | None:
     shape = np.asarray(sigma, dtype=np.float64)
     if shape.ndim == 2:
         raise InputError(
-            f"sigma has shape {shape.shape}: a covariance of the responses is not covered, only independent noise. "
-            f"Give the standard deviations, ({n},), if correlations may be neglected."
+            f"sigma has shape {shape.shape}: a covariance of the responses is not covered, only independent "
+            f"noise. Give the standard deviations, ({n},), if correlations may be neglected."
         )
     if shape.shape not in ((), (1,), (n,)):
         raise InputError(f"sigma has shape {shape.shape}; there are {n} rows, so give shape ({n},).")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +14,11 @@ from vhat.errors import InputError, ModelError
 from vhat.frontends import numpy_model as door
 from vhat.frontends.differences import Estimate, Sampled, first_derivatives, settle
 from vhat.frontends.numpy_derivatives import require_settled, residual_part
-from vhat.frontends.numpy_loss import loss_derivatives
+from vhat.frontends.numpy_loss import loss_derivatives, loss_values
 from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["NumpyProblem"]
 
@@ -78,7 +80,7 @@ class NumpyProblem:
     @cached_property
     def loss_derivatives(self) -> LossDerivatives:
         """The loss and its derivatives on the training rows."""
-        return loss_derivatives(self.loss, self.fitted_values, self.targets, self.weights, squeeze=self.squeeze)
+        return loss_derivatives(self.loss, self.fitted_values, self.targets, self.weights, self.squeeze)
 
     def facts(self) -> ModelFacts:
         """What was seen at the door, and the accuracy of the derivatives."""
@@ -124,7 +126,7 @@ class NumpyProblem:
     def gradients(self, inputs: Any) -> np.ndarray:
         """Per-row gradients of every output, (m * K, p); a row's do not depend on the rows beside it."""
         if self.model.jac is not None:
-            return self.model.slopes(self.theta, inputs)
+            return self.model.sound_slopes(self.theta, inputs)
         trained, steps = self._settled
         values = self.predict(inputs).reshape(-1)
         function = Sampled(partial(self.model.values, X=inputs), self.theta, values, eps=trained.eps)
@@ -150,6 +152,7 @@ class NumpyProblem:
     @cached_property
     def _settled(self) -> tuple[Sampled, np.ndarray]:
         """The model over the training rows with its rounding measured, and the step of each parameter."""
+        check_finite("the model's prediction on X", self.fitted_values, ModelError)
         values = self.fitted_values.reshape(-1)
         return settle(Sampled(partial(self.model.values, X=self.X), self.theta, values), self.start)
 
@@ -157,7 +160,7 @@ class NumpyProblem:
     def _jacobian(self) -> Estimate:
         """``J``, (n * K, p)."""
         if self.model.jac is not None:
-            J = self.model.slopes(self.theta, self.X)
+            J = self.model.sound_slopes(self.theta, self.X)
             return Estimate(J, self.seen.accuracy * np.abs(J), np.zeros((1, 1)))
         function, steps = self._settled
         found = require_settled(first_derivatives(function, steps), steps, "the model", self.outputs)
@@ -165,7 +168,7 @@ class NumpyProblem:
 
     @cached_property
     def _scale(self) -> np.ndarray:
-        """``sqrt(diag(J'CJ/n) + lam)``, the inverse unit of each parameter; infinite where it does nothing."""
+        """``sqrt(diag(J'CJ/n) + lam)``, the inverse unit of each parameter; infinite where it is idle."""
         scale = np.sqrt(self.diagonal() + self.decay)
         return np.where(scale > 0, scale, np.inf)
 
@@ -176,8 +179,8 @@ class NumpyProblem:
         share = np.sqrt(np.sum((weights * self._jacobian.error) ** 2, axis=0) / self.n) / self._scale
         if share.max() > 1e-2:
             raise ModelError(
-                f"the derivative in theta[{share.argmax()}] drowns in the rounding of the model. Give jac, or take a "
-                "large constant out of predictions and responses."
+                f"the derivative in theta[{share.argmax()}] drowns in the rounding of the model. Give jac, or "
+                "take a large constant out of predictions and responses."
             )
         return 2 * float(np.linalg.norm(share))
 
@@ -192,17 +195,14 @@ class NumpyProblem:
     def _second_accuracy(self) -> float:
         """Error of the scaled Hessian from that of R."""
         unit = self._scale * self._scale[:, None]
-        error, size = (
-            self._residual.error / unit,
-            max(1.0, float(np.max(np.abs(self._residual.value / unit)))),
-        )
+        error, size = self._residual.error / unit, max(1.0, np.max(np.abs(self._residual.value / unit)))
         if not error.max() <= 1e-3 * size:
             i, j = np.unravel_index(np.argmax(error), error.shape)
             raise ModelError(
-                f"the second derivative in theta[{i}], theta[{j}] does not settle as the step shrinks: the model has "
-                "a kink nearby or is noisy. Give hess or jac, or use curvature='ggn'."
+                f"the second derivative in theta[{i}], theta[{j}] does not settle as the step shrinks: the model "
+                "has a kink nearby or is noisy. Give hess or jac, or use curvature='ggn'."
             )
-        return float(np.linalg.norm(error)) / size
+        return float(np.linalg.norm(error) / size)
 
     @property
     def _weights(self) -> np.ndarray:
@@ -211,8 +211,10 @@ class NumpyProblem:
         return np.maximum(C if C.ndim == 2 else np.einsum("ijj->ij", C), 0.0)
 
     def objective(self) -> float:
-        """The loss, without the penalty."""
-        return float(np.mean(self.loss_derivatives.value))
+        """The loss, without the penalty; not finite where the model or the loss is not."""
+        if "loss_derivatives" in self.__dict__:
+            return float(np.mean(self.loss_derivatives.value))
+        return float(np.mean(loss_values(self.loss, self.fitted_values, self.targets, self.weights, self.squeeze)))
 
     def gradient(self) -> np.ndarray:
         """The gradient of the loss, without the penalty, (p,)."""
@@ -220,17 +222,17 @@ class NumpyProblem:
 
     def product(self, v: np.ndarray, curvature: Curvature) -> np.ndarray:
         """``H v`` or its Gauss-Newton part for each row of v, without decay."""
+        _ = self._first_accuracy  # raises where J cannot be trusted
         C, t = self.loss_derivatives.curvature, self.jvp(v)
         result = self.vjp(C * t if C.ndim == 2 else np.einsum("iab,kib->kia", C, t)) / self.n
         if curvature == "ggn":
             return result
-        _ = self._second_accuracy
+        _ = self._second_accuracy  # raises where R cannot be trusted
         return result + v @ self._residual.value
 
     def diagonal(self) -> np.ndarray:
         """The diagonal of the Gauss-Newton part, (p,)."""
-        result: np.ndarray = self._weights.reshape(-1) @ self._jacobian.value**2 / self.n
-        return result
+        return self._weights.reshape(-1) @ self._jacobian.value**2 / self.n
 
     def jvp(self, v: np.ndarray) -> np.ndarray:
         """``J v`` for each row of v: (k, p) to (k, n, K)."""
@@ -238,8 +240,7 @@ class NumpyProblem:
 
     def vjp(self, t: np.ndarray) -> np.ndarray:
         """``J' t`` for each block of t: (k, n, K) to (k, p)."""
-        result: np.ndarray = np.asarray(t).reshape(len(t), -1) @ self._jacobian.value
-        return result
+        return np.asarray(t).reshape(len(t), -1) @ self._jacobian.value
 
     # -- arrays ------------------------------------------------------------------------------
     def scope(self) -> AbstractContextManager[Any]:

@@ -1,4 +1,4 @@
-"""First and second derivatives of a NumPy model over rows: the user's own, held against differences, or differences."""
+"""Derivatives of a NumPy model over rows: the user's own, held against differences, or the differences."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _PAIRS = 60
 def require_settled(found: Estimate, steps: np.ndarray, what: str, outputs: int = 1) -> Estimate:
     """Return first derivatives (m, p) if all have settled.
 
-    An error counts against the row's own gradient, each parameter in the unit of its step, and only beyond what
-    rounding explains.
+    An error counts against the row's own gradient, each parameter in the unit of its step, and only beyond
+    what rounding explains.
 
     Raises:
         ModelError: Naming the parameter and the rows.
@@ -35,9 +35,9 @@ def require_settled(found: Estimate, steps: np.ndarray, what: str, outputs: int 
         j = int(np.argmax(bad.sum(axis=0)))
         rows = np.unique(np.flatnonzero(bad[:, j]) // outputs)
         raise ModelError(
-            f"the derivative of {what} in theta[{j}] does not settle as the step shrinks ({name_rows(rows, 3)}): it "
-            "has a kink or a jump there, or is noisy. Smooth it, tighten the tolerance of any solver inside, or give "
-            "jac."
+            f"the derivative of {what} in theta[{j}] does not settle as the step shrinks ({name_rows(rows, 3)}): "
+            "it has a kink, a jump or an edge there, or is noisy. Smooth it, tighten the tolerance of any solver "
+            "inside, or give jac."
         )
     return found
 
@@ -65,8 +65,7 @@ def residual_part(
         floor = np.broadcast_to(np.sqrt(c**2 @ J**2), (p, p))
         slope = Sampled(partial(_weighted_slope, model, X, c), theta, c @ J, floor, function.eps)
         found = first_derivatives(slope, steps)
-        both = [(part + part.T) / 2 for part in (found.value, found.error, found.rounding)]
-        return Estimate(*both)
+        return Estimate(*((part + part.T) / 2 for part in (found.value, found.error, found.rounding)))
     pairs = list(combinations_with_replacement(range(p), 2))
     floor = np.sqrt((c * function.base) ** 2 @ (J != 0))[:, None]  # rows that do not move have no rounding
     total = Sampled(partial(_weighted_change, function, c), theta, np.zeros(1), floor, function.eps)
@@ -81,13 +80,12 @@ def _contracted(model: Model, theta: np.ndarray, X: Any, c: np.ndarray, memory: 
     for start in range(0, len(X), block):
         stop = min(start + block, len(X))
         weights = c[start * model.outputs : stop * model.outputs]
-        total += np.tensordot(weights, model.bends(theta, take(X, slice(start, stop))), axes=1)
+        total += np.tensordot(weights, model.sound_bends(theta, take(X, slice(start, stop))), axes=1)
     return (total + total.T) / 2
 
 
 def _weighted_slope(model: Model, X: Any, c: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    slope: np.ndarray = c @ model.slopes(theta, X)
-    return slope
+    return c @ model.slopes(theta, X)
 
 
 def _weighted_change(function: Sampled, c: np.ndarray, theta: np.ndarray) -> np.ndarray:
@@ -113,7 +111,8 @@ def disagreement(model: Model, theta: np.ndarray, X: Any) -> float:
     """
     if model.jac is None and model.hess is None:
         return 0.0
-    few = take(X, np.unique(np.linspace(0, len(X) - 1, 5).astype(int)))
+    some = np.unique(np.linspace(0, len(X) - 1, 5).astype(int))
+    few, rows = take(X, some), np.repeat(some, model.outputs)
     with np.errstate(all="ignore"):
         base = model.values(theta, few)
     function, steps = settle(Sampled(partial(model.values, X=few), theta, base))
@@ -121,7 +120,7 @@ def disagreement(model: Model, theta: np.ndarray, X: Any) -> float:
     if model.jac is not None:
         found = first_derivatives(function, steps)
         names = [f"theta[{j}]" for j in range(len(theta))]
-        worst = _compare("jac", model.slopes(theta, few), found, steps, names, model, X)
+        worst = _compare("jac", model.sound_slopes(theta, few), found, unit=steps, rows=rows, names=names)
     if model.hess is not None:
         pairs = list(combinations_with_replacement(range(len(theta)), 2))
         pairs = [pairs[at] for at in np.unique(np.linspace(0, len(pairs) - 1, _PAIRS).astype(int))]
@@ -129,26 +128,25 @@ def disagreement(model: Model, theta: np.ndarray, X: Any) -> float:
         i, j = np.array(pairs).T
         names = [f"theta[{a}], theta[{b}]" for a, b in pairs]
         found = Estimate(found.value.T, found.error.T, found.rounding.T)
-        bends = model.bends(theta, few)
+        bends = model.sound_bends(theta, few)
         for given in (bends[:, i, j], bends[:, j, i]):
-            worst = max(worst, _compare("hess", given, found, steps[i] * steps[j], names, model, X))
+            worst = max(worst, _compare("hess", given, found, unit=steps[i] * steps[j], rows=rows, names=names))
     return worst
 
 
 def _compare(
-    name: str, given: np.ndarray, found: Estimate, unit: np.ndarray, names: list[str], model: Model, X: Any
+    name: str, given: np.ndarray, found: Estimate, *, unit: np.ndarray, rows: np.ndarray, names: list[str]
 ) -> float:
-    """Return the largest unexplained difference as a share of the row's own size, in the unit of each column."""
+    """Return the largest unexplained difference as a share of the row's size, each column in its unit."""
     size = np.max(np.abs(found.value) * unit, axis=1, keepdims=True) / unit
     excess = np.where(np.isfinite(found.error), np.abs(given - found.value) - 10 * found.error, 0.0)
     wrong = (excess > 1e-5 * np.abs(found.value)) & (excess > 1e-8 * size)
     if wrong.any():
         with np.errstate(divide="ignore", invalid="ignore"):
             at = np.unravel_index(np.argmax(np.where(wrong, excess / size, 0.0)), wrong.shape)
-        rows = np.repeat(np.unique(np.linspace(0, len(X) - 1, 5).astype(int)), model.outputs)
         raise InputError(
-            f"{name}(theta, X) is {given[at]:.6g} at row {rows[at[0]]} in {names[at[1]]}, but differences of predict "
-            f"give {found.value[at]:.6g} (+- {found.error[at]:.1g}). Correct it, or leave it out."
+            f"{name}(theta, X) is {given[at]:.6g} at row {rows[at[0]]} in {names[at[1]]}, but differences of "
+            f"predict give {found.value[at]:.6g} (+- {found.error[at]:.1g}). Correct it, or leave it out."
         )
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(np.max(np.nan_to_num(np.maximum(excess, 0.0) / size, posinf=0.0)))

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vhat.checks import check_finite
 from vhat.errors import InputError, ModelError, name_rows
 from vhat.frontends.differences import Estimate, Sampled, first_derivatives, second_derivatives, settle
+from vhat.frontends.numpy_model import blame
 from vhat.problem import LossDerivatives, diagonal_if_separable
 
-__all__ = ["loss_derivatives"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["loss_derivatives", "loss_values"]
 
 _UNSETTLED = 1e-4
 
 
+def loss_values(
+    loss: Callable[..., Any] | None, f: np.ndarray, y: np.ndarray, w: np.ndarray, squeeze: bool
+) -> np.ndarray:
+    """Return ``w_i l(f_i, y_i)``, (n,); NaN where it has no value."""
+    with np.errstate(all="ignore"):
+        if loss is None:
+            return 0.5 * w * ((f - y) ** 2).sum(axis=1)
+        rows = _Rows(loss, f, y, squeeze)
+        return w * Sampled(rows, np.zeros(2 * f.shape[1]), np.zeros(len(f))).moved([])
+
+
 def loss_derivatives(
-    loss: Callable[..., Any] | None, f: np.ndarray, y: np.ndarray, w: np.ndarray, *, squeeze: bool
+    loss: Callable[..., Any] | None, f: np.ndarray, y: np.ndarray, w: np.ndarray, squeeze: bool
 ) -> LossDerivatives:
     """Return ``w_i l(f_i, y_i)`` and its derivatives.
 
@@ -36,8 +50,9 @@ def loss_derivatives(
     """
     column = w[:, None]
     if loss is None:
-        residual, ones = f - y, np.ones_like(f)
-        return LossDerivatives(0.5 * w * (residual**2).sum(1), column * residual, column * ones, -column * ones, True)
+        ones = np.ones_like(f)
+        value = loss_values(None, f, y, w, squeeze)
+        return LossDerivatives(value, column * (f - y), column * ones, -column * ones, True)
     rows = _Rows(loss, f, y, squeeze)
     function, steps, unit = rows.sampled()
     value, K = function.base, f.shape[1]
@@ -70,10 +85,8 @@ class _Rows:
     def sampled(self) -> tuple[Sampled, np.ndarray, np.ndarray]:
         """Return the function with its steps, and the unit of each output, (K,)."""
         K = self.f.shape[1]
-        try:
+        with blame("loss(f_i, y_i) of one row failed", InputError):
             base = self(np.zeros(2 * K))
-        except Exception as error:
-            raise InputError(f"loss(f_i, y_i) of one row failed: {type(error).__name__}: {error}") from error
         check_finite("the loss", base, ModelError)
         unit = np.sqrt(np.mean((self.f - self.y) ** 2, axis=0))
         spread = np.sqrt(np.mean(self.y**2, axis=0))
@@ -93,7 +106,7 @@ class _Rows:
 
 
 def _second(function: Sampled, steps: np.ndarray, pairs: list[tuple[int, int]], K: int) -> np.ndarray:
-    """Return second derivatives as (n, K, K), zero in pairs not asked for or not distinguishable from zero."""
+    """Return second derivatives as (n, K, K), zero in pairs not asked for or not distinct from zero."""
     found = second_derivatives(function, steps, pairs)
     area = np.array([steps[a] * steps[b] for a, b in pairs])
     _refuse_unsettled(Estimate(found.value.T, found.error.T, found.rounding.T), area, "twice differentiable")
@@ -111,6 +124,6 @@ def _refuse_unsettled(found: Estimate, unit: np.ndarray, what: str) -> None:
     rows = np.flatnonzero((bad | np.isinf(found.error)).any(axis=1))
     if rows.size:
         raise ModelError(
-            f"the loss does not look {what} at the fitted values of {name_rows(rows)}. Use a smooth loss, such as "
-            "a pseudo-Huber loss for a Huber loss."
+            f"the loss does not look {what} at the fitted values of {name_rows(rows)}. Use a smooth loss, such "
+            "as a pseudo-Huber loss for a Huber loss."
         )

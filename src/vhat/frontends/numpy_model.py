@@ -1,16 +1,18 @@
-"""A user's NumPy functions behind one door: called with copies, checked for shape, and probed before first use."""
+"""A user's NumPy functions behind one door: called with copies, checked for shape, probed before first use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vhat.checks import check_finite, check_prediction
 from vhat.errors import InputError, ModelError, VhatError, name_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 __all__ = ["CurveFit", "Model", "as_inputs", "as_parameters", "blame", "match_inputs", "probe", "take"]
 
@@ -45,9 +47,19 @@ class Model:
         """Return the user's Jacobian as rows, (m * K, p)."""
         return self._derivative("jac", theta, X).reshape(-1, len(theta))
 
-    def bends(self, theta: np.ndarray, X: Any) -> np.ndarray:
-        """Return the user's second derivatives as rows, (m * K, p, p)."""
-        return self._derivative("hess", theta, X).reshape(-1, len(theta), len(theta))
+    def sound_slopes(self, theta: np.ndarray, X: Any) -> np.ndarray:
+        """Return the user's Jacobian as rows, (m * K, p), or say what is wrong with it."""
+        with blame("jac failed"), np.errstate(all="ignore"):
+            found = self._derivative("jac", theta, X)
+        check_finite("jac(theta, X)", found, ModelError)
+        return found.reshape(-1, len(theta))
+
+    def sound_bends(self, theta: np.ndarray, X: Any) -> np.ndarray:
+        """Return the user's second derivatives as rows, (m * K, p, p), or say what is wrong with them."""
+        with blame("hess failed"), np.errstate(all="ignore"):
+            found = self._derivative("hess", theta, X)
+        check_finite("hess(theta, X)", found, ModelError)
+        return found.reshape(-1, len(theta), len(theta))
 
     def _derivative(self, name: str, theta: np.ndarray, X: Any) -> np.ndarray:
         found = _real(getattr(self, name)(theta.copy(), X))
@@ -55,7 +67,6 @@ class Model:
         allowed = [(m, self.outputs, *tail)] if self.outputs > 1 else [(m, *tail), (m, 1, *tail)]
         if found.shape not in allowed:
             raise InputError(f"{name}(theta, X) returned shape {found.shape}; it must return {allowed[0]}.")
-        check_finite(f"{name}(theta, X)", found, ModelError)
         return found
 
 
@@ -86,21 +97,21 @@ def _real(output: Any) -> np.ndarray:
 
 
 @contextmanager
-def blame(what: str) -> Iterator[None]:
-    """Turn whatever a user's function raises into a ModelError that says where."""
+def blame(what: str, kind: type[VhatError] = ModelError) -> Iterator[None]:
+    """Turn whatever a user's function or data raise into an error that says where."""
     try:
         yield
     except VhatError:
         raise
     except Exception as error:
-        raise ModelError(f"{what}: {type(error).__name__}: {error}") from error
+        raise kind(f"{what}: {type(error).__name__}: {error}") from error
 
 
 # -- parameters and inputs -----------------------------------------------------------------------
 def as_parameters(theta: Any) -> np.ndarray:
     """Return a copy of the parameters, (p,), in the dtype in which they came."""
     array = np.array(theta)
-    if array.ndim != 1 or not array.size or array.dtype.kind not in "fiub":
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "fiu":
         raise InputError(
             f"theta has shape {array.shape} and dtype {array.dtype}; give one axis of real numbers, (p,). "
             "(theta.ravel() makes one axis; predict then reshapes it.)"
@@ -112,12 +123,14 @@ def as_parameters(theta: Any) -> np.ndarray:
 def as_inputs(X: Any, name: str = "X") -> Any:
     """Return a copy of the inputs with rows on the leading axis: a pandas object as it is, else an array."""
     if hasattr(X, "iloc"):
-        rows, numbers = X.copy(), X.select_dtypes("number") if hasattr(X, "columns") else X
+        rows, frame = X.copy(), X if hasattr(X, "columns") else X.to_frame()
+        numbers = frame.select_dtypes("number").to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        rows = numbers = np.array(X)
+        with blame(f"{name} is not an array", InputError):
+            rows = numbers = np.array(X)
     if not np.ndim(rows) or not len(rows):
         raise InputError(f"{name} has shape {np.shape(rows)}: no rows. Give at least one row on the leading axis.")
-    check_finite(name, np.asarray(numbers))
+    check_finite(name, numbers)
     return rows
 
 
@@ -142,8 +155,8 @@ def match_inputs(x: Any, X: Any, *, columns: bool = False) -> Any:
     if columns and np.ndim(array) == np.ndim(X):
         array = np.moveaxis(array, -1, 0)
     if np.ndim(array) != np.ndim(X) or array.shape[1:] != X.shape[1:]:
-        shapes = [("m", *X.shape[1:])] if not columns else [(*X.shape[1:], "m")]
-        wanted = "(" + ", ".join(map(str, shapes[0])) + ("," if np.ndim(X) == 1 else "") + ")"
+        axes = (*X.shape[1:], "m") if columns else ("m", *X.shape[1:])
+        wanted = "(" + ", ".join(map(str, axes)) + ("," if len(axes) == 1 else "") + ")"
         raise InputError(
             f"x has shape {np.shape(x)}; the training inputs ask for {wanted}, m the number of points. "
             "(One point is one row: x[None].)"
@@ -176,8 +189,8 @@ def probe(predict: Callable[..., Any], theta: np.ndarray, X: Any) -> tuple[np.nd
     again = _careful(predict, theta, X)
     if again.shape != output.shape or not _agree(again, output, 1e-12):
         raise ModelError(
-            "two evaluations of the model on the same rows differ. Fix its random state: the interval of a random "
-            "function is not defined."
+            "two evaluations of the model on the same rows differ. Fix its random state: the interval of a "
+            "random function is not defined."
         )
     _refuse_mixed_rows(predict, theta, X, output)
     return output, bool(np.array_equal(again, output))
@@ -197,20 +210,18 @@ def _careful(predict: Callable[..., Any], theta: np.ndarray, X: Any) -> np.ndarr
 
 def _refuse_mixed_rows(predict: Callable[..., Any], theta: np.ndarray, X: Any, output: np.ndarray) -> None:
     n = len(X)
-    groups = [[row] for row in sorted({0, n // 2, n - 1})] + [
-        list(range((n + 1) // 2)),
-        list(range(n // 2, n)),
-    ]
-    for rows in groups:
+    halves = [list(range((n + 1) // 2)), list(range(n // 2, n))]
+    for rows in [[row] for row in sorted({0, n // 2, n - 1})] + halves:
         alone = _careful(predict, theta, take(X, rows))
         check_prediction(alone.shape, len(rows))
         if alone.shape[1:] != output.shape[1:] or not _agree(alone, output[rows], 1e-9, output):
             raise ModelError(
-                f"the prediction for {name_rows(rows, 3)} changes with the rows beside it. Make predict treat each "
-                "row alone: compute statistics such as X.max(), and times such as t[0], outside it."
+                f"the prediction for {name_rows(rows, 3)} changes with the rows beside it. Make predict treat "
+                "each row alone: compute statistics such as X.max(), and times such as t[0], outside it."
             )
 
 
 def _agree(a: np.ndarray, b: np.ndarray, tolerance: float, scale: np.ndarray | None = None) -> bool:
-    size = np.max(np.abs(b if scale is None else scale))
+    """Compare predictions, each output at its own scale."""
+    size = np.max(np.abs(b if scale is None else scale), axis=0)
     return bool(np.all(np.abs(a - b) <= tolerance * size))

@@ -51,7 +51,7 @@ def torch_problem(
         y: Responses, of the shape that the module returns; None with a DataLoader.
         weight_decay: lam, a number or a mapping from the name of every trainable parameter to a number or a tensor.
         loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
-        sample_weight: One weight a row.
+        sample_weight: One weight a row; with a DataLoader, in the order of its dataset.
         target_key: The key of the target in a DataLoader's dict batches.
         memory: Budget in bytes.
 
@@ -68,8 +68,8 @@ def torch_problem(
     module = unwrapped(module)
     probe.refuse_module(module)
     X, y = _data(X, y, target_key, budget)
-    with preserved_rng(), torch.inference_mode(False):
-        state, theta = read_state(module)
+    state, theta = read_state(module)
+    with preserved_rng(state.device), torch.inference_mode(False):
         layout, rows = read_rows(X, state.device)
         model = probe.probe_model(module, state, theta, layout, rows)
         n = len(rows[0])

@@ -14,10 +14,11 @@ import torch
 from vhat.checks import Loss, check_finite
 from vhat.errors import InputError
 from vhat.frontends import torch_probe as probe
+from vhat.frontends.loader import is_loader
 from vhat.frontends.torch_data import Rows, check_rows, preserved_rng, take_rows, to_array
 from vhat.frontends.torch_loss import loss_derivatives, loss_values
 from vhat.frontends.torch_model import TorchModel, in_words
-from vhat.frontends.torch_tape import Tape, cotangents_together, recording, row_gradients
+from vhat.frontends.torch_tape import Tape, cotangents_together, jacobian_blocks, recording, row_gradients
 from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts
 
 __all__ = ["TorchProblem", "unwrapped"]
@@ -122,6 +123,10 @@ class TorchProblem:
     # -- test points -------------------------------------------------------------------------
     def inputs(self, x: Any) -> Rows:
         """Check test inputs and bring them to the module's device."""
+        if is_loader(x):
+            raise InputError(
+                f"x is a {type(x).__name__}; give test inputs as tensors, in the structure of the module's."
+            )
         return check_rows(x, self.model.layout, self.theta.device, self.target_key)
 
     def count(self, inputs: Rows) -> int:
@@ -171,16 +176,21 @@ class TorchProblem:
         """``H v`` or its Gauss-Newton part for each row of v, without decay."""
         return sum(tape.product(v, curvature) for tape in self._tapes())
 
-    def diagonal(self) -> Any:
-        """The diagonal of the Gauss-Newton part, (p,)."""
+    @cached_property
+    def _diagonal(self) -> Any:
         self.model.guard()
-        weights = self.native(_positive_part(self.loss_derivatives.curvature))
-        total = torch.zeros_like(self.theta)
-        for block in _slices(self.n, max(1, _CHUNK_BYTES // (8 * self.p * self.outputs))):
-            J = row_gradients(self.model, self.theta, take_rows(self.X, block))
-            J = J * weights[block][..., None] if weights.ndim == 2 else weights[block] @ J
-            total += J.square_().sum((0, 1))
-        return total / self.n
+        curvature = self.loss_derivatives.curvature
+        own = curvature if curvature.ndim == 2 else np.einsum("ijj->ij", curvature)
+        weights = self.native(np.maximum(own, 0.0) / self.n)
+        totals: list[Any] = []
+        for block, parts in jacobian_blocks(self.model, self.theta, self.X):
+            shares = [weights[block].reshape(-1) @ part.square().flatten(0, 1) for part in parts]
+            totals = [total + share for total, share in zip(totals, shares, strict=True)] if block.start else shares
+        return torch.cat(totals)
+
+    def diagonal(self) -> Any:
+        """``1/n sum_i sum_a max(C_i[a, a], 0) g_ia^2``, (p,); kept, for it costs a pass of per-row gradients."""
+        return self._diagonal.clone()
 
     def jvp(self, v: Any) -> np.ndarray:
         """``J v`` for each row of v: (k, p) to (k, n, K)."""
@@ -257,14 +267,6 @@ def _check_functional(value: Any) -> None:
     if not value.requires_grad:
         raise InputError("the functional does not depend on any trainable parameter through autograd.")
     check_finite("the functional", np.atleast_1d(to_array(value)))
-
-
-def _positive_part(curvature: np.ndarray) -> np.ndarray:
-    """Return S with ``S'S`` the positive part of each curvature: root of the diagonal (n, K), or (n, K, K)."""
-    if curvature.ndim == 2:
-        return np.sqrt(np.maximum(curvature, 0.0))
-    values, vectors = np.linalg.eigh(curvature)
-    return np.sqrt(np.maximum(values, 0.0))[:, :, None] * vectors.transpose(0, 2, 1)
 
 
 def _slices(n: int, size: int) -> Iterator[slice]:

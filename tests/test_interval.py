@@ -1,0 +1,195 @@
+"""Intervals: every bound, target, way of taking points together, and the sentence that goes with them."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import vhat
+
+RNG = np.random.default_rng(0)
+N, P, LAM, SIGMA = 40, 3, 0.05, 0.3
+X = RNG.normal(size=(N, P))
+Y = X @ [1.0, -2.0, 0.5] + SIGMA * RNG.standard_normal(N)
+POINTS = RNG.normal(size=(6, P))
+A = X.T @ X / N + LAM * np.eye(P)
+THETA = np.linalg.solve(A, X.T @ Y / N)
+ROWS = POINTS @ np.linalg.solve(A, X.T) / N  # d f(x) / d y, from the closed form
+V = N * np.sum(ROWS**2, axis=1)
+
+
+def linear(q, Z):
+    return Z @ q
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return vhat.from_jax(linear, THETA, X, Y, weight_decay=LAM)
+
+
+@pytest.mark.parametrize("bound", ["tight", "theorem", "sharp", "chebyshev", "asymptotic"])
+def test_the_half_width_is_the_bound_at_the_closed_form_of_v(fitted, bound):
+    band = fitted.interval(POINTS, 0.1, bound=bound, noise=SIGMA)
+    np.testing.assert_allclose(band.half_width, getattr(vhat.bounds, bound)(V, N, SIGMA, 0.1), rtol=1e-10)
+    np.testing.assert_allclose(band.upper - band.lower, 2 * band.half_width)
+    np.testing.assert_allclose((band.upper + band.lower) / 2, POINTS @ THETA, rtol=1e-10)
+    np.testing.assert_allclose(band.standard_error, SIGMA * np.sqrt(V / N), rtol=1e-10)
+    assert band.noise_source == "given"
+    assert band.df is None
+
+
+def test_a_tail_widens_and_a_relative_tail_follows_v(fitted):
+    plain = fitted.interval(POINTS, noise=SIGMA).half_width
+    absolute = fitted.interval(POINTS, noise=SIGMA, tail=vhat.Tail(0.5, 0.1)).half_width
+    relative = fitted.interval(POINTS, noise=SIGMA, tail=vhat.Tail.relative(0.3, 0.1)).half_width
+    np.testing.assert_allclose(absolute, vhat.bounds.tight(V, N, SIGMA, 0.05, v=0.5, c=0.1), rtol=1e-10)
+    np.testing.assert_allclose(relative, vhat.bounds.tight(V, N, SIGMA, 0.05, v=0.3 * V, c=0.1 * V), rtol=1e-10)
+    assert np.all(absolute > plain)
+    assert np.ptp(relative / plain) < 1e-10
+
+
+def test_empirical_needs_a_tail_and_is_wider_than_its_plug_in(fitted):
+    with pytest.raises(vhat.InputError, match="needs|give tail"):
+        fitted.interval(POINTS, bound="empirical")
+    tail = vhat.Tail(0.2, 0.05)
+    wide = fitted.interval(POINTS, noise=SIGMA, bound="empirical", tail=tail)
+    assert np.all(wide.half_width > fitted.interval(POINTS, noise=SIGMA, tail=tail).half_width)
+
+
+def test_estimated_noise_brings_student_t_with_the_residual_freedom(fitted):
+    hat = X @ np.linalg.solve(A, X.T) / N
+    df = np.linalg.norm(np.eye(N) - hat) ** 2
+    sigma = np.linalg.norm(Y - X @ THETA) / np.sqrt(df)
+    band = fitted.interval(POINTS, bound="asymptotic")
+    assert band.df == pytest.approx(df, rel=1e-10)
+    np.testing.assert_allclose(band.half_width, stats.t.ppf(0.975, df) * sigma * np.sqrt(V / N), rtol=1e-9)
+
+
+def test_union_divides_delta_by_the_number_of_points(fitted):
+    joint = fitted.interval(POINTS, 0.05, simultaneous=True)
+    alone = fitted.interval(POINTS, 0.05 / 6)
+    np.testing.assert_allclose(joint.half_width, alone.half_width, rtol=1e-12)
+    assert "at all 6 points at once" in joint.guarantee
+
+
+def test_sup_t_is_the_quantile_of_the_correlated_maximum(fitted):
+    covariance = ROWS @ ROWS.T
+    scale = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(scale, scale)
+    band = fitted.interval(POINTS, 0.1, bound="asymptotic", simultaneous="sup-t", noise=SIGMA)
+    quantile = float(band.half_width[0] / band.standard_error[0])
+    np.testing.assert_allclose(band.half_width / band.standard_error, quantile, rtol=1e-10)
+    # three parameters move six points: draw the three-dimensional law itself, independently
+    draws = np.random.default_rng(1).multivariate_normal(np.zeros(6), correlation, 200_000, method="svd")
+    inside = np.mean(np.abs(draws).max(axis=1) <= quantile)
+    assert inside == pytest.approx(0.9, abs=4 * np.sqrt(0.09 / 40_000))
+    assert quantile < stats.norm.ppf(1 - 0.1 / 12)
+
+
+def test_sup_t_at_one_point_is_the_plain_quantile(fitted):
+    one = fitted.interval(POINTS[:1], bound="asymptotic", simultaneous="sup-t", noise=SIGMA)
+    error = 4 * np.sqrt(0.05 * 0.95 / 40_000) / (2 * stats.norm.pdf(1.96))
+    assert float(one.half_width[0] / one.standard_error[0]) == pytest.approx(1.96, abs=error)
+
+
+def test_an_observation_adds_the_noise_of_a_new_response(fitted):
+    band = fitted.interval(POINTS, 0.1, target="observation", noise=SIGMA)
+    expected = vhat.bounds.tight(V, N, SIGMA, 0.05) + SIGMA * stats.norm.ppf(1 - 0.05 / 2)
+    np.testing.assert_allclose(band.half_width, expected, rtol=1e-10)
+    noisier = fitted.interval(POINTS, 0.1, target="observation", noise=SIGMA, observation_noise=2 * SIGMA)
+    np.testing.assert_allclose(noisier.half_width - band.half_width, SIGMA * stats.norm.ppf(0.975), rtol=1e-9)
+    each = fitted.interval(POINTS, target="observation", noise=SIGMA, observation_noise=np.linspace(0.1, 1, 6))
+    assert np.all(np.diff(each.half_width - fitted.interval(POINTS, 0.025, noise=SIGMA).half_width) > 0)
+
+
+def test_per_row_noise_enters_row_by_row(fitted):
+    sigma = np.linspace(0.1, 1.0, N)
+    band = fitted.interval(POINTS, noise=sigma)
+    np.testing.assert_allclose(band.standard_error, np.sqrt(np.sum((ROWS * sigma) ** 2, axis=1)), rtol=1e-10)
+    assert band.noise == pytest.approx(np.sqrt(np.mean(sigma**2)))
+    with pytest.raises(vhat.InputError, match="observation_noise"):
+        fitted.interval(POINTS, noise=sigma, target="observation")
+
+
+def test_plug_in_bias_is_the_penalty_seen_through_the_residuals(fitted):
+    """|h' lam theta| = |1/n sum r_i g_i'h|: the pull of the penalty equals the pull of the residuals."""
+    plain = fitted.interval(POINTS, noise=SIGMA)
+    moved = fitted.interval(POINTS, noise=SIGMA, bias="plug-in")
+    residuals = X @ THETA - Y
+    np.testing.assert_allclose(moved.half_width - plain.half_width, np.abs(ROWS @ residuals), rtol=1e-8, atol=1e-14)
+    given = fitted.interval(POINTS, noise=SIGMA, bias=0.25)
+    np.testing.assert_allclose(given.half_width - plain.half_width, 0.25, rtol=1e-12)
+    assert "bias no larger than the plug-in" in moved.guarantee
+
+
+def test_the_word_guaranteed_is_not_used_while_anything_is_assumed(fitted):
+    for options in ({}, {"noise": SIGMA}, {"noise": SIGMA, "tail": vhat.Tail(0.1, 0.1), "bound": "empirical"}):
+        sentence = fitted.interval(POINTS, **options).guarantee
+        assert "guaranteed" not in sentence
+        assert "non-asymptotic" not in sentence
+        assert "Gaussian noise" in sentence
+    assert "estimated from residuals" in fitted.interval(POINTS).guarantee
+    assert "V in place of its mean" in fitted.interval(POINTS).guarantee
+    assert "delta method" in fitted.interval(POINTS, bound="asymptotic").guarantee
+    assert "Gauss-Newton" in fitted.interval(POINTS, curvature="ggn").guarantee
+    assert "certified minimum" in fitted.interval(POINTS).guarantee
+
+
+def test_parameters_that_are_not_a_minimum_warn_once_and_say_so(fitted):
+    off = vhat.from_jax(linear, THETA + 1.0, X, Y, weight_decay=LAM)
+    with pytest.warns(vhat.NotMinimumWarning, match="stationarity fails"):
+        band = off.interval(POINTS)
+    assert "WHICH THEY ARE NOT" in band.guarantee
+    assert "WHICH THEY ARE NOT" in off.interval(POINTS).guarantee  # and no second warning, or this test fails
+
+
+def test_results_print_export_and_abstain(fitted):
+    band = fitted.interval(POINTS)
+    text = repr(band)
+    assert "95% confidence" in text
+    assert "unsupported" in text
+    frame = band.to_pandas()
+    assert list(frame.columns[:3]) == ["center", "lower", "upper"]
+    assert len(frame) == 6
+    threshold = float(np.median(band.half_width))
+    assert band.abstain(max_half_width=threshold).sum() == 3
+    assert band.abstain(max_unsupported=1.0).sum() == 0
+    assert len(band) == 6
+
+
+def test_two_outputs_get_a_column_each_and_a_level_each():
+    rng = np.random.default_rng(4)
+    B = rng.normal(size=(P, 2))
+    Y2 = X @ B + rng.standard_normal((N, 2)) * [0.1, 3.0]
+    theta = np.linalg.solve(A, X.T @ Y2 / N)
+    fitted = vhat.from_jax(linear, theta, X, Y2, weight_decay=LAM)
+    band = fitted.interval(POINTS)
+    hat = X @ np.linalg.solve(A, X.T) / N
+    df = np.linalg.norm(np.eye(N) - hat) ** 2
+    sigma = np.linalg.norm(Y2 - X @ theta, axis=0) / np.sqrt(df)
+    np.testing.assert_allclose(band.noise, sigma, rtol=1e-9)
+    np.testing.assert_allclose(band.standard_error, np.sqrt(V / N)[:, None] * sigma, rtol=1e-9)
+    assert band.center.shape == (6, 2)
+    assert band.to_pandas().index.names == ["point", "output"]
+    per_output = fitted.interval(POINTS, target="observation")
+    assert np.all(per_output.half_width[:, 1] > 5 * per_output.half_width[:, 0])
+    assert fitted.sensitivity(POINTS).shape == (6, 2, N, 2)
+
+
+def test_a_weighted_loss_that_is_not_square_takes_its_noise_from_the_score():
+    """log cosh at the minimum of a location model: sensitivities by the implicit function theorem, by hand."""
+    y = np.array([0.1, 0.4, -0.2, 0.9, 0.3])
+    fitted = vhat.from_jax(
+        lambda q, Z: q * jnp.ones(Z.shape[0]),
+        0.0,
+        np.zeros((5, 1)),
+        y,
+        weight_decay=0.1,
+        loss=lambda f, t: jnp.logaddexp(f - t, t - f),
+    ).polish()
+    m = float(fitted.params)
+    second = 1 / np.cosh(m - y) ** 2
+    expected = second / (second.sum() + 5 * 0.1)
+    np.testing.assert_allclose(fitted.sensitivity(np.zeros((1, 1)))[0], expected, rtol=1e-9)
