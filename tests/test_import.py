@@ -51,7 +51,9 @@ def test_every_public_name_exists():
 def test_the_x64_flag_is_unchanged_after_calls_and_after_errors():
     assert not jax.config.jax_enable_x64
     x = np.linspace(-1, 1, 10)[:, None]
-    fitted = vhat.from_jax(lambda q, Z: Z @ q, np.ones(1), x, 1.5 * x[:, 0] + 0.1 * np.cos(9 * x[:, 0]), weight_decay=0.1)
+    fitted = vhat.from_jax(
+        lambda q, Z: Z @ q, np.ones(1), x, 1.5 * x[:, 0] + 0.1 * np.cos(9 * x[:, 0]), weight_decay=0.1
+    )
     fitted = fitted.polish()
     fitted.interval(x)
     fitted.audit()

@@ -9,8 +9,8 @@ from torch import nn
 from torch.utils import data
 
 from vhat.errors import InputError, MemoryBudgetError
-from vhat.frontends.loader import is_loader, read_loader
 from vhat.frontends.torch import torch_problem
+from vhat.frontends.torch.loader import is_loader, read_loader
 
 N = 11
 X = torch.arange(N * 3.0).reshape(N, 3) / 10

@@ -58,6 +58,12 @@ def lanczos(
 
     Returns:
         The smallest Ritz pair and how it stands.
+
+    Examples:
+        >>> A = np.diag([3.0, -1.0, 2.0])
+        >>> found = lanczos(lambda v: A @ v, lambda v: v, lambda v: v, np.ones(3), max_steps=3)
+        >>> round(found.value, 6), np.abs(found.vector).round(6).tolist()
+        (-1.0, [0.0, 1.0, 0.0])
     """
     basis = np.empty((min(max_steps, len(start)), len(start)))
     basis[0] = start / float(start @ apply(start)) ** 0.5

@@ -67,7 +67,8 @@ def polish(
 ) -> Polished:
     """Descend from the problem's parameters to a minimum, and certify that it is one.
 
-    L-BFGS first (left out where the gradient is small already), then trust-region Newton on exact Hessian products.
+    L-BFGS first (left out where the gradient is small already), then trust-region Newton on exact Hessian products,
+    in turns while neither has arrived.
     A stationary point whose Hessian is indefinite is a saddle: it is left along negative curvature. The end is a
     point whose relative gradient is at most ``gtol`` (or as small as rounding allows) and whose ``H + lam`` is
     positive definite. The problem given is not changed, so an interruption leaves nothing half done.

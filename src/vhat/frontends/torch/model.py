@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vhat.errors import ModelError, VhatError
-from vhat.frontends.torch_data import Layout, Rows
+from vhat.frontends.torch.data import Layout, Rows
 
 __all__ = ["State", "TorchModel", "choose_convention", "in_words", "read_state", "training_submodules"]
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from vhat.checks import check_finite
 from vhat.errors import InputError, ModelError
-from vhat.frontends import numpy_model as door
-from vhat.frontends.differences import Estimate, Sampled, first_derivatives, settle
-from vhat.frontends.numpy_derivatives import require_settled, residual_part
-from vhat.frontends.numpy_loss import loss_derivatives, loss_values
+from vhat.frontends.numpy import model as door
+from vhat.frontends.numpy.derivatives import require_settled, residual_part
+from vhat.frontends.numpy.differences import Estimate, Sampled, first_derivatives, settle
+from vhat.frontends.numpy.loss import loss_derivatives, loss_values
 from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts
 
 if TYPE_CHECKING:

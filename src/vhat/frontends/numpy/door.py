@@ -16,9 +16,9 @@ from vhat.checks import (
     decay_factor,
 )
 from vhat.errors import InputError, MemoryBudgetError
-from vhat.frontends import numpy_model as door
-from vhat.frontends.numpy_dense import NumpyProblem
-from vhat.frontends.numpy_derivatives import disagreement
+from vhat.frontends.numpy import model as door
+from vhat.frontends.numpy.derivatives import disagreement
+from vhat.frontends.numpy.problem import NumpyProblem
 from vhat.problem import ModelFacts
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ import torch
 
 from vhat.checks import Loss, check_finite
 from vhat.errors import InputError
-from vhat.frontends import torch_probe as probe
-from vhat.frontends.loader import is_loader
-from vhat.frontends.torch_data import Rows, check_rows, preserved_rng, take_rows, to_array
-from vhat.frontends.torch_loss import loss_derivatives, loss_values
-from vhat.frontends.torch_model import TorchModel, in_words
-from vhat.frontends.torch_tape import Tape, cotangents_together, jacobian_blocks, recording, row_gradients
+from vhat.frontends.torch import probe
+from vhat.frontends.torch.data import Rows, check_rows, preserved_rng, take_rows, to_array
+from vhat.frontends.torch.loader import is_loader
+from vhat.frontends.torch.loss import loss_derivatives, loss_values
+from vhat.frontends.torch.model import TorchModel, in_words
+from vhat.frontends.torch.tape import Tape, cotangents_together, jacobian_blocks, recording, row_gradients
 from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts
 
 __all__ = ["TorchProblem", "unwrapped"]

@@ -18,13 +18,13 @@ from vhat.checks import (
     decay_factor,
 )
 from vhat.errors import InputError, MemoryBudgetError, ModelError
-from vhat.frontends import torch_probe as probe
-from vhat.frontends.loader import is_loader, read_loader
-from vhat.frontends.torch_data import preserved_rng, read_rows, take_rows, to_array
-from vhat.frontends.torch_loss import refuse_loss
-from vhat.frontends.torch_model import State, in_words, read_state
-from vhat.frontends.torch_problem import TorchProblem, unwrapped
-from vhat.frontends.torch_tape import tape_bytes_per_row
+from vhat.frontends.torch import probe
+from vhat.frontends.torch.data import preserved_rng, read_rows, take_rows, to_array
+from vhat.frontends.torch.loader import is_loader, read_loader
+from vhat.frontends.torch.loss import refuse_loss
+from vhat.frontends.torch.model import State, in_words, read_state
+from vhat.frontends.torch.problem import TorchProblem, unwrapped
+from vhat.frontends.torch.tape import tape_bytes_per_row
 
 __all__ = ["TorchProblem", "torch_problem"]
 

@@ -14,15 +14,15 @@ from torch.utils._pytree import tree_leaves
 
 from vhat.checks import check_prediction
 from vhat.errors import ModelError
-from vhat.frontends.torch_data import Layout, Rows, take_rows
-from vhat.frontends.torch_model import (
+from vhat.frontends.torch.data import Layout, Rows, take_rows
+from vhat.frontends.torch.model import (
     State,
     TorchModel,
     choose_convention,
     in_words,
     training_submodules,
 )
-from vhat.frontends.torch_tape import Tape, recording, row_gradients, row_gradients_one_by_one
+from vhat.frontends.torch.tape import Tape, recording, row_gradients, row_gradients_one_by_one
 
 __all__ = ["is_repeatable", "narrow_casts", "probe_model", "refuse_module"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError, ModelError, name_rows
-from vhat.frontends.differences import Estimate, Sampled, first_derivatives, second_derivatives, settle
-from vhat.frontends.numpy_model import Model, take
+from vhat.frontends.numpy.differences import Estimate, Sampled, first_derivatives, second_derivatives, settle
+from vhat.frontends.numpy.model import Model, take
 
 __all__ = ["disagreement", "require_settled", "residual_part"]
 

@@ -15,7 +15,7 @@ import torch
 from torch.utils import data
 
 from vhat.errors import InputError, MemoryBudgetError, name_rows
-from vhat.frontends.torch_data import preserved_rng
+from vhat.frontends.torch.data import preserved_rng
 
 __all__ = ["is_loader", "read_loader"]
 

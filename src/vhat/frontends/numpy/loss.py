@@ -9,8 +9,8 @@ import numpy as np
 
 from vhat.checks import check_finite
 from vhat.errors import InputError, ModelError, name_rows
-from vhat.frontends.differences import Estimate, Sampled, first_derivatives, second_derivatives, settle
-from vhat.frontends.numpy_model import blame
+from vhat.frontends.numpy.differences import Estimate, Sampled, first_derivatives, second_derivatives, settle
+from vhat.frontends.numpy.model import blame
 from vhat.problem import LossDerivatives, diagonal_if_separable
 
 if TYPE_CHECKING:

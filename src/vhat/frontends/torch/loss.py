@@ -10,8 +10,8 @@ import torch
 
 from vhat.checks import Loss
 from vhat.errors import ModelError, name_rows
-from vhat.frontends.torch_data import to_array
-from vhat.frontends.torch_model import describe
+from vhat.frontends.torch.data import to_array
+from vhat.frontends.torch.model import describe
 from vhat.problem import LossDerivatives, diagonal_if_separable
 
 __all__ = ["loss_derivatives", "loss_values", "refuse_loss"]

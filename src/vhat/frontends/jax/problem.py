@@ -1,4 +1,4 @@
-"""JAX functions as problems: any ``predict(params, X)`` with any pytree of parameters."""
+"""A JAX function and its training data as a :class:`vhat.problem.Problem`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vhat.checks import (
-    check_finite,
-    check_loss,
-    check_memory,
-    check_prediction,
-    check_targets,
-    check_weights,
-    decay_factor,
-)
+from vhat.checks import check_finite
 from vhat.errors import InputError, ModelError, name_rows
-from vhat.frontends import jax_kernels as kernels
-from vhat.frontends import jax_tree as tree
+from vhat.frontends.jax import kernels, tree
 from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts, diagonal_if_separable
 
-__all__ = ["JaxProblem", "jax_problem"]
+__all__ = ["JaxProblem"]
 
 _GROUP_BYTES = 2**26
 _compile = lru_cache(maxsize=None)(jax.jit)
@@ -243,100 +234,3 @@ class JaxProblem:
     def compiled(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """Compile a pure function, once."""
         return _compile(step)
-
-
-def jax_problem(
-    predict: Callable[[Any, Any], Any],
-    params: Any,
-    X: Any,
-    y: Any,
-    *,
-    weight_decay: Any,
-    loss: Any = "half_mse",
-    sample_weight: Any = None,
-    memory: float | None = None,
-) -> JaxProblem:
-    """Check a JAX model and its data at the door and make a problem of them.
-
-    Args:
-        predict: ``predict(params, X) -> (n,)`` or ``(n, outputs)``, each row on its own.
-        params: Any pytree; its floating-point leaves are the parameters.
-        X: An array, or a dict or tuple of arrays, with one leading row axis.
-        y: Responses, of the shape that ``predict`` returns.
-        weight_decay: lam, a number or a pytree prefix of ``params``.
-        loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
-        sample_weight: One weight a row.
-        memory: Budget in bytes.
-
-    Returns:
-        The problem.
-
-    Raises:
-        InputError: For data, decay or options that cannot be used.
-        ModelError: For a model that cannot be used.
-    """
-    check_loss(loss)
-    if not callable(predict):
-        raise InputError(f"predict must be a function predict(params, X); got {type(predict).__name__}.")
-    with jax.enable_x64(True):
-        theta, layout, fixed, dtype = tree.flatten(params)
-        inputs = tree.as_inputs(X, "X")
-        shape = _probe(predict, layout.unflatten(jnp.asarray(theta), fixed), inputs)
-        targets = check_targets(y, shape)
-        decay = tree.decay_vector(weight_decay, params) * decay_factor(loss, targets.shape[1])
-        held = None if isinstance(loss, str) else tree.Held(loss)
-        problem = JaxProblem(
-            model=kernels.Model(tree.Held(predict), layout, held, len(shape) == 1),
-            fixed=fixed,
-            theta=jnp.asarray(theta),
-            decay=jnp.asarray(decay),
-            X=inputs,
-            targets=targets,
-            weights=check_weights(sample_weight, len(targets)),
-            memory=check_memory(memory),
-            dtype=dtype,
-        )
-        _refuse_unusable(problem)
-    return problem
-
-
-def _probe(predict: Callable[..., Any], params: Any, X: Any) -> tuple[int, ...]:
-    """Return the shape that the model gives for all rows, without running it on them."""
-    n = len(jax.tree.leaves(X)[0])
-    try:
-        output = jax.eval_shape(predict, params, X)
-    except Exception as error:
-        raise tree.model_failure("tracing predict(params, X)", error) from error
-    shape = getattr(output, "shape", None)
-    if shape is None:
-        raise ModelError(f"predict returned {type(output).__name__}; it must return one array.")
-    check_prediction(shape, n)
-    return tuple(shape)
-
-
-def _refuse_unusable(problem: JaxProblem) -> None:
-    """Refuse a model that is random, mixes rows, is not finite, or cannot be differentiated twice."""
-    check_finite("the model's prediction on X", problem.fitted_values, ModelError)
-    if not problem.facts().deterministic:
-        raise ModelError(
-            "two evaluations of the model on the same rows differ. Fix its random state or switch dropout off: the "
-            "interval of a random function is not defined."
-        )
-    few = min(problem.n, 3)
-    alone = np.concatenate([problem.predict(tree.take(problem.X, i, i + 1)) for i in range(few)])
-    company = problem.fitted_values[:few]
-    if not np.allclose(alone, company, rtol=1e-6, atol=1e-7 * np.abs(problem.fitted_values).max()):
-        raise ModelError(
-            "the model's prediction for a row changes with the rows beside it (batch normalisation in training mode, "
-            "or a statistic of X?). Make predict(params, X) treat each row alone."
-        )
-    try:
-        slope = problem.gradient()
-        curved = problem.product(slope[None], "hessian")
-    except Exception as error:
-        raise tree.model_failure("differentiating it twice", error) from error
-    if not (np.all(np.isfinite(slope)) and np.all(np.isfinite(curved))):
-        raise ModelError(
-            "the first or second derivative of the loss is not finite at these parameters (a square root or norm at "
-            "zero, or an overflow?). Rewrite that operation so that its derivative exists."
-        )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from vhat.frontends.jax_tree import Held, Layout
+from vhat.frontends.jax.tree import Held, Layout
 
 __all__ = [
     "Data",
