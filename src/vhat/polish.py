@@ -68,17 +68,18 @@ def polish(
     """Descend from the problem's parameters to a minimum, and certify that it is one.
 
     L-BFGS first (left out where the gradient is small already), then trust-region Newton on exact Hessian products,
-    in turns while neither has arrived.
-    A stationary point whose Hessian is indefinite is a saddle: it is left along negative curvature. The end is a
-    point whose relative gradient is at most ``gtol`` (or as small as rounding allows) and whose ``H + lam`` is
-    positive definite. The problem given is not changed, so an interruption leaves nothing half done.
+    in turns while neither has arrived. A stationary point whose Hessian is indefinite is a saddle: it is left along
+    negative curvature. The end is a point whose relative gradient is at most ``gtol`` (or as small as rounding
+    allows) and whose ``H + lam`` is positive definite. The problem given is not changed, so an
+    interruption leaves nothing half done.
 
     Args:
         problem: The training problem at the parameters to start from.
         gtol: The relative gradient to reach; without unit.
         max_steps: The most Newton steps tried.
         warmup: The most L-BFGS steps before each fifty of Newton's; 0 leaves them out.
-        metric: Makes the metric of the trust region at a problem's parameters; ``diag(J'CJ/n) + lam`` by default.
+        metric: Makes the metric of the trust region at a problem's parameters; the diagonal of strides by default
+            (:func:`vhat.stationarity.units`).
         progress: Called as ``progress(step, objective, relative_gradient)`` after each step of either kind.
         seed: Seed of the eigenvalue certificate.
 
