@@ -86,7 +86,7 @@ def elsewhere(fitted, params, **options):
     return vhat.from_jax(network, params, X, WAVES[:, :1], **{"weight_decay": LAM, **options})
 
 
-# -- linear models in NumPy: exact answers, no compilation ----------------------------------------------------
+# -- linear models in NumPy: exact answers, no compilation -----------------------------------------
 COLUMNS = np.random.default_rng(1).normal(size=(30, 3))
 RESPONSES = COLUMNS @ [1.0, -2.0, 0.5] + 0.3 * np.random.default_rng(2).standard_normal(30)
 
@@ -105,7 +105,7 @@ def ridge_audit(lam, stated, **options):
     return vhat.from_numpy(linear, ridge(lam), COLUMNS, RESPONSES, weight_decay=stated).audit(**options)
 
 
-# -- the good case ---------------------------------------------------------------------------------------------
+# -- the good case ---------------------------------------------------------------------------------
 def test_trained_minimum_passes_every_line_that_can_be_tested(minimum):
     audit = minimum.audit(refits=5)
     assert audit.holds
@@ -122,7 +122,7 @@ def test_trained_minimum_passes_every_line_that_can_be_tested(minimum):
     assert audit["implied decay"].threshold == pytest.approx(LAM)
 
 
-# -- the loss that was really minimised --------------------------------------------------------------------------
+# -- the loss that was really minimised ------------------------------------------------------------
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_forgotten_mse_shows_as_half_the_outputs_and_is_named(outputs):
     y = WAVES[:, :outputs]
@@ -173,11 +173,11 @@ def test_other_slips_of_the_objective_are_named_by_their_ratio(ratio, words):
 
 
 def test_ratio_of_one_half_away_from_a_minimum_accuses_no_loss():
-    q = ridge(0.1) + np.array([0.0, 0.1, -0.3])
+    q = ridge(0.1) + np.array([0.0, 0.03, -0.3])
     slope = COLUMNS.T @ (COLUMNS @ q - RESPONSES) / 30
     stated = -2 * (slope @ q) / (q @ q)  # the ratio is then 1/2
     assert stated > 0
-    assert -(slope @ q) < 0.5 * np.linalg.norm(slope) * np.linalg.norm(q)
+    assert -(slope @ q) < 0.8 * np.linalg.norm(slope) * np.linalg.norm(q)
     line = vhat.from_numpy(linear, q, COLUMNS, RESPONSES, weight_decay=stated).audit()["alignment"]
     assert line.value == pytest.approx(0.5)
     assert line.verdict == "fails"
@@ -232,7 +232,7 @@ def test_decoupled_decay_that_never_acted_is_found():
     assert "fitted.polish()" in audit["alignment"].remedy
 
 
-# -- not a minimum ------------------------------------------------------------------------------------------------
+# -- not a minimum ---------------------------------------------------------------------------------
 def test_perturbed_parameters_are_not_a_minimum_and_polish_mends_them(minimum):
     rng = np.random.default_rng(3)
     moved = elsewhere(minimum, jax.tree.map(lambda a: a + 0.03 * rng.normal(size=a.shape), minimum.params))
@@ -279,7 +279,7 @@ def test_saddle_is_stationary_but_has_negative_curvature():
     assert fitted.polish().audit()["smallest eigenvalue"].verdict == "holds"
 
 
-# -- kinks ----------------------------------------------------------------------------------------------------------
+# -- kinks -----------------------------------------------------------------------------------------
 def tuned(activation):
     """Train to where BFGS gets, which for a kinked model is nowhere in particular."""
     predict, y = layered(activation), WAVES[:, :1]
@@ -308,14 +308,16 @@ def test_sharp_but_smooth_model_is_not_called_kinked(minimum):
     assert "has kinks" not in audit["smoothness"].remedy
 
 
-def test_kink_of_the_loss_is_found():
-    def huber(f, y):
-        r = jnp.abs(f - y)
-        return jnp.where(r < 0.3, 0.5 * r**2, 0.3 * r - 0.045)
+def test_kink_of_the_loss_is_found_and_a_jump_of_its_curvature_is_left_open():
+    def audit(loss):
+        q = jnp.asarray(ridge(0.1))
+        return vhat.from_jax(lambda q, Z: Z @ q, q, COLUMNS, RESPONSES, weight_decay=0.1, loss=loss).audit()
 
-    q = jnp.asarray(ridge(0.1))
-    fitted = vhat.from_jax(lambda q, Z: Z @ q, q, COLUMNS, RESPONSES, weight_decay=0.1, loss=huber)
-    assert fitted.polish().audit()["smoothness"].verdict == "fails"
+    line = audit(lambda f, y: 0.5 * (f - y) ** 2 + 0.3 * jnp.abs(f - y))["smoothness"]
+    assert line.verdict == "fails"
+    assert "the loss has kinks" in line.remedy
+    line = audit(lambda f, y: jnp.where(jnp.abs(f - y) < 0.3, 0.5 * (f - y) ** 2, 0.3 * jnp.abs(f - y) - 0.045))
+    assert line["smoothness"].verdict == "undecided"
 
 
 def test_edge_of_the_domain_within_reach_of_the_noise_is_not_passed():
@@ -328,7 +330,7 @@ def test_edge_of_the_domain_within_reach_of_the_noise_is_not_passed():
     assert not audit.holds
 
 
-# -- the model itself -------------------------------------------------------------------------------------------------
+# -- the model itself ------------------------------------------------------------------------------
 SWITCH = {"random": False}
 DICE = np.random.default_rng(4)
 
@@ -343,7 +345,7 @@ def test_random_jax_model_is_refused_and_one_that_becomes_random_is_found():
     try:
         audit = fitted.audit()
         with pytest.raises(vhat.ModelError, match="two evaluations of the model on the same rows differ"):
-            vhat.from_jax(lambda q, Z: predict(q, Z), ridge(0.1), COLUMNS, RESPONSES, weight_decay=0.1)
+            vhat.from_jax(predict, ridge(0.1), COLUMNS, RESPONSES, weight_decay=0.1)
     finally:
         SWITCH["random"] = False
     assert audit["determinism"].verdict == "fails"
@@ -351,7 +353,7 @@ def test_random_jax_model_is_refused_and_one_that_becomes_random_is_found():
     assert not audit.holds
 
 
-@pytest.mark.parametrize("change", [lambda: DICE.normal(), lambda: 0.01], ids=["random", "other"])
+@pytest.mark.parametrize("change", [DICE.normal, lambda: 0.01], ids=["random", "other"])
 def test_numpy_model_that_becomes_another_function_is_found(change):
     def predict(q, Z):
         return Z @ q + (change() if SWITCH["random"] else 0.0)
@@ -398,7 +400,7 @@ def test_cast_to_float32_inside_the_model_is_found():
     assert audit["precision"].verdict == "fails"
 
 
-# -- what the data do not determine -----------------------------------------------------------------------------------
+# -- what the data do not determine ----------------------------------------------------------------
 def redundant(q, Z):
     return (q[0] + q[1]) * Z
 
@@ -473,7 +475,7 @@ def test_all_zero_parameters_are_no_minimum():
     assert not audit.holds
 
 
-# -- noise ----------------------------------------------------------------------------------------------------------
+# -- noise -----------------------------------------------------------------------------------------
 def test_interpolating_fit_has_no_noise_to_estimate():
     Z = np.eye(4)
     fitted = vhat.from_numpy(linear, [1.0, 2.0, 3.0, 4.0], Z, np.array([1.0, 2.0, 3.0, 4.0]))
@@ -522,7 +524,7 @@ def test_yes_or_no_responses_are_not_passed():
     assert not audit.holds
 
 
-# -- does the minimum follow the data? ---------------------------------------------------------------------------------
+# -- does the minimum follow the data? -------------------------------------------------------------
 def test_minimum_that_vanishes_under_the_noise_fails_the_basin_line():
     """f = q^2 fitted to a mean that the noise makes negative now and then: the two minima meet and are gone."""
     y = np.array([0.3, -0.25, 0.2, -0.1, 0.12, -0.05, 0.22, 0.02, -0.14, 0.1])
@@ -544,7 +546,7 @@ def test_basin_line_of_a_linear_model_holds_and_same_seed_gives_the_same_audit()
     assert repr(one) == repr(two)
 
 
-# -- units ------------------------------------------------------------------------------------------------------------
+# -- units -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("unit", [1e6, 1e-6])
 def test_unit_of_y_changes_no_verdict_and_no_value(minimum, unit):
     """y -> a y, v -> a v, c -> a c; the decay of w and b is a^2 lam, that of v and c lam: the same problem."""
@@ -563,7 +565,7 @@ def test_unit_of_y_changes_no_verdict_and_no_value(minimum, unit):
                 assert scaled[name].value == pytest.approx(plain[name].value, rel=1e-5, abs=1e-8)
 
 
-# -- reading it -----------------------------------------------------------------------------------------------------------
+# -- reading it ------------------------------------------------------------------------------------
 def test_prints_as_a_table_with_every_line_and_says_what_to_look_at(minimum):
     good, bad = repr(minimum.audit()), repr(elsewhere(minimum, minimum.params, weight_decay=2 * LAM).audit())
     assert good.startswith("Audit: 8 lines hold; nothing that can be tested fails")

@@ -12,8 +12,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from tests import oracle
-from vhat import definiteness
-from vhat.definiteness import smallest_eigenvalue
+from vhat.curvature import definiteness
+from vhat.curvature.definiteness import smallest_eigenvalue
 from vhat.errors import NotPositiveDefinite
 from vhat.frontends.jax import jax_problem
 from vhat.problem import ModelFacts

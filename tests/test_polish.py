@@ -11,15 +11,15 @@ import scipy.optimize
 from jax.flatten_util import ravel_pytree
 
 from tests import oracle
-from vhat import newton
 from vhat.curvature import assemble
+from vhat.curvature.metric import Jacobi
 from vhat.errors import InputError, NotPositiveDefinite, PolishError
 from vhat.frontends.jax import jax_problem
-from vhat.metric import Jacobi
-from vhat.polish import polish
-from vhat.spectral import Spectral
-from vhat.stationarity import evaluate, relative_gradient, units
-from vhat.steihaug import Steihaug
+from vhat.minimise import newton
+from vhat.minimise.polish import polish
+from vhat.minimise.spectral import Spectral
+from vhat.minimise.stationarity import evaluate, relative_gradient, units
+from vhat.minimise.steihaug import Steihaug
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))

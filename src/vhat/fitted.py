@@ -13,9 +13,9 @@ from vhat import limits
 from vhat.audit import Audit, audit_fit, stationarity_line
 from vhat.errors import ConvergenceWarning, InputError, NotMinimumWarning, VhatError, name_rows
 from vhat.interval import Interval
+from vhat.minimise.polish import Polished, polish
 from vhat.noise import Noise
 from vhat.norm import Measured, WeightedNorm, gradient_blocks, measure
-from vhat.polish import Polished, polish
 from vhat.problem import Array, Problem
 from vhat.progress import steps_shown
 from vhat.solve import Plan, Prepared, Solver, Status, choose

@@ -11,7 +11,7 @@ import numpy as np
 
 from vhat import curvature as curvatures
 from vhat.checks import check_choice
-from vhat.definiteness import Definiteness, smallest_eigenvalue
+from vhat.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.errors import CurvatureWarning, ModelError, NotPositiveDefinite
 from vhat.noise import Freedom, Noise, estimate_noise, given_noise, measure_freedom
 from vhat.problem import Array, Curvature, Problem

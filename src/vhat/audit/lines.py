@@ -11,12 +11,12 @@ from vhat.audit.alignment import alignment_lines
 from vhat.audit.line import Audit, Line, Verdict
 from vhat.audit.probes import basin_line, smoothness_line
 from vhat.checks import check_count
-from vhat.definiteness import Definiteness
+from vhat.curvature.definiteness import Definiteness
 from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
+from vhat.minimise.stationarity import evaluate, relative_gradient, units
 from vhat.noise import Noise, given_noise
 from vhat.problem import Curvature, Problem
 from vhat.solve import Status
-from vhat.stationarity import evaluate, relative_gradient, units
 
 if TYPE_CHECKING:
     from vhat.workspace import Workspace

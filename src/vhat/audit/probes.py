@@ -10,8 +10,8 @@ import numpy as np
 
 from vhat.audit.line import Line, Verdict
 from vhat.errors import VhatError
+from vhat.minimise.polish import polish
 from vhat.norm import contract
-from vhat.polish import polish
 from vhat.solve import Status
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ class _Gap:
             )
         return {
             "holds": "No kink within reach of the noise.",
-            "undecided": "The model bends so sharply within reach of the noise that a kink cannot be told from it. "
-            "Raise weight_decay, or use a simpler model.",
+            "undecided": "The model or the loss bends so sharply within reach of the noise that a kink cannot be told "
+            "from it. Raise weight_decay, or use a smoother one.",
             "fails": "The model or the loss has kinks (relu, abs, max): the Hessian is blind to them. Use tanh, "
             "softplus, gelu or silu.",
         }[self.verdict]

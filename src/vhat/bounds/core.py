@@ -15,7 +15,6 @@ __all__ = [
     "FORMULAS",
     "Rows",
     "check_rows",
-    "choice",
     "divide",
     "level_of",
     "nonnegative",
@@ -39,6 +38,7 @@ class Rows(NamedTuple):
 
     @property
     def standard_error(self) -> np.ndarray:
+        """``noise sqrt(V / n)``."""
         return np.asarray(self.noise * np.sqrt(self.V / self.n))
 
 
@@ -133,6 +133,7 @@ def nonnegative(name: str, value: ArrayLike) -> np.ndarray:
 
 
 def positive(name: str, value: ArrayLike, *, infinite: bool = False) -> np.ndarray:
+    """As float64; refuse what is not positive and, unless ``infinite`` is allowed, finite."""
     array = np.asarray(value, dtype=float)
     if not np.all(array > 0) or not (infinite or np.all(np.isfinite(array))):
         bad = array[~(array > 0) | ~np.isfinite(array)]
@@ -141,6 +142,7 @@ def positive(name: str, value: ArrayLike, *, infinite: bool = False) -> np.ndarr
 
 
 def probability(delta: ArrayLike, name: str = "delta") -> np.ndarray:
+    """As float64; refuse what is not strictly between 0 and 1."""
     array = np.asarray(delta, dtype=float)
     if not np.all((array > 0) & (array < 1)):
         raise InputError(f"{name}={delta!r} is not between 0 and 1. delta is the probability of a miss, such as 0.05.")
@@ -159,11 +161,7 @@ def divide(delta: ArrayLike, split: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def whole(name: str, value: int) -> int:
+    """Refuse what is not a positive whole number."""
     if not value >= 1 or value != int(value):
         raise InputError(f"{name}={value!r} is not a whole number of at least 1.")
     return int(value)
-
-
-def choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InputError(f"{name}={value!r} is not known. Use one of {', '.join(map(repr, choices))}.")

@@ -10,7 +10,6 @@ from scipy.special import ndtri, stdtrit
 from vhat.bounds.core import (
     FORMULAS,
     check_rows,
-    choice,
     divide,
     level_of,
     positive,
@@ -19,6 +18,7 @@ from vhat.bounds.core import (
     theorem_at,
     tight_at,
 )
+from vhat.checks import check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,7 +179,7 @@ def empirical(
         array([0.0453, 0.0542])
     """
     rows = check_rows(norm, n, noise, v, c)
-    choice("bound", bound, (*FORMULAS, "chebyshev"))
+    check_choice("bound", bound, (*FORMULAS, "chebyshev"))
     first, second = divide(delta, split)
     t = -np.log(second)
     above = np.asarray(rows.V + rows.v * np.sqrt(2 * t) + rows.c * t)

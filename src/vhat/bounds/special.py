@@ -10,13 +10,13 @@ import numpy as np
 from vhat.bounds.core import (
     FORMULAS,
     check_rows,
-    choice,
     level_of,
     nonnegative,
     positive,
     theorem_at,
     whole,
 )
+from vhat.checks import check_choice
 from vhat.errors import InputError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def uniform(
         '0.1063'
     """
     rows = check_rows(norm, n, noise, v, c)
-    choice("bound", bound, tuple(FORMULAS))
+    check_choice("bound", bound, tuple(FORMULAS))
     lip = nonnegative("lipschitz", lipschitz)
     d = whole("dimension", dimension)
     radius = rows.noise / np.maximum(rows.n * lip, rows.noise) if eps is None else positive("eps", eps)

@@ -76,7 +76,7 @@ class AdamW:
         Returns:
             The fitted model, ``loss="half_mse"``.
         """
-        from vhat import from_jax
+        from vhat.construct import from_jax
 
         params = train(self, self.network.init(seed), X, y, sample_weight=sample_weight)
         return from_jax(self.network, params, X, y, weight_decay=self.weight_decay, sample_weight=sample_weight)

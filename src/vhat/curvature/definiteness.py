@@ -10,10 +10,10 @@ import numpy as np
 from scipy.linalg import cho_solve, eigh, lapack
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-from vhat.curvature import Operator, assemble
-from vhat.curvature import scale as natural_scale
-from vhat.lanczos import lanczos
-from vhat.metric import Jacobi, Metric
+from vhat.curvature.lanczos import lanczos
+from vhat.curvature.metric import Jacobi, Metric
+from vhat.curvature.operator import Operator, assemble
+from vhat.curvature.operator import scale as natural_scale
 from vhat.problem import Array, Curvature, Problem
 
 __all__ = ["Definiteness", "smallest_eigenvalue"]

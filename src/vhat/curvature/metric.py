@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from vhat.curvature import scale
+from vhat.curvature.operator import scale
 from vhat.problem import Array, Problem
 
 __all__ = ["Jacobi", "Metric", "jacobi"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from vhat.stationarity import Point, Units, evaluate, relative_gradient
+from vhat.minimise.stationarity import Point, Units, evaluate, relative_gradient
 
 __all__ = ["lbfgs"]
 

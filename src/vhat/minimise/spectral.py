@@ -10,8 +10,8 @@ from scipy.linalg import eigh
 from scipy.optimize import brentq
 
 from vhat.curvature import assemble
+from vhat.minimise.steihaug import Step
 from vhat.problem import Array, Problem
-from vhat.steihaug import Step
 
 __all__ = ["Spectral"]
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from vhat.curvature import Operator
-from vhat.metric import Metric
+from vhat.curvature.metric import Metric
 from vhat.problem import Array, Problem
 
 __all__ = ["Model", "Steihaug", "Step"]

@@ -8,12 +8,12 @@ from typing import Literal
 
 import numpy as np
 
-from vhat.definiteness import Definiteness, smallest_eigenvalue
+from vhat.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.errors import InputError, NotPositiveDefinite, PolishError
-from vhat.lbfgs import lbfgs
-from vhat.newton import Descent, MetricMaker, Progress, newton
+from vhat.minimise.lbfgs import lbfgs
+from vhat.minimise.newton import Descent, MetricMaker, Progress, newton
+from vhat.minimise.stationarity import Point, evaluate
 from vhat.problem import Problem
-from vhat.stationarity import Point, evaluate
 
 __all__ = ["Polished", "polish"]
 
@@ -33,7 +33,7 @@ class Polished:
         problem: The problem at the point reached.
         objective: The penalised objective there.
         gradient_norm: ``|grad L_lam|``, Euclidean, in the units of the parameters as they are.
-        relative_gradient: The same without unit: see :mod:`vhat.stationarity`.
+        relative_gradient: The same without unit: see :mod:`vhat.minimise.stationarity`.
         definiteness: The smallest eigenvalue of ``H + lam`` there; its verdict is "positive", or "undecided" where
             p is too large for the matrix and Lanczos did not settle.
         status: "converged" to ``gtol``, or "rounding floor": no step lowers the gradient further.
@@ -79,7 +79,7 @@ def polish(
         max_steps: The most Newton steps tried.
         warmup: The most L-BFGS steps before each fifty of Newton's; 0 leaves them out.
         metric: Makes the metric of the trust region at a problem's parameters; the diagonal of strides by default
-            (:func:`vhat.stationarity.units`).
+            (:func:`vhat.minimise.stationarity.units`).
         progress: Called as ``progress(step, objective, relative_gradient)`` after each step of either kind.
         seed: Seed of the eigenvalue certificate.
 

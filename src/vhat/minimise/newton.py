@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vhat.metric import Jacobi, Metric
+from vhat.curvature.metric import Jacobi, Metric
+from vhat.minimise.spectral import Spectral
+from vhat.minimise.stationarity import Point, Units, evaluate, relative_gradient, units
+from vhat.minimise.steihaug import Model, Steihaug, Step
 from vhat.problem import Problem
-from vhat.spectral import Spectral
-from vhat.stationarity import Point, Units, evaluate, relative_gradient, units
-from vhat.steihaug import Model, Steihaug, Step
 
 __all__ = ["Descent", "MetricMaker", "Progress", "newton"]
 
