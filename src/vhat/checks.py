@@ -12,6 +12,7 @@ from vhat.errors import InputError, ModelError, name_rows
 
 __all__ = [
     "Loss",
+    "as_numbers",
     "check_choice",
     "check_count",
     "check_delta",
@@ -27,6 +28,26 @@ __all__ = [
 
 Loss = Literal["half_mse"] | Callable[..., Any]
 """A loss after the door: the half squared error summed over outputs, or a callable of one row."""
+
+
+def as_numbers(name: str, value: Any) -> np.ndarray:
+    """Return real numbers as a float64 array; refuse what would become one with a loss.
+
+    Raises:
+        InputError: For masked, complex or ragged arrays, and for what is not numbers.
+    """
+    if np.ma.is_masked(value):
+        rows = np.flatnonzero(np.ma.getmaskarray(value).reshape(len(value), -1).any(axis=1)) if np.ndim(value) else [0]
+        raise InputError(f"{name} is masked in {name_rows(rows)}. Remove these rows, or fill them.")
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is not one array of numbers: its rows have different lengths, or types.") from None
+    if array.dtype.kind == "c":
+        raise InputError(f"{name} is complex; give real numbers.")
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name} has dtype {array.dtype}; give numbers.")
+    return array.astype(np.float64)
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
@@ -45,7 +66,7 @@ def check_count(name: str, value: Any) -> None:
 def check_delta(delta: float) -> float:
     """Refuse a failure probability outside (0, 1)."""
     try:
-        value = float(delta)
+        value = float("no" if isinstance(delta, str) or np.ndim(delta) else delta)
     except (TypeError, ValueError):
         raise InputError(f"delta={delta!r} is not a number. Give the failure probability, such as 0.05.") from None
     if not 0.0 < value < 1.0:
@@ -84,7 +105,7 @@ def decay_factor(loss: Any, outputs: int) -> float:
 def check_memory(memory: float | None) -> int:
     """Return the budget in bytes: the one given, or half of what the machine has free."""
     if memory is not None:
-        if not memory > 0:
+        if not isinstance(memory, int | float | np.number) or not 0 < memory < np.inf:
             raise InputError(f"memory={memory!r} is not a positive number of bytes, such as 2e9.")
         return int(memory)
     pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
@@ -102,7 +123,7 @@ def check_weights(sample_weight: Any, n: int) -> np.ndarray:
     """Return sample weights as (n,) float64; None is one each."""
     if sample_weight is None:
         return np.ones(n)
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    weights = as_numbers("sample_weight", sample_weight)
     if weights.shape != (n,):
         raise InputError(f"sample_weight has shape {weights.shape}; there are {n} rows, so give shape ({n},).")
     check_nonnegative("sample_weight", weights)
@@ -126,26 +147,24 @@ def check_targets(y: Any, prediction_shape: tuple[int, ...]) -> np.ndarray:
         InputError: When the shapes differ. ``(n, 1)`` against ``(n,)`` is refused too: in most training loops it
             broadcasts to n x n and the model was fitted to nonsense.
     """
-    targets = np.asarray(y)
-    if targets.dtype == object or not (
-        np.issubdtype(targets.dtype, np.number) or np.issubdtype(targets.dtype, np.bool_)
-    ):
-        raise InputError(f"y has dtype {targets.dtype}; give numbers.")
-    if np.iscomplexobj(targets):
-        raise InputError("y is complex; give real numbers.")
-    targets = targets.astype(np.float64)
+    targets = as_numbers("y", y)
     n = prediction_shape[0]
     if targets.shape != tuple(prediction_shape):
-        remedy = "Bring them to one shape."
-        if targets.shape == (n,) and tuple(prediction_shape) == (n, 1):
-            remedy = "Give y[:, None], or squeeze the model's last axis."
-        elif targets.shape == (n, 1) and tuple(prediction_shape) == (n,):
-            remedy = "Give y[:, 0]."
-        elif targets.ndim and targets.shape[0] != n:
-            remedy = f"X has {n} rows and y has {targets.shape[0]}."
         raise InputError(
-            f"y has shape {targets.shape} but the model predicts shape {tuple(prediction_shape)}. {remedy} "
-            "(If training saw this mismatch, the loss was broadcast to n x n and the fit should be redone.)"
+            f"y has shape {targets.shape} but the model predicts shape {tuple(prediction_shape)}. "
+            f"{_shape_remedy(targets.shape, tuple(prediction_shape))}"
         )
     check_finite("y", targets)
     return targets.reshape(n, -1)
+
+
+def _shape_remedy(came: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    n = wanted[0]
+    broadcast = " (If training saw this mismatch, the loss was broadcast to n x n and the fit should be redone.)"
+    if came == (n,) and wanted == (n, 1):
+        return f"Give y[:, None], or squeeze the model's last axis.{broadcast}"
+    if came == (n, 1) and wanted == (n,):
+        return f"Give y[:, 0].{broadcast}"
+    if came and came[0] != n:
+        return f"X has {n} rows and y has {came[0]}."
+    return "Bring them to one shape."
