@@ -538,6 +538,22 @@ def test_minimum_that_vanishes_under_the_noise_fails_the_basin_line():
     assert "refits=10" in fitted.audit()["basin"].remedy
 
 
+def test_minimum_near_a_fold_is_not_passed_without_refits():
+    """f = a q + b q^2/2 at q = 0 with H a tenth of its Gauss-Newton part: fitted values move ten times too far."""
+    a, y = np.ones(12), np.tile([0.3, -0.3, 0.1, -0.1], 3)
+    b = 0.9 * (a @ a) / (y @ y) * y
+    columns = np.stack([a, b], axis=1)
+    fitted = vhat.from_numpy(lambda q, Z: Z[:, 0] * q[0] + 0.5 * Z[:, 1] * q[0] ** 2, [0.0], columns, y)
+    audit = fitted.audit()
+    assert audit["stationarity"].verdict == audit["smallest eigenvalue"].verdict == "holds"
+    assert audit["noise"].value == pytest.approx((11 + 81) / 12, rel=1e-6)
+    assert audit["basin"].verdict == "undecided"
+    assert "near a fold" in audit["basin"].remedy
+    assert not audit.holds
+    assert not fitted.audit(noise=0.2).holds
+    assert fitted.audit(refits=10)["basin"].verdict == "fails"
+
+
 def test_basin_line_of_a_linear_model_holds_and_same_seed_gives_the_same_audit():
     fitted = vhat.from_numpy(linear, ridge(0.1), COLUMNS, RESPONSES, weight_decay=0.1)
     one, two = fitted.audit(refits=5, seed=7), fitted.audit(refits=5, seed=7)

@@ -193,3 +193,28 @@ def test_a_weighted_loss_that_is_not_square_takes_its_noise_from_the_score():
     second = 1 / np.cosh(m - y) ** 2
     expected = second / (second.sum() + 5 * 0.1)
     np.testing.assert_allclose(fitted.sensitivity(np.zeros((1, 1)))[0], expected, rtol=1e-9)
+
+
+def test_near_a_fold_the_noise_is_not_read_off_the_exact_smoother():
+    """On a circle near its centre df/dy is far above one; |I - S|^2 would claim 362 degrees of freedom of 2 rows."""
+    fitted = vhat.from_jax(
+        lambda q, Z: Z @ jnp.stack([jnp.cos(q), jnp.sin(q)]),
+        np.array(0.0),
+        np.eye(2),
+        np.array([0.05, 0.0]),
+        weight_decay=0.0,
+    )
+    band = fitted.interval(np.eye(2))
+    assert band.df == pytest.approx(1.0)
+    assert band.noise == pytest.approx(0.95)
+    assert "near a fold" in band.noise_source
+
+
+def test_sup_t_serves_new_responses_of_two_outputs():
+    rng = np.random.default_rng(0)
+    Y2 = X @ rng.normal(size=(P, 2)) + 0.1 * rng.standard_normal((N, 2))
+    fitted = vhat.from_jax(linear, np.linalg.lstsq(X, Y2, rcond=None)[0], X, Y2, weight_decay=0.0)
+    options = {"bound": "asymptotic", "target": "observation", "noise": 0.1}
+    joint = fitted.interval(POINTS, simultaneous="sup-t", **options)
+    assert np.all(joint.half_width > fitted.interval(POINTS, **options).half_width)
+    assert np.all(joint.half_width < fitted.interval(POINTS, simultaneous=True, **options).half_width)

@@ -33,7 +33,9 @@ def sides(problem):
 
 
 @pytest.mark.parametrize("curvature", ["hessian", "ggn"])
-@pytest.mark.parametrize("solver", [vhat.Dense(), vhat.CG(rtol=1e-10), vhat.CG(rtol=1e-10, block=5)])
+@pytest.mark.parametrize(
+    "solver", [vhat.Dense(), vhat.CG(rtol=1e-10), vhat.CG(rtol=1e-10, block=5), vhat.Dual(rtol=1e-11)]
+)
 def test_solutions_equal_dense_linear_algebra(problem, sides, curvature, solver):
     with problem.scope():
         matrix = assemble(problem, curvature)
@@ -43,7 +45,9 @@ def test_solutions_equal_dense_linear_algebra(problem, sides, curvature, solver)
         true = np.asarray(sides) - np.asarray(found.h) @ matrix
         unit = np.asarray(scale(problem))
         relative = np.linalg.norm(true / unit, axis=1) / np.linalg.norm(np.asarray(sides) / unit, axis=1)
-    np.testing.assert_allclose(found.residual, relative, rtol=0.5, atol=1e-12)
+    if not isinstance(solver, vhat.Dual):  # whose residual is in the Gauss-Newton metric
+        np.testing.assert_allclose(found.residual, relative, rtol=0.5, atol=1e-11)
+    assert relative.max() < 1e-7
     assert np.all(found.status == "converged")
 
 

@@ -62,13 +62,14 @@ def test_v_equals_the_dense_hessian(activation, outputs, loss, weighted, decay):
     weight = np.random.default_rng(1).uniform(0.2, 3.0, len(y)) if weighted else None
     given, flat = decay_of(decay, params)
     fitted = vhat.from_jax(predict, params, X, y, weight_decay=given, loss=loss_of(loss, outputs), sample_weight=weight)
-    found = fitted.weighted_norm(x, curvature="hessian")
     V, _, unsupported, eigenvalues = oracle.dense(predict, params, X, y, x, flat, LOSSES[loss], weight)
     assert eigenvalues.min() > 0
-    assert found.value.shape == ((7,) if outputs is None else (7, 2))
-    np.testing.assert_allclose(found.value.ravel(), V, rtol=1e-8)
-    np.testing.assert_allclose(found.unsupported.ravel(), unsupported, rtol=1e-7, atol=1e-9)
-    assert np.all(found.status == "converged")
+    for solver in (vhat.Dense(), vhat.Dual(rtol=1e-10)):
+        found = fitted.weighted_norm(x, curvature="hessian", solver=solver)
+        assert found.value.shape == ((7,) if outputs is None else (7, 2))
+        np.testing.assert_allclose(found.value.ravel(), V, rtol=1e-8)
+        np.testing.assert_allclose(found.unsupported.ravel(), unsupported, rtol=1e-7, atol=1e-9)
+        assert np.all(found.status == "converged")
 
 
 @pytest.mark.parametrize("curvature", ["hessian", "ggn"])

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vhat.fitted import FittedModel
     from vhat.interval import Interval
     from vhat.norm import WeightedNorm
-    from vhat.solve import CG, Dense, Plan, Status
+    from vhat.solve import CG, Dense, Dual, Plan, Status
     from vhat.tail import Tail
 
 __version__ = "0.1.0"
@@ -55,7 +55,7 @@ _HOMES = {
     "fitted": ("FittedModel",),
     "interval": ("Interval",),
     "norm": ("WeightedNorm",),
-    "solve": ("CG", "Dense", "Plan", "Status"),
+    "solve": ("CG", "Dense", "Dual", "Plan", "Status"),
     "tail": ("Tail",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -67,6 +67,7 @@ __all__ = [
     "ConvergenceWarning",
     "CurvatureWarning",
     "Dense",
+    "Dual",
     "FittedModel",
     "InputError",
     "Interval",

@@ -41,11 +41,11 @@ def as_numbers(name: str, value: Any) -> np.ndarray:
         raise InputError(f"{name} is masked in {name_rows(rows)}. Remove these rows, or fill them.")
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} is not one array of numbers: its rows have different lengths, or types.") from None
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} cannot be read as one array of numbers: {error}") from error
     if array.dtype.kind == "c":
         raise InputError(f"{name} is complex; give real numbers.")
-    if array.dtype.kind not in "fiub":
+    if array.dtype.kind not in "fiub" and "float" not in array.dtype.name:  # bfloat16 is of kind V
         raise InputError(f"{name} has dtype {array.dtype}; give numbers.")
     return array.astype(np.float64)
 
@@ -65,8 +65,9 @@ def check_count(name: str, value: Any) -> None:
 
 def check_delta(delta: float) -> float:
     """Refuse a failure probability outside (0, 1)."""
+    number: Any = None if isinstance(delta, str) or np.ndim(delta) else delta
     try:
-        value = float("no" if isinstance(delta, str) or np.ndim(delta) else delta)
+        value = float(number)
     except (TypeError, ValueError):
         raise InputError(f"delta={delta!r} is not a number. Give the failure probability, such as 0.05.") from None
     if not 0.0 < value < 1.0:

@@ -218,7 +218,7 @@ def _sup_t(
     rows = (measured.sensitivity * noise.values)[good].reshape(int(good.sum()), -1)
     covariance = rows @ rows.T
     if fresh is not None:
-        covariance = covariance + np.diag(np.broadcast_to(fresh, good.shape).ravel()[good] ** 2)
+        covariance = covariance + np.diag(fresh.ravel()[good] ** 2)
     size = np.sqrt(np.diag(covariance))
     values, vectors = np.linalg.eigh(covariance / np.outer(size, size))
     root = vectors * np.sqrt(np.maximum(values, 0.0))

@@ -62,6 +62,14 @@ class Freedom:
     fitted: float
     method: str
 
+    def plausible(self, n: int) -> bool:
+        """Whether the residuals have at most as many degrees of freedom as there are rows.
+
+        Near a fold of the minimum the exact ``S`` is no contraction and ``|I - S|_F^2`` exceeds n: first-order theory
+        has left its domain, and the noise would come out too small.
+        """
+        return bool(np.all(np.diag(self.residual) <= n * (1 + 1e-6)))
+
 
 def _make(values: np.ndarray, source: str, df: np.ndarray | None, uniform: bool) -> Noise:
     level = np.sqrt(np.mean(values**2, axis=0))
@@ -80,7 +88,10 @@ def given_noise(noise: Any, problem: Problem) -> Noise:
     except (TypeError, ValueError):
         raise InputError(f"noise={noise!r} is not a number or an array of numbers.") from None
     if array.shape not in ((), (n,), (n, K), (1, K)):
-        raise InputError(f"noise has shape {array.shape}; give one number, shape ({n},), or shape ({n}, {K}).")
+        raise InputError(
+            f"noise has shape {array.shape}; give one number, shape ({n},), shape ({n}, {K}), or shape (1, {K}) for "
+            "one level an output."
+        )
     if not (np.all(np.isfinite(array)) and np.all(array > 0)):
         worst = float(np.nanmin(array)) if array.size else float("nan")
         raise InputError(f"noise must be positive and finite; found {worst!r}. It is the standard deviation of y.")
@@ -112,19 +123,16 @@ def estimate_noise(problem: Problem, freedom: Freedom, shape: np.ndarray) -> Noi
             "few to estimate the noise. Give noise=, from replicates, a holdout or the instrument."
         )
     squares = np.sum(residuals**2, axis=0)
-    variance = np.linalg.solve(freedom.residual, squares)
+    if not np.all(squares > 0):
+        raise NoiseError("the fit is perfect: the residuals are zero and say nothing of the noise. Give noise=.")
+    variance, method = np.linalg.solve(freedom.residual, squares), freedom.method
     if not np.all(variance > 0):
-        raise NoiseError(
-            f"the residuals give a noise variance of {float(np.min(variance)):.3g}, not a positive number (a perfect "
-            "fit, or outputs too entangled to tell apart). Give noise=."
-        )
+        # unbiased, but below zero by chance: charge each output's residuals to its own noise, which errs upwards
+        variance = squares / np.sum(freedom.residual, axis=1)
+        method = f"{method}, outputs not told apart"
     df = freedom.residual @ variance / variance
-    return _make(
-        np.sqrt(variance) * shape,
-        f"estimated from residuals ({freedom.method})",
-        df,
-        bool(np.ptp(shape, 0).max() == 0),
-    )
+    uniform = bool(np.ptp(shape, 0).max() == 0)
+    return _make(np.sqrt(variance) * shape, f"estimated from residuals ({method})", df, uniform)
 
 
 def measure_freedom(problem: Problem, prepared: Prepared, shape: np.ndarray, seed: int = 0) -> Freedom:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from vhat.problem import Array, Problem
 from vhat.solve import Prepared, Status
@@ -121,27 +120,23 @@ def measure(
 
 
 def _measure_block(problem: Problem, prepared: Prepared, g: Array, sigma: np.ndarray, rows: bool) -> Measured:
-    xp, loss = array_namespace(g), problem.loss_derivatives
-    solution = prepared.solve(g)
-    h = solution.h
-    Jh = problem.jvp(h)
-    u = contract(Jh, loss.cross)
-    supported = np.sum(contract(Jh, loss.curvature) * Jh, axis=(1, 2)) / problem.n
-    gh = problem.numpy(xp.sum(g * h, axis=1)).copy()
-    bias = problem.numpy(xp.sum(h * (problem.decay * problem.theta), axis=1)).copy()
+    loss, found = problem.loss_derivatives, prepared.respond(g)
+    u = contract(found.image, loss.cross)
+    supported = np.sum(contract(found.image, loss.curvature) * found.image, axis=(1, 2)) / problem.n
     variance = np.sum((sigma * u) ** 2, axis=(1, 2)) / problem.n
+    energy, bias = found.energy.copy(), found.pull.copy()
     # A prediction that no parameter moves (g = 0) has no variance; whatever is wrong with it is bias.
-    unsupported = 1.0 - np.divide(supported, gh, out=np.zeros_like(gh), where=gh != 0)
-    failed = solution.status != Status.CONVERGED
-    for values in (variance, unsupported, bias, gh):
+    unsupported = 1.0 - np.divide(supported, energy, out=np.zeros_like(energy), where=energy != 0)
+    failed = found.status != Status.CONVERGED
+    for values in (variance, unsupported, bias, energy):
         values[failed] = np.nan
     return Measured(
         variance,
         unsupported,
         bias,
-        gh,
+        energy,
         -u / problem.n if rows else None,
-        solution.status,
-        solution.residual,
-        solution.steps,
+        found.status,
+        found.residual,
+        found.steps,
     )

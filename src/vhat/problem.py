@@ -116,6 +116,10 @@ class Problem(Protocol):
         """The diagonal lam, p-space (p,)."""
 
     @property
+    def leaves(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the user's arrays, in the order in which they fill the flat vector."""
+
+    @property
     def memory(self) -> int:
         """The budget in bytes."""
 

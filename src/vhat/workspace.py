@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +15,8 @@ from vhat.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.errors import CurvatureWarning, ModelError, NotPositiveDefinite
 from vhat.noise import Freedom, Noise, estimate_noise, given_noise, measure_freedom
 from vhat.problem import Array, Curvature, Problem
-from vhat.solve import Dense, Prepared, Solver, choose
+from vhat.solve import Dense, Dual, Prepared, Solver, choose
+from vhat.solve.kernel import Kernel, KernelMetric, make_kernel
 
 __all__ = ["Chosen", "Workspace", "outside"]
 
@@ -77,16 +78,25 @@ class Workspace:
         """``A`` as a dense matrix (only where the plan is dense)."""
         return self.keep(("matrix", curvature), lambda: curvatures.assemble(self.problem, curvature))
 
+    def kernel(self) -> Kernel:
+        """The n x n factorisation of the Gauss-Newton matrix, which every dual solve of this model shares."""
+        return self.keep("kernel", lambda: make_kernel(self.problem))
+
     def is_dense(self) -> bool:
         """Whether the plan for this problem is to form ``A``."""
         return isinstance(choose(self.problem, 1).solver, Dense)
+
+    def is_dual(self) -> bool:
+        """Whether the plan for this problem is to work in the space of the data."""
+        return isinstance(choose(self.problem, 1).solver, Dual)
 
     def definiteness(self, curvature: Curvature) -> Definiteness:
         """The sign of the smallest eigenvalue of ``A``."""
 
         def find() -> Definiteness:
             matrix = self.matrix(curvature) if self.is_dense() else None
-            return smallest_eigenvalue(self.problem, curvature, scale=self.scale(), matrix=matrix)
+            metric = KernelMetric(self.kernel()) if self.is_dual() else None
+            return smallest_eigenvalue(self.problem, curvature, scale=self.scale(), matrix=matrix, metric=metric)
 
         return self.keep(("definite", curvature), find)
 
@@ -96,6 +106,8 @@ class Workspace:
         def prepare() -> Prepared:
             if isinstance(solver, Dense) and self.is_dense():
                 return solver.prepare(self.problem, curvature, self.scale(), self.matrix(curvature))
+            if isinstance(solver, Dual):
+                return solver.prepare(self.problem, curvature, self.scale(), self.kernel())
             return solver.prepare(self.problem, curvature, self.scale())
 
         return self.keep(("prepared", solver, curvature), prepare)
@@ -113,7 +125,11 @@ class Workspace:
         """The noise that was given, or its estimate."""
         if given is not None:
             return given_noise(given, self.problem)
-        return estimate_noise(self.problem, self.freedom(curvature, seed), self.shape)
+        freedom = self.freedom(curvature, seed)
+        if not freedom.plausible(self.problem.n):
+            freedom = self.freedom("ggn", seed)
+            freedom = replace(freedom, method=f"{freedom.method}, freedom by Gauss-Newton: the minimum is near a fold")
+        return estimate_noise(self.problem, freedom, self.shape)
 
     def choose_curvature(self, asked: str, *, quiet: bool = False) -> Chosen:
         """Decide between the exact Hessian and Gauss-Newton; ``quiet`` leaves the warning to the caller.

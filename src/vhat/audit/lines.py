@@ -61,7 +61,7 @@ def audit_fit(work: Workspace, *, noise: Any, curvature: str, refits: int, seed:
             smoothness_line(work, chosen, level, seed),
             noise_found,
             *_model_lines(problem),
-            basin_line(work, chosen, level, refits, seed),
+            basin_line(work, chosen, level, refits, seed, near_fold=noise_found.value > 1 + 1e-6),
             *_assumptions(problem),
         )
     )

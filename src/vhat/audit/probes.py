@@ -150,9 +150,18 @@ def _changes(problem: Problem, move: Array, pieces: int) -> tuple[np.ndarray, np
     return change, integral
 
 
-def basin_line(work: Workspace, curvature: Curvature, level: Noise | None, refits: int, seed: int) -> Line:
-    """Perturb the responses by fresh noise, refit, and see whether predictions moved as forecast."""
+def basin_line(
+    work: Workspace, curvature: Curvature, level: Noise | None, refits: int, seed: int, *, near_fold: bool
+) -> Line:
+    """Perturb the responses by fresh noise, refit, and see whether predictions moved as forecast.
+
+    ``near_fold`` says that ``|I - S|_F^2`` exceeds n: some fitted values move further than the responses they follow,
+    as they do where a minimum is about to vanish.
+    """
     meaning = "share of refits under perturbed responses whose predictions moved as the theory forecasts"
+    if refits < 1 and near_fold:
+        remedy = "Predictions move further than the data: the minimum is near a fold. Probe it with audit(refits=10)."
+        return Line("basin", NAN, NAN, "undecided", remedy, meaning)
     if refits < 1:
         remedy = "Ask for audit(refits=10) to probe that the minimum follows the data; it cannot be proved."
         return Line("basin", NAN, NAN, "assumed", remedy, meaning)

@@ -7,6 +7,7 @@ any number of right-hand sides, each row with its own status and true residual.
 from vhat.solve.cg import CG
 from vhat.solve.contract import Prepared, Solution, Solver, Status
 from vhat.solve.dense import Dense
+from vhat.solve.dual import Dual
 from vhat.solve.plan import Plan, choose
 
-__all__ = ["CG", "Dense", "Plan", "Prepared", "Solution", "Solver", "Status", "choose"]
+__all__ = ["CG", "Dense", "Dual", "Plan", "Prepared", "Solution", "Solver", "Status", "choose"]

@@ -7,10 +7,11 @@ from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from vhat.problem import Array, Curvature, Problem
 
-__all__ = ["Prepared", "Solution", "Solver", "Status"]
+__all__ = ["Prepared", "Response", "Solution", "Solver", "Status", "metric_norm", "respond_by_solving"]
 
 
 class Status(StrEnum):
@@ -42,9 +43,32 @@ class Solution:
         status: One :class:`Status` value a row, (k,) of str.
         residual: The true relative residual ``|g - A h| / |g|`` in the unit-free metric, (k,).
         steps: Iterations spent on each row, (k,).
+        image: ``J h``, n-space (k, n, K), where the solver has it for nothing.
     """
 
     h: Array
+    status: np.ndarray
+    residual: np.ndarray
+    steps: np.ndarray
+    image: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a norm needs of ``h = A^-1 g``, for a block of rows, without h itself.
+
+    Attributes:
+        image: ``J h``, n-space (k, n, K).
+        energy: ``g'h``, (k,).
+        pull: ``h' diag(lam) theta``, (k,).
+        status: As in :class:`Solution`.
+        residual: As in :class:`Solution`.
+        steps: As in :class:`Solution`.
+    """
+
+    image: np.ndarray
+    energy: np.ndarray
+    pull: np.ndarray
     status: np.ndarray
     residual: np.ndarray
     steps: np.ndarray
@@ -59,6 +83,9 @@ class Prepared(Protocol):
 
     def solve(self, g: Array) -> Solution:
         """Solve ``A h = g`` for each row of g, p-space (k, p)."""
+
+    def respond(self, g: Array) -> Response:
+        """Return what a norm needs of the solutions, by the shortest way that the solver has."""
 
 
 class Solver(Protocol):
@@ -75,3 +102,17 @@ class Solver(Protocol):
 def metric_norm(problem: Problem, v: Array, scale: Array) -> np.ndarray:
     """Return ``|v / s|`` for each row of a gradient-like block, (k,): free of the units of the parameters."""
     return np.linalg.norm(problem.numpy(v / scale), axis=1)
+
+
+def respond_by_solving(problem: Problem, solution: Solution, g: Array) -> Response:
+    """Read a response off full solutions."""
+    xp = array_namespace(g)
+    h = solution.h
+    return Response(
+        image=problem.jvp(h) if solution.image is None else solution.image,
+        energy=problem.numpy(xp.sum(g * h, axis=1)).copy(),
+        pull=problem.numpy(xp.sum(h * (problem.decay * problem.theta), axis=1)).copy(),
+        status=solution.status,
+        residual=solution.residual,
+        steps=solution.steps,
+    )

@@ -10,7 +10,7 @@ import scipy.linalg
 from vhat.curvature import assemble
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
 from vhat.problem import Array, Curvature, Problem
-from vhat.solve.contract import Solution, Status
+from vhat.solve.contract import Response, Solution, Status, respond_by_solving
 
 __all__ = ["Dense", "Factor", "dense_bytes"]
 
@@ -90,6 +90,10 @@ class Factor:
         status = np.where(residual <= self.rtol, Status.CONVERGED.value, Status.NOT_CONVERGED.value)
         status = np.where(finite & np.isfinite(left), status, Status.NOT_FINITE.value)
         return Solution(self.problem.native(h), status, residual, np.ones(len(size), dtype=int))
+
+    def respond(self, g: Array) -> Response:
+        """Solve, then look at the training rows."""
+        return respond_by_solving(self.problem, self.solve(g), g)
 
     def _apply(self, rhs: np.ndarray) -> np.ndarray:
         return scipy.linalg.cho_solve((self.factor, True), (rhs / self.unit).T).T / self.unit

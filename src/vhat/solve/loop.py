@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -11,9 +12,33 @@ from vhat.curvature import Operator
 from vhat.problem import Array, Curvature, Problem
 from vhat.progress import bar
 from vhat.solve.cg import CG, descend, redirect
-from vhat.solve.contract import Solution, Status, metric_norm
+from vhat.solve.contract import Response, Solution, Status, respond_by_solving
 
-__all__ = ["Iteration"]
+__all__ = ["Iteration", "Jacobi", "Preconditioner"]
+
+
+class Preconditioner(Protocol):
+    """A positive definite ``M`` that stands for ``A``, with its units."""
+
+    @property
+    def name(self) -> str:
+        """The name that results carry."""
+
+    def solve(self, r: Array) -> tuple[Array, np.ndarray | None]:
+        """Return ``M^-1 r`` for each row, (k, p), and its image ``J M^-1 r``, (k, n, K), where it comes for nothing."""
+
+
+@dataclass(frozen=True)
+class Jacobi:
+    """``M = diag(s^2)``: the diagonal of the Gauss-Newton matrix plus decay."""
+
+    problem: Problem
+    scale: Array
+    name: str = "cg"
+
+    def solve(self, r: Array) -> tuple[Array, np.ndarray | None]:
+        """Return ``r / s^2``."""
+        return (r / self.scale) / self.scale, None
 
 
 @dataclass
@@ -25,92 +50,158 @@ class _Record:
     target: np.ndarray
 
 
+class _Lanes(NamedTuple):
+    """The arrays that move together, one lane a row; images are None where the preconditioner has none."""
+
+    x: Array
+    r: Array
+    q: Array
+    rho: Array
+    image_x: np.ndarray | None
+    image_q: np.ndarray | None
+
+
 @dataclass(frozen=True)
 class Iteration:
-    """Conjugate gradients made ready for one problem: see :class:`vhat.solve.CG`."""
+    """Conjugate gradients made ready for one problem: see :class:`vhat.solve.CG`.
+
+    Attributes:
+        options: Tolerance, steps, restarts, block width.
+        problem: The training problem.
+        curvature: Which ``A``.
+        metric: The preconditioner.
+        trusted: Up to so many steps the recursive residual is the true one to rounding, and is not computed again.
+    """
 
     options: CG
     problem: Problem
     curvature: Curvature
-    scale: Array
-    name: str = "cg"
+    metric: Preconditioner
+    trusted: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name that results carry."""
+        return self.metric.name
+
+    def respond(self, g: Array) -> Response:
+        """Solve, then look at the training rows."""
+        return respond_by_solving(self.problem, self.solve(g), g)
 
     def solve(self, g: Array) -> Solution:
         """Solve ``A h = g`` for each row of g, ``options.block`` rows at a time."""
         xp = array_namespace(g)
         blocks = range(0, g.shape[0], self.options.block)
         parts = [self._solve_block(g[start : start + self.options.block, :]) for start in blocks]
+        images = [part.image for part in parts]
         return Solution(
-            xp.concat([part.h for part in parts], axis=0),
-            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("status", "residual", "steps")),
+            h=xp.concat([part.h for part in parts], axis=0),
+            status=np.concatenate([part.status for part in parts]),
+            residual=np.concatenate([part.residual for part in parts]),
+            steps=np.concatenate([part.steps for part in parts]),
+            image=None if images[0] is None else np.concatenate(images),  # type: ignore[arg-type]
         )
 
     def _solve_block(self, g: Array) -> Solution:
         xp, operator = array_namespace(g), Operator(self.problem, self.curvature)
-        size = metric_norm(self.problem, g, self.scale)
+        finite = np.isfinite(self.problem.numpy(xp.sum(g, axis=1)))
+        g = xp.where(self._flags(finite[:, None]) > 0, g, xp.zeros_like(g))
+        z, image_z = self.metric.solve(g)
+        size = self._norm(g, z)
         record = _Record(
-            status=np.full(len(size), Status.CONVERGED.value, dtype="<U13"),
+            status=np.where(finite, Status.CONVERGED.value, Status.NOT_FINITE.value).astype("<U13"),
             steps=np.zeros(len(size), dtype=int),
             target=self.options.rtol * size,
         )
-        record.status[~np.isfinite(size)] = Status.NOT_FINITE
-        g = xp.where(self._flags(np.isfinite(size)[:, None]) > 0, g, xp.zeros_like(g))
-        h, r = xp.zeros_like(g), g
-        for _ in range(self.options.restarts + 1):
-            norms = metric_norm(self.problem, r, self.scale)
+        h, r, norms = xp.zeros_like(g), g, size
+        image = None if image_z is None else np.zeros_like(image_z)
+        for attempt in range(self.options.restarts + 1):
             rows = np.flatnonzero((norms > record.target) & (record.status == Status.CONVERGED))
             if not rows.size:
                 break
-            h = self._iterate(h, r, rows, record)
-            r = g - operator(h)
-        norms = metric_norm(self.problem, r, self.scale)
+            if attempt:
+                z, image_z = self.metric.solve(r)
+            h, image, norms = self._iterate(h, image, (r, z, image_z), rows, record, norms)
+            if record.steps.max() > self.trusted:
+                r = g - operator(h)
+                norms = self._norm(r, self.metric.solve(r)[0])
         stalled = (norms > record.target) & (record.status == Status.CONVERGED)
         record.status[stalled] = Status.NOT_CONVERGED
         record.status[~np.isfinite(norms)] = Status.NOT_FINITE
-        residual = np.where(size > 0, norms / np.where(size > 0, size, 1.0), 0.0)
-        return Solution(h, record.status, residual, record.steps)
+        residual = np.divide(norms, size, out=np.zeros_like(size), where=size > 0)
+        return Solution(h, record.status, residual, record.steps, image)
+
+    def _norm(self, r: Array, z: Array) -> np.ndarray:
+        """``sqrt(r'M^-1 r)`` for each row: free of the units of the parameters."""
+        xp = array_namespace(r)
+        return np.sqrt(np.maximum(self.problem.numpy(xp.sum(r * z, axis=1)), 0.0))
 
     def _flags(self, mask: np.ndarray) -> Array:
         return self.problem.native(mask.astype(float))
 
-    def _iterate(self, h: Array, r: Array, rows: np.ndarray, record: _Record) -> Array:
+    def _iterate(
+        self,
+        h: Array,
+        image: np.ndarray | None,
+        start: tuple[Array, Array, np.ndarray | None],
+        rows: np.ndarray,
+        record: _Record,
+        norms: np.ndarray,
+    ) -> tuple[Array, np.ndarray | None, np.ndarray]:
         """Improve ``h`` at ``rows`` until each has converged, met negative curvature or run out of steps.
 
         The block has one lane a row and idle lanes up to a width of the framework's ladder; lanes that have finished
         are dropped when a narrower width will do.
         """
-        problem, operator = self.problem, Operator(self.problem, self.curvature)
-        forward, turn = problem.compiled(descend), problem.compiled(redirect)
-        inverse = 1.0 / self.scale**2
-        r = _gather(r, rows, problem.padded(len(rows)))
-        x = 0.0 * r
-        q, rho = turn(r, inverse * r, x, 0.0 * r[:, :1])
+        problem, norms = self.problem, norms.copy()
+        lanes = self._enter(start, rows)
         running = np.ones(len(rows), dtype=bool)
         with bar("conjugate gradients", self.options.max_steps) as advance:
             while running.any():
-                moving = np.zeros((r.shape[0], 1), dtype=bool)
-                moving[: len(rows), 0] = running
-                x, r, curved = forward(x, r, q, operator(q), rho, self._flags(moving))
-                q, rho = turn(r, inverse * r, q, rho)
-                curved, norms = (problem.numpy(a)[: len(rows), 0] for a in (curved, rho))
-                running = self._judge(rows, running, record, curved, np.sqrt(np.maximum(norms, 0.0)))
+                lanes, curved = self._step(lanes, running)
+                squares = problem.numpy(lanes.rho)[: len(rows), 0]
+                norms[rows[running]] = np.sqrt(np.maximum(squares, 0.0))[running]
+                running = self._judge(rows, running, record, curved[: len(rows)], squares)
                 width = problem.padded(max(int(running.sum()), 1))
-                if running.any() and width <= 0.75 * r.shape[0]:
-                    h = _deposit(problem, h, x, rows, ~running)
-                    lanes = np.flatnonzero(running)
-                    x, r, q, rho = (_gather(a, lanes, width) for a in (x, r, q, rho))
-                    rows, running = rows[lanes], np.ones(len(lanes), dtype=bool)
+                if running.any() and width <= 0.75 * lanes.r.shape[0]:
+                    h, image = _deposit(problem, h, image, lanes, rows, ~running)
+                    kept = np.flatnonzero(running)
+                    lanes = _Lanes(*(None if a is None else _gather(a, kept, width) for a in lanes))
+                    rows, running = rows[kept], np.ones(len(kept), dtype=bool)
                 advance(f"{int(running.sum())} rows to go")
-        return _deposit(problem, h, x, rows, np.ones(len(rows), dtype=bool))
+        h, image = _deposit(problem, h, image, lanes, rows, np.ones(len(rows), dtype=bool))
+        return h, image, norms
+
+    def _enter(self, start: tuple[Array, Array, np.ndarray | None], rows: np.ndarray) -> _Lanes:
+        width = self.problem.padded(len(rows))
+        r, z = (_gather(a, rows, width) for a in start[:2])
+        images = None if start[2] is None else _gather(start[2], rows, width)
+        q, rho, _ = self.problem.compiled(redirect)(r, z, 0.0 * r, 0.0 * r[:, :1])
+        return _Lanes(0.0 * r, r, q, rho, None if images is None else 0.0 * images, images)
+
+    def _step(self, lanes: _Lanes, running: np.ndarray) -> tuple[_Lanes, np.ndarray]:
+        """Move every running lane once; return the lanes and ``q'Aq`` of each."""
+        problem, operator = self.problem, Operator(self.problem, self.curvature)
+        moving = np.zeros((lanes.r.shape[0], 1), dtype=bool)
+        moving[: len(running), 0] = running
+        forward, turn = problem.compiled(descend), problem.compiled(redirect)
+        x, r, step, curved = forward(lanes.x, lanes.r, lanes.q, operator(lanes.q), lanes.rho, self._flags(moving))
+        z, image_z = self.metric.solve(r)
+        q, rho, beta = turn(r, z, lanes.q, lanes.rho)
+        image_x, image_q = lanes.image_x, lanes.image_q
+        if image_x is not None and image_q is not None and image_z is not None:
+            image_x = image_x + problem.numpy(step)[:, :, None] * image_q
+            image_q = image_z + problem.numpy(beta)[:, :, None] * image_q
+        return _Lanes(x, r, q, rho, image_x, image_q), problem.numpy(curved)[:, 0]
 
     def _judge(
-        self, rows: np.ndarray, running: np.ndarray, record: _Record, curved: np.ndarray, norms: np.ndarray
+        self, rows: np.ndarray, running: np.ndarray, record: _Record, curved: np.ndarray, squares: np.ndarray
     ) -> np.ndarray:
         """Record the step just taken, give a status to lanes that can go no further, return which go on."""
         record.steps[rows[running]] += 1
-        reached = norms <= record.target[rows]
+        reached = np.sqrt(np.maximum(squares, 0.0)) <= record.target[rows]
         spent = record.steps[rows] >= self.options.max_steps
-        broken = ~np.isfinite(curved) | ~np.isfinite(norms)
+        broken = ~np.isfinite(curved) | ~np.isfinite(squares)
         negative = curved <= 0
         record.status[rows[running & spent & ~reached]] = Status.NOT_CONVERGED
         record.status[rows[running & negative]] = Status.INDEFINITE
@@ -118,16 +209,20 @@ class Iteration:
         return running & ~reached & ~spent & ~negative & ~broken
 
 
-def _gather(a: Array, lanes: np.ndarray, width: int) -> Array:
+def _gather(a: Any, lanes: np.ndarray, width: int) -> Any:
     """Return the given rows of ``a``, with copies of the first up to ``width`` rows."""
-    index = np.concatenate([lanes, np.full(width - len(lanes), lanes[0])])
-    return a[index, :]
+    return a[np.concatenate([lanes, np.full(width - len(lanes), lanes[0])])]
 
 
-def _deposit(problem: Problem, h: Array, x: Array, rows: np.ndarray, which: np.ndarray) -> Array:
-    """Return ``h`` with ``x[lane]`` added to row ``rows[lane]`` for the lanes in ``which``."""
+def _deposit(
+    problem: Problem, h: Array, image: np.ndarray | None, lanes: _Lanes, rows: np.ndarray, which: np.ndarray
+) -> tuple[Array, np.ndarray | None]:
+    """Add what the lanes in ``which`` have found to their rows of ``h`` and of its image."""
     lane = np.zeros(h.shape[0], dtype=int)
     lane[rows[which]] = np.flatnonzero(which)
     taken = np.zeros((h.shape[0], 1))
     taken[rows[which]] = 1.0
-    return h + problem.native(taken) * x[lane, :]
+    h = h + problem.native(taken) * lanes.x[lane]
+    if image is not None and lanes.image_x is not None:
+        image = image + taken[:, :, None] * lanes.image_x[lane]
+    return h, image

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vhat.errors import InputError
 from vhat.problem import Problem
 from vhat.solve.cg import CG
 from vhat.solve.contract import Solver
 from vhat.solve.dense import Dense, dense_bytes
+from vhat.solve.dual import Dual
+from vhat.solve.features import find_structure
+from vhat.solve.kernel import kernel_bytes
 
 __all__ = ["Plan", "choose"]
 
 _DENSE_MOST = 3000
 _CG_STEPS = 200
-_CG_VECTORS = 8
+_CG_VECTORS = 10
+_DUAL_STEPS = 4
+_DUAL_MOST = 20_000
+"""Gradients of the loss that a kernel may cost before iterating from scratch is the better bargain."""
+_FLOPS_PER_WEIGHT = 6.0
+"""Of one gradient of the loss, per training row and parameter."""
 
 
 @dataclass(frozen=True)
@@ -49,28 +57,54 @@ def choose(problem: Problem, points: int, solver: Solver | str = "auto") -> Plan
         InputError: For a solver that is neither ``"auto"`` nor a solver's options.
     """
     if solver != "auto" and (isinstance(solver, type) or not hasattr(solver, "prepare")):
-        raise InputError(f"solver={solver!r} is not known. Use 'auto', vhat.CG(...) or vhat.Dense().")
-    p = problem.p
-    dense = Plan(Dense(), dense_bytes(p), 2.0 * p, "")
-    block = CG().block
-    steps = min(_CG_STEPS, p)
-    cg = Plan(CG(), _CG_VECTORS * 8 * p * min(points, block), 2.0 * steps * points, "")
-    if isinstance(solver, Dense):
-        return Plan(solver, dense.memory, dense.gradients, "asked for by name")
-    if isinstance(solver, CG):
-        return Plan(solver, cg.memory, cg.gradients, "asked for by name")
+        raise InputError(f"solver={solver!r} is not known. Use 'auto', vhat.CG(...), vhat.Dense() or vhat.Dual().")
     if not isinstance(solver, str):
-        return Plan(solver, 0, float("nan"), "asked for by name")
-    if p <= _DENSE_MOST and dense.memory <= problem.memory:
-        return Plan(
-            dense.solver,
-            dense.memory,
-            dense.gradients,
-            f"p = {p} is small: one factorisation serves every point",
-        )
-    return Plan(
-        cg.solver,
-        cg.memory,
-        cg.gradients,
-        f"p = {p} is above {_DENSE_MOST} or its square does not fit {problem.memory / 1e9:.1f} GB: matrix-free",
+        return _named(problem, points, solver)
+    # The choice must not depend on how many points are asked about: a row alone is solved as in company.
+    dense, dual, iterated = _dense(problem), _dual(problem, points), _cg(problem, points)
+    if problem.p <= _DENSE_MOST and dense.memory <= problem.memory:
+        return dense
+    if dual.memory <= problem.memory and _setup(problem) <= _DUAL_MOST:
+        return dual
+    return iterated
+
+
+def _named(problem: Problem, points: int, solver: Solver) -> Plan:
+    """Describe the solver that was asked for."""
+    if isinstance(solver, Dense):
+        plan = _dense(problem)
+    elif isinstance(solver, Dual):
+        plan = _dual(problem, points)
+    elif isinstance(solver, CG):
+        plan = _cg(problem, points)
+    else:
+        plan = Plan(solver, 0, float("nan"), "")
+    return replace(plan, solver=solver, reason="asked for by name")
+
+
+def _dense(problem: Problem) -> Plan:
+    reason = f"p = {problem.p:,} is small: one factorisation of H + lam serves every point"
+    return Plan(Dense(), dense_bytes(problem.p), 2.0 * problem.p, reason)
+
+
+def _dual(problem: Problem, points: int) -> Plan:
+    N = problem.n * problem.outputs
+    reason = f"p = {problem.p:,} is large and the {N:,} x {N:,} kernel fits: one factorisation serves every point"
+    memory = kernel_bytes(problem, find_structure(problem)) + _CG_VECTORS * 8 * problem.p * min(points, Dual().block)
+    return Plan(Dual(), memory, _setup(problem) + 2.0 * _DUAL_STEPS * points, reason)
+
+
+def _setup(problem: Problem) -> float:
+    """What forming and factorising the kernel costs, in gradients of the loss."""
+    N = problem.n * problem.outputs
+    flops = float(N) ** 2 * find_structure(problem).numbers + float(N) ** 3 / 3
+    return flops / (_FLOPS_PER_WEIGHT * N * problem.p)
+
+
+def _cg(problem: Problem, points: int) -> Plan:
+    reason = (
+        f"p = {problem.p:,} is above {_DENSE_MOST:,} and a kernel of {problem.n * problem.outputs:,} rows does not pay "
+        f"or does not fit {problem.memory / 1e9:.1f} GB: matrix-free"
     )
+    memory = _CG_VECTORS * 8 * problem.p * min(points, CG().block)
+    return Plan(CG(), memory, 2.0 * min(_CG_STEPS, problem.p) * points, reason)

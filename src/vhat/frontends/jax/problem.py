@@ -54,6 +54,11 @@ class JaxProblem:
         return int(self.theta.shape[0])
 
     @property
+    def leaves(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the trained leaves, in the order of the flat vector."""
+        return tuple(shape for shape in self.model.layout.shapes if isinstance(shape, tuple))
+
+    @property
     def squeeze(self) -> bool:
         """Whether the model returns (n,)."""
         return self.model.squeeze

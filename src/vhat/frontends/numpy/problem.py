@@ -61,6 +61,11 @@ class NumpyProblem:
         return len(self.theta)
 
     @property
+    def leaves(self) -> tuple[tuple[int, ...], ...]:
+        """One array of parameters."""
+        return (self.theta.shape,)
+
+    @property
     def squeeze(self) -> bool:
         """Whether the model returns (n,)."""
         return self.model.squeeze

@@ -60,6 +60,11 @@ class TorchProblem:
         computed = ("_kept_tapes", "_fitted", "loss_derivatives")
         return {name: value for name, value in self.__dict__.items() if name not in computed}
 
+    @property
+    def leaves(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the trained parameters, in the order of the flat vector."""
+        return self.model.state.shapes
+
     # -- the fitted model --------------------------------------------------------------------
     @property
     def params(self) -> dict[str, Any]:
