@@ -279,6 +279,21 @@ def test_saddle_is_stationary_but_has_negative_curvature():
     assert fitted.polish().audit()["smallest eigenvalue"].verdict == "holds"
 
 
+def test_residual_curvature_says_how_far_gauss_newton_is_off():
+    """With R a share t of A along every move, V by Gauss-Newton is off by (1 - t)^2: read off one parameter."""
+    a, y = np.ones(12), np.tile([0.3, -0.3, 0.1, -0.1], 3)
+    for t in (0.0, 0.2, -0.4):
+        b = -t / (1 - t) * (a @ a) / (y @ y) * y
+        fitted = vhat.from_numpy(
+            lambda q, Z: Z[:, 0] * q[0] + 0.5 * Z[:, 1] * q[0] ** 2, [0.0], np.stack([a, b], axis=1), y
+        )
+        line = fitted.audit(noise=0.1)["residual curvature"]
+        assert line.value == pytest.approx(abs(t), abs=1e-9)
+        assert ("would do" in line.remedy) == (t == 0)
+        exact, gauss = (fitted.weighted_norm([[1.0, 0.0]], curvature=kind).value[0] for kind in ("hessian", "ggn"))
+        assert exact / gauss == pytest.approx((1 - t) ** 2)
+
+
 # -- kinks -----------------------------------------------------------------------------------------
 def tuned(activation):
     """Train to where BFGS gets, which for a kinked model is nowhere in particular."""
@@ -536,6 +551,12 @@ def test_minimum_that_vanishes_under_the_noise_fails_the_basin_line():
     assert not audit.holds
     assert fitted.audit()["basin"].verdict == "assumed"
     assert "refits=10" in fitted.audit()["basin"].remedy
+
+
+def test_refits_are_not_started_from_what_is_no_minimum():
+    line = ridge_audit(0.1, 0.2, refits=5)["basin"]
+    assert line.verdict == "undecided"
+    assert "settle stationarity first" in line.remedy
 
 
 def test_minimum_near_a_fold_is_not_passed_without_refits():

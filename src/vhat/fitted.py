@@ -19,6 +19,7 @@ from vhat.norm import Measured, WeightedNorm, gradient_blocks, measure
 from vhat.problem import Array, Problem
 from vhat.progress import steps_shown
 from vhat.solve import Plan, Prepared, Solver, Status, choose
+from vhat.solve.kernel import newton_metric
 from vhat.tail import Tail
 from vhat.workspace import Chosen, Workspace, outside
 
@@ -303,7 +304,15 @@ class FittedModel:
             PolishError: When there is no certified minimum to be reached: kinks, or too few steps.
         """
         with steps_shown("polish") as show:
-            record = polish(self.problem, gtol=gtol, max_steps=max_steps, warmup=warmup, progress=show, seed=seed)
+            record = polish(
+                self.problem,
+                gtol=gtol,
+                max_steps=max_steps,
+                warmup=warmup,
+                metric=newton_metric(self.problem),
+                progress=show,
+                seed=seed,
+            )
         return FittedModel(record.problem, noise_shape=self._work.shape, polished=record)
 
     # -- inside ----------------------------------------------------------------------------------

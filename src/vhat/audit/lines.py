@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 
 from vhat.audit.alignment import alignment_lines
 from vhat.audit.line import Audit, Line, Verdict
-from vhat.audit.probes import basin_line, smoothness_line
+from vhat.audit.probes import basin_line, residual_curvature_line, smoothness_line
 from vhat.checks import check_count
 from vhat.curvature.definiteness import Definiteness
 from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
@@ -52,16 +52,17 @@ def audit_fit(work: Workspace, *, noise: Any, curvature: str, refits: int, seed:
         return _without_solves(work, noise, str(error))
     level, noise_found = _noise_line(work, noise, chosen, seed)
     stationary = stationarity_line(work, chosen, level, seed)
+    minimum = stationary.verdict == "holds"
     return Audit(
         (
             stationary,
-            *alignment_lines(problem, stationary.verdict == "holds", units(problem).resolution),
+            *alignment_lines(problem, minimum, units(problem).resolution),
             *_eigenvalue_lines(work.definiteness("hessian")),
-            _residual_curvature_line(work, seed),
+            residual_curvature_line(work, chosen, seed),
             smoothness_line(work, chosen, level, seed),
             noise_found,
             *_model_lines(problem),
-            basin_line(work, chosen, level, refits, seed, near_fold=noise_found.value > 1 + 1e-6),
+            basin_line(work, chosen, level, refits, seed, minimum=minimum, near_fold=noise_found.value > 1 + 1e-6),
             *_assumptions(problem),
         )
     )
@@ -159,18 +160,6 @@ def _conditioning_line(sign: Definiteness) -> Line:
         verdict = "undecided"
         remedy = "The data barely determine some direction: V rests on lam there, or on rounding. Raise weight_decay."
     return Line("conditioning", sign.value, _NEARLY_SINGULAR, verdict, remedy, meaning)
-
-
-def _residual_curvature_line(work: Workspace, seed: int) -> Line:
-    """``|R z| / |G z|`` in the unit-free metric, root mean square over random directions."""
-    problem, s = work.problem, work.scale()
-    rng = np.random.default_rng(seed)
-    z = problem.native(rng.standard_normal((4, problem.p))) / s
-    full, gauss = problem.product(z, "hessian") / s, problem.product(z, "ggn") / s
-    size = float(np.linalg.norm(problem.numpy(gauss)))
-    value = float(np.linalg.norm(problem.numpy(full - gauss))) / size if size > 0 else NAN
-    remedy = "Gauss-Newton would do." if value < 0.01 else "The exact Hessian differs from Gauss-Newton here."
-    return Line("residual curvature", value, NAN, "noted", remedy, "size of R against the Gauss-Newton part")
 
 
 def _noise_line(work: Workspace, noise: Any, curvature: Curvature, seed: int) -> tuple[Noise | None, Line]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vhat.solve import Prepared
     from vhat.workspace import Workspace
 
-__all__ = ["basin_line", "noise_moves", "smoothness_line"]
+__all__ = ["basin_line", "noise_moves", "residual_curvature_line", "smoothness_line"]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _DIRECTIONS = 3
@@ -48,6 +48,26 @@ def noise_moves(
     solution = prepared.solve(problem.vjp(pushed))
     usable = np.where(solution.status == Status.CONVERGED, 1.0, NAN)[:, None]
     return -solution.h * problem.native(usable) / problem.n, z
+
+
+def residual_curvature_line(work: Workspace, curvature: Curvature, seed: int) -> Line:
+    """``|R d| / |A d|`` in the metric of ``A^-1``, for moves ``d`` that the noise makes.
+
+    Where H is nearly singular a small R changes V much, and there the noise moves furthest: random directions would
+    not see it. V changes by about twice this share.
+    """
+    problem, prepared = work.problem, work.own_solver(curvature)
+    moves, _ = noise_moves(problem, prepared, work.shape, seed, _DIRECTIONS)
+    full, gauss = problem.product(moves, "hessian"), problem.product(moves, "ggn")
+    bent = full - gauss
+    pushed = (full if curvature == "hessian" else gauss) + problem.decay * moves
+    back = prepared.solve(bent)
+    sizes = [float(np.sum(problem.numpy(a * b))) for a, b in ((bent, back.h), (moves, pushed))]
+    known = bool(np.all(back.status == Status.CONVERGED)) and sizes[1] > 0
+    value = float(np.sqrt(max(sizes[0], 0.0) / sizes[1])) if known else NAN
+    remedy = "Gauss-Newton would do." if value < 0.01 else 'Intervals by curvature="ggn" differ from the exact ones.'
+    meaning = "size of R against H + lam along the moves that the noise makes"
+    return Line("residual curvature", value, NAN, "noted", remedy, meaning)
 
 
 def smoothness_line(work: Workspace, curvature: Curvature, level: Noise | None, seed: int) -> Line:
@@ -151,12 +171,20 @@ def _changes(problem: Problem, move: Array, pieces: int) -> tuple[np.ndarray, np
 
 
 def basin_line(
-    work: Workspace, curvature: Curvature, level: Noise | None, refits: int, seed: int, *, near_fold: bool
+    work: Workspace,
+    curvature: Curvature,
+    level: Noise | None,
+    refits: int,
+    seed: int,
+    *,
+    minimum: bool,
+    near_fold: bool,
 ) -> Line:
     """Perturb the responses by fresh noise, refit, and see whether predictions moved as forecast.
 
-    ``near_fold`` says that ``|I - S|_F^2`` exceeds n: some fitted values move further than the responses they follow,
-    as they do where a minimum is about to vanish.
+    Refits start from the parameters, so that they tell nothing where these are no ``minimum``. ``near_fold`` says that
+    ``|I - S|_F^2`` exceeds n: some fitted values move further than the responses they follow, as they do where a
+    minimum is about to vanish.
     """
     meaning = "share of refits under perturbed responses whose predictions moved as the theory forecasts"
     if refits < 1 and near_fold:
@@ -165,6 +193,9 @@ def basin_line(
     if refits < 1:
         remedy = "Ask for audit(refits=10) to probe that the minimum follows the data; it cannot be proved."
         return Line("basin", NAN, NAN, "assumed", remedy, meaning)
+    if not minimum:
+        remedy = "Not probed, because the parameters are not a minimum: settle stationarity first."
+        return Line("basin", NAN, NAN, "undecided", remedy, meaning)
     if level is None:
         remedy = "Not probed, because there is no noise level to redraw. Give noise=."
         return Line("basin", NAN, NAN, "undecided", remedy, meaning)

@@ -10,6 +10,7 @@ Parameters without decay (columns b of J) border the system: ``h_b = Q^-1 (g_b -
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,11 +19,15 @@ import scipy.linalg
 from scipy.linalg.lapack import dpotrf
 
 from vhat.curvature import Operator
+from vhat.curvature.metric import Metric, jacobi
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
 from vhat.problem import Array, LossDerivatives, Problem
 from vhat.solve.features import Features, Structure, compress, find_structure, gram, read_features
 
-__all__ = ["Kernel", "KernelMetric", "Root", "kernel_bytes", "make_kernel"]
+__all__ = ["Kernel", "KernelMetric", "Root", "kernel_bytes", "make_kernel", "newton_metric"]
+
+_FEW_PARAMETERS = 64
+_MANY_ROWS = 5000
 
 
 @dataclass(frozen=True)
@@ -184,6 +189,24 @@ class KernelMetric:
     def solve(self, v: Array) -> Array:
         """Return ``P^-1 v``."""
         return self.kernel.solve(v[None, :])[0][0, :]
+
+
+def newton_metric(problem: Problem) -> Callable[[Problem], Metric] | None:
+    """How Newton's trust region is best measured on this problem: by the kernel where it is cheap, else by default.
+
+    A few parameters are better served by all eigenvalues of the matrix itself; many rows make the kernel dear.
+    """
+    rows = problem.n * problem.outputs
+    if problem.p <= _FEW_PARAMETERS or rows > min(_MANY_ROWS, 20 * problem.p):
+        return None
+    return _kernel_or_jacobi
+
+
+def _kernel_or_jacobi(problem: Problem) -> Metric:
+    try:
+        return KernelMetric(make_kernel(problem))
+    except (NotPositiveDefinite, MemoryBudgetError):
+        return jacobi(problem)
 
 
 def kernel_bytes(problem: Problem, structure: Structure) -> int:
