@@ -1,0 +1,138 @@
+"""The dual: kernels against explicit Jacobians, structure that is read off gradients, and what it refuses."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vhat
+from tests import oracle
+from vhat import workspace
+from vhat.frontends.jax import jax_problem
+from vhat.solve.features import compress, find_structure, gram, read_features
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 4))
+POINTS = 2 * RNG.normal(size=(6, 4))
+
+
+def two_layers(q, Z):
+    hidden = jnp.tanh(jnp.tanh(Z @ q["a"] + q["b"]) @ q["c"] + q["d"])
+    return hidden @ q["e"]
+
+
+def two_layer_params(rng):
+    shapes = {"a": (4, 9), "b": (9,), "c": (9, 7), "d": (7,), "e": (7,)}
+    return {name: rng.normal(size=shape) / np.sqrt(shape[0]) for name, shape in shapes.items()}
+
+
+def tied(q, Z):
+    """One square matrix used twice: its gradient is a sum of two outer products."""
+    return jnp.tanh(jnp.tanh(Z @ q["w"]) @ q["w"]) @ q["v"]
+
+
+def gated(q, Z):
+    """Rank one wherever the second use of the matrix is switched off, as it is on every training row."""
+    return jnp.tanh(Z @ q["w"]) @ q["v"] + jnp.where(Z[:, 0] > 4, 1.0, 0.0) * jnp.sum(jnp.sin(Z @ q["w"]), axis=1)
+
+
+def near(predict, params, slip=1e-3):
+    with jax.enable_x64(True):
+        return np.asarray(predict(params, jnp.asarray(X))) + slip * RNG.standard_normal(len(X))
+
+
+def jacobian(problem):
+    with problem.scope():
+        return np.asarray(problem.gradients(problem.X))
+
+
+@pytest.mark.parametrize("decay", ["one number", "one a leaf, zeros and entries among them"])
+def test_the_kernel_equals_the_explicit_jacobian(decay):
+    params = two_layer_params(RNG)
+    each = {"a": 0.1, "b": 0.0, "c": RNG.uniform(0.1, 1.0, (9, 7)), "d": 0.2, "e": 0.0}
+    lam = 0.3 if decay == "one number" else each
+    problem = jax_problem(two_layers, params, X, near(two_layers, params), weight_decay=lam)
+    with problem.scope():
+        features, structure = read_features(problem, find_structure(problem))
+        J, flat = jacobian(problem), problem.numpy(problem.decay)
+        inverse = np.divide(1.0, flat, out=np.zeros_like(flat), where=flat > 0)
+        np.testing.assert_allclose(gram(features, features, block=7), (J * inverse) @ J.T, rtol=1e-11, atol=1e-12)
+        np.testing.assert_array_equal(features.free, J[:, flat == 0])
+        factored = [leaf.matrix for leaf in structure.leaves if leaf.matrix]
+    assert factored == ([(4, 9), (9, 7)] if decay == "one number" else [(4, 9)])
+
+
+def test_a_leaf_that_is_not_an_outer_product_is_kept_plain():
+    params = {"w": RNG.normal(size=(4, 4)), "v": RNG.normal(size=4)}
+    problem = jax_problem(tied, params, X, near(tied, params), weight_decay=0.1)
+    with problem.scope():
+        features, structure = read_features(problem, find_structure(problem))
+        J = jacobian(problem)
+    assert all(leaf.matrix is None for leaf in structure.leaves)
+    np.testing.assert_allclose(gram(features, features), J @ J.T / 0.1, rtol=1e-11)
+
+
+def test_a_test_point_may_have_gradients_that_no_training_row_has():
+    params = {"w": RNG.normal(size=(4, 5)), "v": RNG.normal(size=5)}
+    fitted = vhat.from_jax(gated, params, X, near(gated, params), weight_decay=0.1)
+    x = np.vstack([POINTS, [[5.0, 1.0, -1.0, 0.5]]])
+    assert not np.any(X[:, 0] > 4)
+    for curvature in ("ggn", "hessian"):
+        dual = fitted.weighted_norm(x, curvature=curvature, solver=vhat.Dual(rtol=1e-10))
+        dense = fitted.weighted_norm(x, curvature=curvature, solver=vhat.Dense())
+        np.testing.assert_allclose(dual.value, dense.value, rtol=1e-8)
+        np.testing.assert_allclose(dual.unsupported, dense.unsupported, atol=1e-8)
+
+
+def test_zero_gradients_are_no_trouble():
+    params = {"w": RNG.normal(size=(4, 5)), "v": RNG.normal(size=5)}
+
+    def dying(q, Z):
+        return jax.nn.relu(Z @ q["w"] - 3.0 * (Z[:, :1] < 0)) @ q["v"]
+
+    fitted = vhat.from_jax(dying, params, X, near(dying, params), weight_decay=0.1)
+    dual, dense = (fitted.weighted_norm(X, curvature="ggn", solver=s) for s in (vhat.Dual(), vhat.Dense()))
+    np.testing.assert_allclose(dual.value, dense.value, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("lam", [1e-8, 1e-4, 1.0])
+def test_small_decay_costs_no_digits_of_v_or_of_unsupported(lam):
+    params = two_layer_params(RNG)
+    y = near(two_layers, params, slip=lam * 1e-2)
+    fitted = vhat.from_jax(two_layers, params, X, y, weight_decay=lam)
+    V, _, unsupported, _ = oracle.dense(two_layers, params, X, y, POINTS, lam, curvature="ggn")
+    found = fitted.weighted_norm(POINTS, curvature="ggn", solver=vhat.Dual())
+    np.testing.assert_allclose(found.value, V, rtol=1e-6)
+    np.testing.assert_allclose(found.unsupported, unsupported, atol=1e-6)
+
+
+def test_the_same_factorisation_serves_every_call(monkeypatch):
+    params = two_layer_params(RNG)
+    fitted = vhat.from_jax(two_layers, params, X, near(two_layers, params), weight_decay=0.1)
+    made = []
+    original = workspace.make_kernel
+    monkeypatch.setattr("vhat.workspace.make_kernel", lambda problem: made.append(1) or original(problem))
+    for curvature in ("ggn", "hessian", "ggn"):
+        fitted.weighted_norm(POINTS, curvature=curvature, solver=vhat.Dual())
+    assert len(made) == 1
+
+
+def test_a_kernel_that_cannot_fit_is_refused_in_words():
+    x = np.linspace(-1, 1, 200_000)[:, None]
+    fitted = vhat.from_jax(lambda q, Z: Z @ q, np.ones(1), x, x[:, 0], weight_decay=0.1, memory=8e9)
+    with pytest.raises(vhat.MemoryBudgetError, match="200,000 x 200,000 kernel; the budget is"):
+        fitted.weighted_norm(x[:1], solver=vhat.Dual())
+
+
+def test_gradients_are_compressed_to_what_they_were():
+    params = two_layer_params(RNG)
+    problem = jax_problem(two_layers, params, X, near(two_layers, params), weight_decay=0.25)
+    with problem.scope():
+        g = np.asarray(problem.gradients(problem.X))
+        structure = find_structure(problem)
+        features = compress(g, structure)
+    for leaf, part in zip(structure.leaves, features.parts, strict=True):
+        plain = part[0] if leaf.matrix is None else np.einsum("ia,ib->iab", *part).reshape(len(g), -1)
+        np.testing.assert_allclose(0.5 * plain, g[:, leaf.start : leaf.stop], rtol=1e-9, atol=1e-13)
