@@ -210,5 +210,5 @@ def test_the_same_seed_gives_the_same_answer():
 
 def test_a_parameter_without_influence_or_decay_is_named():
     H = np.diag([1.0, 0.0, 2.0])
-    with pytest.raises(NotPositiveDefinite, match="row 1"):
+    with pytest.raises(NotPositiveDefinite, match="position 1"):
         smallest_eigenvalue(Matrix(H, np.zeros(3)))

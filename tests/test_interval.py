@@ -207,7 +207,8 @@ def test_near_a_fold_the_noise_is_not_read_off_the_exact_smoother():
     band = fitted.interval(np.eye(2))
     assert band.df == pytest.approx(1.0)
     assert band.noise == pytest.approx(0.95)
-    assert "near a fold" in band.noise_source
+    assert "amplifies" in band.noise_source
+    assert fitted.audit()["noise"].verdict == "undecided"
 
 
 def test_sup_t_serves_new_responses_of_two_outputs():

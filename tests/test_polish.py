@@ -227,7 +227,7 @@ def test_collinear_columns_without_decay_are_called_singular():
 
 
 def test_a_parameter_without_influence_or_decay_is_named():
-    with pytest.raises(NotPositiveDefinite, match="row 2"):
+    with pytest.raises(NotPositiveDefinite, match="position 2"):
         polish(jax_problem(lambda p, X: X @ p[:2], np.zeros(3), X, Y, weight_decay=0.0))
 
 

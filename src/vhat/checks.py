@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from vhat.errors import InputError, ModelError, name_rows
 __all__ = [
     "Loss",
     "as_numbers",
+    "as_real",
     "check_choice",
     "check_count",
     "check_delta",
@@ -21,33 +23,85 @@ __all__ = [
     "check_memory",
     "check_nonnegative",
     "check_prediction",
+    "check_real_prediction",
     "check_targets",
     "check_weights",
+    "column_names",
     "decay_factor",
+    "match_columns",
+    "refuse_masked",
 ]
 
 Loss = Literal["half_mse"] | Callable[..., Any]
 """A loss after the door: the half squared error summed over outputs, or a callable of one row."""
 
 
-def as_numbers(name: str, value: Any) -> np.ndarray:
-    """Return real numbers as a float64 array; refuse what would become one with a loss.
+def refuse_masked(name: str, value: Any) -> None:
+    """Refuse a masked array, or a sequence of them, that hides values: NumPy would drop the mask without a word."""
+    if np.ma.is_masked(value):
+        parts = [value] if np.ndim(value) == 0 else value
+    else:
+        parts = value if isinstance(value, list | tuple) else []
+    rows = [row for row, part in enumerate(parts) if np.ma.is_masked(part)]
+    if rows:
+        raise InputError(f"{name} is masked in {name_rows(rows)}. Remove these rows, or fill them.")
+
+
+def as_real(name: str, value: Any) -> np.ndarray:
+    """Return real numbers as an array of the dtype that they have; refuse what would become one with a loss.
 
     Raises:
         InputError: For masked, complex or ragged arrays, and for what is not numbers.
     """
-    if np.ma.is_masked(value):
-        rows = np.flatnonzero(np.ma.getmaskarray(value).reshape(len(value), -1).any(axis=1)) if np.ndim(value) else [0]
-        raise InputError(f"{name} is masked in {name_rows(rows)}. Remove these rows, or fill them.")
+    refuse_masked(name, value)
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name} cannot be read as one array of numbers: {error}") from error
     if array.dtype.kind == "c":
         raise InputError(f"{name} is complex; give real numbers.")
-    if array.dtype.kind not in "fiub" and "float" not in array.dtype.name:  # bfloat16 is of kind V
-        raise InputError(f"{name} has dtype {array.dtype}; give numbers.")
-    return array.astype(np.float64)
+    if array.dtype.kind not in "fiub" and not _is_floating(array.dtype):
+        if array.ndim == 0:
+            raise InputError(f"{name}={reprlib.repr(value)} is not a number or an array of numbers.")
+        raise InputError(f"{name} has dtype {array.dtype}; give numbers (encode categories and dates first).")
+    return array
+
+
+def _is_floating(dtype: Any) -> bool:
+    return "float" in np.dtype(dtype).name  # bfloat16 is of kind V
+
+
+def as_numbers(name: str, value: Any) -> np.ndarray:
+    """Return real numbers as a float64 array, a copy.
+
+    Raises:
+        InputError: As :func:`as_real`.
+    """
+    return as_real(name, value).astype(np.float64)
+
+
+def column_names(value: Any) -> tuple[Any, ...] | None:
+    """Return the names of the columns of a data frame, None for anything else."""
+    return tuple(value.columns) if hasattr(value, "columns") and hasattr(value, "iloc") else None
+
+
+def match_columns(name: str, value: Any, columns: tuple[Any, ...] | None) -> Any:
+    """Bring the columns of a data frame into the order of the training columns; leave anything else as it is.
+
+    Raises:
+        InputError: Naming the columns that are missing, unknown or there more than once.
+    """
+    came = column_names(value)
+    if columns is None or came is None or came == columns:
+        return value
+    for fault, wrong in (
+        ("lacks the columns {} of the training data", [column for column in columns if column not in came]),
+        ("has the columns {}, which the training data have not", [column for column in came if column not in columns]),
+        ("has the columns {} more than once", [column for column in columns if came.count(column) > 1]),
+    ):
+        if wrong:
+            raise InputError(f"{name} {fault.format(wrong)}. Give the columns {list(columns)}.")
+    return value[list(columns)]
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
@@ -116,8 +170,9 @@ def check_memory(memory: float | None) -> int:
 def check_nonnegative(name: str, array: np.ndarray) -> None:
     """Refuse negative or non-finite numbers (decay, weights)."""
     array = np.asarray(array, dtype=float)
-    if not np.all(np.isfinite(array)) or np.any(array < 0):
-        raise InputError(f"{name} must be finite and not negative; found {float(np.min(array))!r}.")
+    bad = array[~(np.isfinite(array) & (array >= 0))]
+    if bad.size:
+        raise InputError(f"{name} must be finite and not negative; found {float(bad[0])!r}.")
 
 
 def check_weights(sample_weight: Any, n: int) -> np.ndarray:
@@ -138,6 +193,15 @@ def check_prediction(shape: tuple[int, ...], n: int) -> None:
     if len(shape) not in (1, 2) or shape[0] != n or (len(shape) == 2 and shape[1] == 0):
         raise ModelError(
             f"the model returned shape {tuple(shape)} for {n} rows; it must return ({n},) or ({n}, outputs)."
+        )
+
+
+def check_real_prediction(dtype: Any) -> None:
+    """Refuse a model that returns whole numbers, truth values or complex numbers: they have no derivative."""
+    if not _is_floating(dtype):
+        raise ModelError(
+            f"the model returned dtype {dtype}, which has no derivative (rounding or a threshold inside?); it must "
+            "return real numbers."
         )
 
 

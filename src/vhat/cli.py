@@ -61,7 +61,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Directory for the picture; made where it does not exist.")] = Path("demo"),
     seed: Annotated[int, typer.Option(min=0, help="Draws the truth, the data and the network.")] = 0,
 ) -> None:
-    """Fit a network to 100 points with a gap, certify the minimum, and draw its confidence band."""
+    """Fit a network to about 100 points with a gap, certify the minimum, and draw its confidence band."""
     from rich.console import Console
 
     from vhat.demo import show

@@ -25,7 +25,8 @@ def from_jax(
 
     Args:
         predict: ``predict(params, X)`` returning (n,) or (n, outputs), each row on its own.
-        params: Any pytree; floating-point leaves are the parameters (a Flax or Equinox model will do).
+        params: Any pytree; floating-point leaves are the parameters (a Flax or Equinox model will do). All other leaves
+            are held fixed, integers among them: a parameter that happens to be ``1`` is written ``1.0``.
         X: Training inputs: an array, or a dict or tuple of arrays, one row a point.
         y: Training responses, of the shape that ``predict`` returns.
         weight_decay: lam of ``L + lam/2 |theta|^2``: a number, or a pytree prefix of ``params``; zeros allowed.

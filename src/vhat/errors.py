@@ -69,12 +69,13 @@ class ConvergenceWarning(VhatWarning):
     """Some rows did not converge; their numbers are NaN and their status says why."""
 
 
-def name_rows(rows: Iterable[int], most: int = 8) -> str:
+def name_rows(rows: Iterable[int], most: int = 8, *, noun: str = "row") -> str:
     """Name rows in a message without flooding it.
 
     Args:
         rows: Row numbers.
         most: How many are written out.
+        noun: What they are called, in the singular.
 
     Returns:
         For example ``"row 3"`` or ``"rows 1, 2, 5 and 40 more"``.
@@ -88,4 +89,4 @@ def name_rows(rows: Iterable[int], most: int = 8) -> str:
     rows = [int(row) for row in rows]
     shown = ", ".join(str(row) for row in rows[:most])
     rest = f" and {len(rows) - most} more" if len(rows) > most else ""
-    return f"row{'s' if len(rows) != 1 else ''} {shown}{rest}"
+    return f"{noun}{'s' if len(rows) != 1 else ''} {shown}{rest}"

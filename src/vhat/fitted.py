@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vhat import limits
-from vhat.audit import Audit, audit_fit, stationarity_line
+from vhat.audit import Audit, audit_fit, moved_by, stationarity_line
 from vhat.errors import ConvergenceWarning, InputError, NotMinimumWarning, VhatError, name_rows
 from vhat.interval import Interval
 from vhat.minimise.polish import Polished, polish
@@ -47,13 +47,20 @@ class FittedModel:
     Attributes:
         problem: The training problem behind the front end.
         polished: The record of the polish that led here, or None.
+        given: The problem at the parameters that the user gave, where polish has moved them; else None.
     """
 
     def __init__(
-        self, problem: Problem, *, noise_shape: np.ndarray | None = None, polished: Polished | None = None
+        self,
+        problem: Problem,
+        *,
+        noise_shape: np.ndarray | None = None,
+        polished: Polished | None = None,
+        given: Problem | None = None,
     ) -> None:
         self.problem = problem
         self.polished = polished
+        self.given = given
         shape = np.ones((problem.n, problem.outputs)) if noise_shape is None else noise_shape
         self._work = Workspace(problem, shape / np.sqrt(np.mean(shape**2)))
 
@@ -106,7 +113,7 @@ class FittedModel:
 
         Args:
             x: Test inputs, shaped like the training inputs.
-            solver: ``"auto"``, :class:`vhat.CG` or :class:`vhat.Dense`.
+            solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Dual` or :class:`vhat.CG` with its options.
             curvature: ``"hessian"``, ``"ggn"`` or ``"auto"``.
             shortcut: Return ``g'h`` in place of V: equal to it when the fit interpolates without decay, above it
                 where ``R + lam`` is positive, and without the pass over the training rows' noise.
@@ -168,7 +175,7 @@ class FittedModel:
             noise: Standard deviation of the training responses: a number, one per row, or None to estimate it.
             observation_noise: Standard deviation of a new response, where it differs from ``noise``.
             bias: None, ``"plug-in"``, or a bound on the absolute bias to be added.
-            solver: ``"auto"``, :class:`vhat.CG` or :class:`vhat.Dense`.
+            solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Dual` or :class:`vhat.CG` with its options.
             curvature: ``"hessian"``, ``"ggn"`` or ``"auto"``.
             seed: Seed of random probes and of the sup-t simulation.
 
@@ -285,7 +292,7 @@ class FittedModel:
         Returns:
             The audit; it prints as a table.
         """
-        return audit_fit(self._work, noise=noise, curvature=curvature, refits=refits, seed=seed)
+        return audit_fit(self._work, noise=noise, curvature=curvature, refits=refits, seed=seed, given=self.given)
 
     @_scoped
     def polish(self, *, gtol: float = 1e-10, max_steps: int = 1000, warmup: int = 1000, seed: int = 0) -> FittedModel:
@@ -298,7 +305,9 @@ class FittedModel:
             seed: Seed of the eigenvalue certificate.
 
         Returns:
-            A new fitted model at the minimum, its record in ``polished``. This one is unchanged.
+            A new fitted model at the minimum, its record in ``polished``. This one is unchanged, and so is the
+            user's module: predict with ``polished.predict``, or copy the parameters by :meth:`write_to`. How far the
+            predictions moved stands in the audit and in every guarantee.
 
         Raises:
             PolishError: When there is no certified minimum to be reached: kinks, or too few steps.
@@ -313,7 +322,8 @@ class FittedModel:
                 progress=show,
                 seed=seed,
             )
-        return FittedModel(record.problem, noise_shape=self._work.shape, polished=record)
+        given = self.problem if self.given is None else self.given
+        return FittedModel(record.problem, noise_shape=self._work.shape, polished=record, given=given)
 
     # -- inside ----------------------------------------------------------------------------------
     def _shaped(self, rows: np.ndarray) -> np.ndarray:
@@ -357,6 +367,8 @@ class FittedModel:
             stationary=stationary,
             definite=chosen.definite.verdict,
             decided=chosen.definite.method != "lanczos",
+            moved=None if self.given is None else moved_by(self.given, self.problem, level),
+            subject="prediction" if per_output else "functional",
         )
         return limits.build(found, center, level, np.asarray(reference), df, self.problem.n, options, standing, points)
 

@@ -34,6 +34,9 @@ class Evidence:
         decided: Whether that verdict came from the whole matrix rather than from a converged iteration.
         target: ``"mean"`` or ``"observation"``.
         bias: ``""`` or how bias was added.
+        moved: How far polish moved the training predictions, in noise levels; None where it was not called.
+        subject: ``"prediction"`` or ``"functional"``.
+        df: Residual degrees of freedom of an estimated noise level, else None.
         shape: What is assumed of the noise over the rows.
     """
 
@@ -50,6 +53,9 @@ class Evidence:
     decided: bool
     target: str
     bias: str
+    moved: float | None
+    subject: str
+    df: float | None
     shape: str
 
 
@@ -65,8 +71,9 @@ def _claim(evidence: Evidence) -> str:
         "union": f"at all {evidence.points} points at once (union bound)",
         "sup-t": f"at all {evidence.points} points at once (sup-t)",
     }[evidence.joint]
+    truth = "not the truth behind it" if not evidence.bias else "widened for bias towards the truth behind it"
     covered = {
-        "mean": "the mean of this prediction over fresh noise, not the truth behind it",
+        "mean": f"the mean of this {evidence.subject} over fresh noise, {truth}",
         "observation": "a new response, if the model has no bias",
     }[evidence.target]
     return f"Nominal {level} {scope}, for {covered}, by {_STANDING[evidence.bound]}"
@@ -78,6 +85,11 @@ def _checked(evidence: Evidence) -> list[str]:
         found.append("exact Hessian")
     if evidence.stationary and evidence.definite == "positive" and evidence.curvature == "hessian":
         found.append("certified minimum" if evidence.decided else "minimum, by a converged but unproved eigenvalue")
+    if evidence.moved is not None:
+        found.append(
+            f"the minimum is the one that polish reached, its training predictions {evidence.moved:.2g} noise levels "
+            "(root mean square) from those of the model given"
+        )
     return found or ["nothing beyond convergence of the solves"]
 
 
@@ -100,11 +112,18 @@ def _assumed(evidence: Evidence) -> list[str]:
                 "estimated": "the tail of V that was estimated",
             }[evidence.tail]
         )
-    found.append(f"Gaussian noise, {evidence.shape}, its level {evidence.noise}")
+    found.append(f"Gaussian noise, {evidence.shape}, its level {evidence.noise}{_freedom(evidence)}")
     found.append("one minimum that moves continuously with the noise")
     if evidence.bias:
         found.append(f"bias no larger than the {evidence.bias} term that was added")
     return found
+
+
+def _freedom(evidence: Evidence) -> str:
+    if evidence.df is None:
+        return ""
+    known = "" if evidence.bound == "asymptotic" else " and used as if it were known"
+    return f" with {evidence.df:.3g} degrees of freedom{known}"
 
 
 def _join(parts: list[str]) -> str:

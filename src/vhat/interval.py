@@ -31,7 +31,8 @@ class Interval:
         half_width: Half the width.
         standard_error: ``sigma sqrt(V/n)``, the first-order standard deviation of the prediction over the noise.
         weighted_norm: V, without unit.
-        unsupported: Share of the prediction's freedom that no training row pins down (0: all data, 1: none).
+        unsupported: Share of the prediction's freedom that no training row pins down (0: all data, 1: none; below 0
+            where the residuals' curvature softens the minimum, see :class:`vhat.WeightedNorm`).
         noise: The noise level sigma that was used: a number, or one an output.
         noise_source: Where it came from.
         df: Residual degrees of freedom when the noise was estimated, else None.
@@ -70,7 +71,7 @@ class Interval:
         return 1 if self.center.ndim == 0 else len(self.center)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a prediction: center, lower, upper, standard_error, unsupported, status.
+        """Return one row a prediction: center, limits, half_width, standard_error, weighted_norm, unsupported, status.
 
         With several outputs the index is (point, output).
         """
@@ -118,9 +119,9 @@ class Interval:
     def __repr__(self) -> str:
         good = int(np.sum(self.status == Status.CONVERGED))
         noise = np.array2string(np.asarray(self.noise), precision=4)
+        count = f"{self.center.size} value{'s' if self.center.size != 1 else ''}"
         head = [
-            f"Interval: {self.center.size} predictions, {100 * (1 - self.delta):g}% confidence, target {self.target}, "
-            f"bound {self.bound}",
+            f"Interval: {count}, {100 * (1 - self.delta):g}% confidence, target {self.target}, bound {self.bound}",
             f"noise {noise} ({self.noise_source}), {self.curvature} curvature, {self.solver} solver, "
             f"{good} of {self.center.size} converged",
             f"{'center':>12}{'lower':>12}{'upper':>12}{'std. error':>12}{'unsupported':>13}  status",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vhat import bounds
-from vhat.checks import check_choice, check_delta
+from vhat.checks import as_numbers, check_choice, check_count, check_delta
 from vhat.errors import InputError
 from vhat.guarantee import Evidence, sentence
 from vhat.interval import Interval
@@ -37,10 +37,10 @@ class Options:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", check_delta(self.delta))
+        check_count("seed", self.seed)
         check_choice("bound", self.bound, BOUNDS)
         check_choice("target", self.target, ("mean", "observation"))
-        if self.simultaneous not in (False, True, "union", "sup-t"):
-            raise InputError(f"simultaneous={self.simultaneous!r} is not known. Use False, True ('union') or 'sup-t'.")
+        self._check_simultaneous()
         if self.simultaneous == "sup-t" and self.bound != "asymptotic":
             raise InputError(
                 f"simultaneous='sup-t' is the quantile of correlated normals: it goes with bound='asymptotic', not "
@@ -54,8 +54,30 @@ class Options:
             raise InputError("bound='empirical' bounds E[V] by the tail of V: give tail=vhat.Tail(v, c).")
         if self.observation_noise is not None and self.target != "observation":
             raise InputError("observation_noise goes with target='observation'.")
+        self._check_added()
+
+    def _check_simultaneous(self) -> None:
+        if isinstance(self.simultaneous, bool | np.bool_):
+            object.__setattr__(self, "simultaneous", bool(self.simultaneous))
+        elif not isinstance(self.simultaneous, str) or self.simultaneous not in ("union", "sup-t"):
+            raise InputError(f"simultaneous={self.simultaneous!r} is not known. Use False, True ('union') or 'sup-t'.")
+
+    def _check_added(self) -> None:
+        """Bring what widens the interval to numbers; their shape is held against the interval's own later."""
         if isinstance(self.bias, str):
             check_choice("bias", self.bias, ("plug-in",))
+        elif self.bias is not None:
+            bias = as_numbers("bias", self.bias)
+            if not (np.all(np.isfinite(bias)) and np.all(bias >= 0)):
+                raise InputError("bias must be 'plug-in', or a bound on |bias|: finite and not negative.")
+            object.__setattr__(self, "bias", bias)
+        if self.observation_noise is not None:
+            fresh = as_numbers("observation_noise", self.observation_noise)
+            if not (np.all(np.isfinite(fresh)) and np.all(fresh > 0)):
+                raise InputError(
+                    "observation_noise must be positive and finite: the standard deviation of a new response."
+                )
+            object.__setattr__(self, "observation_noise", fresh)
 
     @property
     def joint(self) -> str:
@@ -73,6 +95,8 @@ class Standing:
     stationary: bool
     definite: str
     decided: bool
+    moved: float | None
+    subject: str
 
 
 def build(
@@ -118,6 +142,9 @@ def build(
         decided=standing.decided,
         target=options.target,
         bias="" if options.bias is None else "plug-in" if isinstance(options.bias, str) else "given",
+        moved=standing.moved,
+        subject=standing.subject,
+        df=None if noise.df is None else float(np.min(noise.df)),
         shape="the same in every row" if noise.uniform else "independent, its size in each row as described",
     )
     return Interval(
@@ -190,17 +217,21 @@ def _fresh_noise(noise: Noise, reference: np.ndarray, options: Options) -> np.nd
                 "observation_noise=, one number or one a point."
             )
         return reference
-    fresh = np.asarray(options.observation_noise, dtype=np.float64)
-    if not (np.all(np.isfinite(fresh)) and np.all(fresh > 0)):
-        raise InputError("observation_noise must be positive and finite: the standard deviation of a new response.")
-    if fresh.ndim == 1 and reference.ndim == 2 and fresh.shape[0] == reference.shape[0]:
-        fresh = fresh[:, None]
-    try:
-        return np.broadcast_to(fresh, reference.shape)
-    except ValueError:
+    return _spread("observation_noise", options.observation_noise, reference.shape)
+
+
+def _spread(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Spread a number, or numbers in the shape of the interval, over it; nothing is guessed about a single axis."""
+    if len(shape) == 2 and values.ndim == 1 and values.size > 1:
+        points, outputs = shape
         raise InputError(
-            f"observation_noise has shape {fresh.shape}; the interval has shape {reference.shape}."
-        ) from None
+            f"{name} has shape {values.shape}, which leaves open whether it is one number a point or one an output of "
+            f"the ({points}, {outputs}) interval. Give shape ({points}, 1), (1, {outputs}) or ({points}, {outputs})."
+        )
+    try:
+        return np.broadcast_to(values, shape)
+    except ValueError:
+        raise InputError(f"{name} has shape {values.shape}; the interval has shape {shape}.") from None
 
 
 def _sup_t(
@@ -238,10 +269,4 @@ def _bias(measured: Measured, options: Options, shape: tuple[int, ...]) -> np.nd
         return np.zeros(shape)
     if isinstance(options.bias, str):
         return np.abs(measured.bias).reshape(shape)
-    bias = np.asarray(options.bias, dtype=np.float64)
-    if not (np.all(np.isfinite(bias)) and np.all(bias >= 0)):
-        raise InputError("bias must be 'plug-in', or a bound on |bias|: finite and not negative.")
-    try:
-        return np.broadcast_to(bias, shape)
-    except ValueError:
-        raise InputError(f"bias has shape {bias.shape}; the interval has shape {shape}.") from None
+    return _spread("bias", options.bias, shape)

@@ -1,4 +1,8 @@
-"""The noise level: given by the user, or estimated from the residuals and the freedom that the fit left them."""
+"""The noise level: given by the user, or estimated from the residuals and the freedom that the fit left them.
+
+Rows that the loss does not see (sample weight zero) have residuals that nothing held down: they count neither in
+``|r|^2`` nor in ``|I - S|_F^2``.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from vhat.checks import as_numbers
 from vhat.errors import InputError, NoiseError, NotConverged
 from vhat.norm import contract
 from vhat.problem import Problem
@@ -48,27 +53,34 @@ class Noise:
 
 @dataclass(frozen=True)
 class Freedom:
-    """Traces of the smoother ``S = df/dy`` in the metric of the noise shape.
+    """Traces of the smoother ``S = df/dy`` in the metric of the noise shape, over the rows that the loss sees.
 
     Attributes:
         effective: ``tr S``, the effective degrees of freedom, one an output, (K,).
         residual: ``M_kj = |(I - S)_kj|_F^2``, so that ``E |r_k|^2 = sum_j M_kj sigma_j^2`` (K, K).
         fitted: ``|S|_F^2`` summed over everything: ``n`` times the mean V of the training rows.
+        rows: How many rows the loss sees.
         method: "exact" or how many random probes.
     """
 
     effective: np.ndarray
     residual: np.ndarray
     fitted: float
+    rows: int
     method: str
 
-    def plausible(self, n: int) -> bool:
+    @property
+    def share(self) -> float:
+        """The smallest share of its freedom that an output's residuals keep: 0 at interpolation."""
+        return float(np.min(np.diag(self.residual))) / self.rows
+
+    def plausible(self) -> bool:
         """Whether the residuals have at most as many degrees of freedom as there are rows.
 
-        Near a fold of the minimum the exact ``S`` is no contraction and ``|I - S|_F^2`` exceeds n: first-order theory
+        Near a fold of the minimum the exact ``S`` is no contraction and ``|I - S|_F^2`` exceeds that: first-order theory
         has left its domain, and the noise would come out too small.
         """
-        return bool(np.all(np.diag(self.residual) <= n * (1 + 1e-6)))
+        return bool(np.all(np.diag(self.residual) <= self.rows * (1 + 1e-6)))
 
 
 def _make(values: np.ndarray, source: str, df: np.ndarray | None, uniform: bool) -> Noise:
@@ -83,20 +95,31 @@ def given_noise(noise: Any, problem: Problem) -> Noise:
         InputError: For a wrong shape or a level that is not positive and finite.
     """
     n, K = problem.n, problem.outputs
-    try:
-        array = np.asarray(noise, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"noise={noise!r} is not a number or an array of numbers.") from None
+    array = as_numbers("noise", noise)
     if array.shape not in ((), (n,), (n, K), (1, K)):
         raise InputError(
             f"noise has shape {array.shape}; give one number, shape ({n},), shape ({n}, {K}), or shape (1, {K}) for "
             "one level an output."
         )
-    if not (np.all(np.isfinite(array)) and np.all(array > 0)):
-        worst = float(np.nanmin(array)) if array.size else float("nan")
-        raise InputError(f"noise must be positive and finite; found {worst!r}. It is the standard deviation of y.")
-    column = array[:, None] if array.shape == (n,) else array
-    return _make(np.broadcast_to(column, (n, K)).copy(), "given", None, array.shape in ((), (1, K)))
+    bad = array[~(np.isfinite(array) & (array > 0))]
+    if bad.size:
+        raise InputError(
+            f"noise must be positive and finite; found {float(bad[0])!r}. It is the standard deviation of y."
+        )
+    values = np.broadcast_to(array[:, None] if array.shape == (n,) else array, (n, K)).copy()
+    return _make(values, "given", None, _is_uniform(values))
+
+
+def _is_uniform(values: np.ndarray) -> bool:
+    """Whether every row of an output has the same noise."""
+    return bool(np.all(values == values[0]))
+
+
+def _seen(problem: Problem) -> np.ndarray:
+    """Which rows the loss sees, (n,). In the others no derivative of it is left: their sample weight is zero."""
+    loss = problem.loss_derivatives
+    parts = (loss.first, loss.curvature, loss.cross)
+    return np.any([part.reshape(problem.n, -1).any(axis=1) for part in parts], axis=0)
 
 
 def estimate_noise(problem: Problem, freedom: Freedom, shape: np.ndarray) -> Noise:
@@ -115,12 +138,11 @@ def estimate_noise(problem: Problem, freedom: Freedom, shape: np.ndarray) -> Noi
             "the noise cannot be read off the residuals, because the loss is not a function of f - y. Give noise=, the "
             "standard deviation of y."
         )
-    residuals = (problem.fitted_values - problem.targets) / shape
-    left = np.diag(freedom.residual) / problem.n
-    if np.min(left) < _LEAST_SHARE:
+    residuals = ((problem.fitted_values - problem.targets) / shape)[_seen(problem)]
+    if freedom.share < _LEAST_SHARE:
         raise NoiseError(
-            f"the fit interpolates: the residuals keep {np.min(left):.2g} of their {problem.n} degrees of freedom, too "
-            "few to estimate the noise. Give noise=, from replicates, a holdout or the instrument."
+            f"the fit interpolates: the residuals keep {freedom.share:.2g} of their {freedom.rows} degrees of freedom, "
+            "too few to estimate the noise. Give noise=, from replicates, a holdout or the instrument."
         )
     squares = np.sum(residuals**2, axis=0)
     if not np.all(squares > 0):
@@ -131,8 +153,7 @@ def estimate_noise(problem: Problem, freedom: Freedom, shape: np.ndarray) -> Noi
         variance = squares / np.sum(freedom.residual, axis=1)
         method = f"{method}, outputs not told apart"
     df = freedom.residual @ variance / variance
-    uniform = bool(np.ptp(shape, 0).max() == 0)
-    return _make(np.sqrt(variance) * shape, f"estimated from residuals ({method})", df, uniform)
+    return _make(np.sqrt(variance) * shape, f"estimated from residuals ({method})", df, _is_uniform(shape))
 
 
 def measure_freedom(problem: Problem, prepared: Prepared, shape: np.ndarray, seed: int = 0) -> Freedom:
@@ -153,17 +174,18 @@ def measure_freedom(problem: Problem, prepared: Prepared, shape: np.ndarray, see
 
 def _exact(problem: Problem, factor: Factor, shape: np.ndarray) -> Freedom:
     """``S_kj = -B_k' (B cross)_j / n`` with ``B = L^-1 J'``: every trace is a product of small Gram matrices."""
-    n, K, p = problem.n, problem.outputs, problem.p
+    n, K, p, seen = problem.n, problem.outputs, problem.p, _seen(problem)
     step = max(1, 2**27 // (8 * p * K))
     parts = (problem.take(problem.X, start, min(start + step, n)) for start in range(0, n, step))
     J = np.concatenate([problem.numpy(problem.gradients(part)) for part in parts])
     half = factor.half(J).reshape(n, K, p)
     moved = contract(half.transpose(2, 0, 1), problem.loss_derivatives.cross).transpose(1, 2, 0)
-    left, right = half / shape[:, :, None], moved * shape[:, :, None]
+    rows = slice(None) if seen.all() else seen
+    left, right = half[rows] / shape[rows, :, None], moved[rows] * shape[rows, :, None]
     effective = -np.einsum("nkp,nkp->k", left, right) / n
     size = np.array([[_cross_norm(left[:, k], right[:, j]) for j in range(K)] for k in range(K)]) / n**2
-    residual = size + np.diag(n - 2 * effective)
-    return Freedom(effective, residual, float(size.sum()), "exact")
+    residual = size + np.diag(len(left) - 2 * effective)
+    return Freedom(effective, residual, float(size.sum()), len(left), "exact")
 
 
 def _cross_norm(a: np.ndarray, b: np.ndarray) -> float:
@@ -178,11 +200,12 @@ def _probed(problem: Problem, prepared: Prepared, shape: np.ndarray, seed: int) 
 
     Few rows are probed one by one instead, which is exact.
     """
-    n, K = problem.n, problem.outputs
-    probes, exact = int(np.clip(np.ceil(2e4 / n), 2, 64)), n <= _FEW
+    n, K, seen = problem.n, problem.outputs, _seen(problem)
+    rows, exact = int(seen.sum()), n <= _FEW
+    probes = int(np.clip(np.ceil(2e4 / n), 2, 64))
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(K, probes, n))
-    # n unit vectors sum to what one random probe gives in the mean
-    vectors, times = (np.broadcast_to(np.eye(n), (K, n, n)), n) if exact else (signs, 1)
+    # unit vectors of all rows sum to what one random probe gives in the mean
+    vectors, times = (np.broadcast_to(np.eye(n)[seen], (K, rows, n)), rows) if exact else (signs * seen, 1)
     effective, residual, fitted = np.zeros(K), np.zeros((K, K)), 0.0
     cross = problem.loss_derivatives.cross
     for j in range(K):
@@ -195,8 +218,8 @@ def _probed(problem: Problem, prepared: Prepared, shape: np.ndarray, seed: int) 
                 "the solves that measure the residual degrees of freedom did not converge. Raise max_steps of "
                 "vhat.CG, or give noise=."
             )
-        Sz = -problem.jvp(solution.h) / n / shape
+        Sz = -problem.jvp(solution.h) / n / shape * seen[:, None]
         effective[j] = times * np.mean(np.sum(Sz * z, axis=(1, 2)))
         residual[:, j] = times * np.mean(np.sum((z - Sz) ** 2, axis=1), axis=0)
         fitted += times * float(np.mean(np.sum(Sz**2, axis=(1, 2))))
-    return Freedom(effective, residual, fitted, "exact" if exact else f"{probes} random probes")
+    return Freedom(effective, residual, fitted, rows, "exact" if exact else f"{probes} random probes")

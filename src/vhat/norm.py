@@ -33,6 +33,8 @@ class WeightedNorm:
         value: V; NaN where the status is not ``converged``.
         unsupported: ``h'(R + lam)h / g'h``, which is ``1 - V/g'h`` for the square loss: the share of this
             prediction's freedom that no training row pins down. Near 1, the error there is bias, and V is silent.
+            Below 0, the residuals' own curvature R softens the minimum along h, and V is more than the data alone would
+            give; never so for Gauss-Newton.
         status: How each solve ended, a :class:`vhat.Status` value.
         residual: True relative residual of each solve.
         steps: Iterations of each solve.

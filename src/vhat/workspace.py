@@ -121,15 +121,34 @@ class Workspace:
         solver = self.own_solver(curvature)
         return self.keep(("freedom", curvature, seed), lambda: measure_freedom(self.problem, solver, self.shape, seed))
 
+    def residual_freedom(self, curvature: Curvature, seed: int) -> Freedom:
+        """The freedom from which the noise is read off.
+
+        The smoother of a penalised fit should shrink. Where the exact one amplifies (``|S|_F^2 > tr S``: the minimum is
+        near a fold, or the model nearly interpolates) first-order theory counts too many residual degrees of freedom
+        and the noise comes out too small; the Gauss-Newton smoother, which always shrinks, takes its place.
+        """
+        if not self.amplifies(curvature, seed):
+            return self.freedom(curvature, seed)
+        shrinking = self.freedom("ggn", seed)
+        return replace(shrinking, method=f"{shrinking.method}, freedom by Gauss-Newton: the exact smoother amplifies")
+
+    def amplifies(self, curvature: Curvature, seed: int) -> bool:
+        """Whether the smoother amplifies some of the noise where its Gauss-Newton twin does not."""
+        exact = self.freedom(curvature, seed)
+        if curvature == "ggn" or exact.fitted <= float(exact.effective.sum()):
+            return False
+        try:
+            # with weights a smoother is oblique and |S|_F^2 > tr S without any fold: compare like with like
+            return exact.fitted > 1.02 * self.freedom("ggn", seed).fitted
+        except NotPositiveDefinite:
+            return False
+
     def noise(self, given: Any, curvature: Curvature, seed: int) -> Noise:
         """The noise that was given, or its estimate."""
         if given is not None:
             return given_noise(given, self.problem)
-        freedom = self.freedom(curvature, seed)
-        if not freedom.plausible(self.problem.n):
-            freedom = self.freedom("ggn", seed)
-            freedom = replace(freedom, method=f"{freedom.method}, freedom by Gauss-Newton: the minimum is near a fold")
-        return estimate_noise(self.problem, freedom, self.shape)
+        return estimate_noise(self.problem, self.residual_freedom(curvature, seed), self.shape)
 
     def choose_curvature(self, asked: str, *, quiet: bool = False) -> Chosen:
         """Decide between the exact Hessian and Gauss-Newton; ``quiet`` leaves the warning to the caller.

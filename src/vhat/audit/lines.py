@@ -35,7 +35,9 @@ _SEEN = 8
 NAN = float("nan")
 
 
-def audit_fit(work: Workspace, *, noise: Any, curvature: str, refits: int, seed: int) -> Audit:
+def audit_fit(
+    work: Workspace, *, noise: Any, curvature: str, refits: int, seed: int, given: Problem | None = None
+) -> Audit:
     """Run every check; a check that cannot be made is a line too.
 
     Raises:
@@ -62,10 +64,31 @@ def audit_fit(work: Workspace, *, noise: Any, curvature: str, refits: int, seed:
             smoothness_line(work, chosen, level, seed),
             noise_found,
             *_model_lines(problem),
-            basin_line(work, chosen, level, refits, seed, minimum=minimum, near_fold=noise_found.value > 1 + 1e-6),
+            basin_line(
+                work, chosen, level, refits, seed, minimum=minimum, near_fold=not work.freedom(chosen, seed).plausible()
+            ),
+            *_moved_lines(given, problem, level),
             *_assumptions(problem),
         )
     )
+
+
+def moved_by(given: Problem, problem: Problem, level: Noise) -> float:
+    """How far the training predictions have moved from the model given: root mean square, in noise levels."""
+    return float(np.sqrt(np.mean(((problem.fitted_values - given.fitted_values) / level.level) ** 2)))
+
+
+def _moved_lines(given: Problem | None, problem: Problem, level: Noise | None) -> list[Line]:
+    if given is None:
+        return []
+    value = NAN if level is None else moved_by(given, problem, level)
+    remedy = (
+        "Intervals are those of the polished model: predict with it (fitted.predict, fitted.write_to). Whether loss "
+        "and weight_decay were described rightly is seen in the audit before polish."
+    )
+    return [
+        Line("moved", value, NAN, "noted", remedy, "how far polish moved the training predictions, in noise levels")
+    ]
 
 
 def _curvature(work: Workspace, asked: str) -> Curvature:
@@ -167,7 +190,7 @@ def _noise_line(work: Workspace, noise: Any, curvature: Curvature, seed: int) ->
     problem = work.problem
     given = None if noise is None else given_noise(noise, problem)
     try:
-        freedom = work.freedom(curvature, seed)
+        freedom = work.residual_freedom(curvature, seed)
     except NotConverged as error:
         verdict: Verdict = "undecided" if given is None else "assumed"
         return given, Line("noise", NAN, _LEAST_SHARE, verdict, _told(given, None) or _as_sentence(error), "")
@@ -182,15 +205,20 @@ def _noise_line(work: Workspace, noise: Any, curvature: Curvature, seed: int) ->
         return given, Line("noise", share, _LEAST_SHARE, "assumed", _told(given, None), meaning)
     if given is not None:
         return given, Line("noise", share, _LEAST_SHARE, "assumed", _told(given, estimate), meaning)
+    verdict, remedy = _judge_estimate(estimate, work.amplifies(curvature, seed))
+    return estimate, Line("noise", share, _LEAST_SHARE, verdict, remedy, meaning)
+
+
+def _judge_estimate(estimate: Noise, amplified: bool) -> tuple[Verdict, str]:
+    """Whether an estimated level can be relied on."""
     left = float(np.min(estimate.df)) if estimate.df is not None else NAN
-    if left < _FEW:
-        remedy = (
-            f"The level {_level(estimate)} was estimated from {left:.2g} degrees of freedom: too few to rely on. Give "
-            "noise=, or more rows."
-        )
-        return estimate, Line("noise", share, _LEAST_SHARE, "undecided", remedy, meaning)
     told = f"The level {_level(estimate)} was {estimate.source}."
-    return estimate, Line("noise", share, _LEAST_SHARE, "holds", told, meaning)
+    if left < _FEW:
+        return "undecided", f"{told} It rests on {left:.2g} degrees of freedom, too few. Give noise=, or more rows."
+    if amplified:
+        why = "The minimum is near a fold, or the model nearly interpolates."
+        return "undecided", f"{told} {why} Give noise=, or raise weight_decay."
+    return "holds", told
 
 
 def _told(given: Noise | None, estimate: Noise | None) -> str:
@@ -237,7 +265,8 @@ def _model_lines(problem: Problem) -> list[Line]:
             "whether the model is a function",
         ),
         Line(
-            "precision", facts.accuracy, _ACCURATE, "fails" if facts.narrow_casts or rough else "holds", remedy,
+            "precision", facts.accuracy, NAN if facts.narrow_casts else _ACCURATE,
+            "fails" if facts.narrow_casts or rough else "holds", remedy,
             "relative accuracy of second derivatives",
         ),
     ]  # fmt: skip

@@ -19,7 +19,7 @@ from vhat.problem import Array, Curvature, Problem
 __all__ = ["Definiteness", "smallest_eigenvalue"]
 
 Verdict = Literal["positive", "indefinite", "undecided"]
-Method = Literal["eigh", "lanczos", "cholesky"]
+Method = Literal["eigh", "lanczos", "cholesky", "decay"]
 
 _DENSE = 1500
 """Up to this p the matrix is formed and all its eigenvalues are computed."""
@@ -39,7 +39,7 @@ class Definiteness:
             Infinite where Lanczos stopped before the smallest value settled.
         verdict: "positive" when ``value > error``, "indefinite" when ``value < -error``, else "undecided".
         steps: Hessian products used.
-        method: "eigh", "lanczos" or "cholesky".
+        method: "eigh", "lanczos", "cholesky" or "decay".
         vector: The eigenvector, p-space (p,), ``x'Mx = 1``.
     """
 
@@ -70,6 +70,7 @@ def smallest_eigenvalue(
 
     By Sylvester's law the sign is that of ``A`` itself; the value does not depend on the unit of any parameter.
 
+    - The Gauss-Newton matrix with decay on every parameter and no negative curvature weight is positive by its form.
     - Up to 1,500 parameters, or where ``matrix`` is given, the matrix is formed and the answer is certain up to the
       rounding in ``error``.
     - Beyond, Lanczos from a random start. "indefinite" is then a certificate (a vector with ``v'Av < 0``).
@@ -97,12 +98,29 @@ def smallest_eigenvalue(
         s = natural_scale(problem) if scale is None else scale
         if matrix is not None or problem.p <= _DENSE:
             return _formed(problem, curvature, s, matrix)
+        if curvature == "ggn" and _semidefinite(problem):
+            return _by_decay(problem, s)
         start = problem.native(np.random.default_rng(seed).standard_normal(problem.p)) / s
         found = _by_lanczos(problem, curvature, metric or Jacobi(s), start, max_steps)
         if found.verdict == "undecided" and problem.p <= _FORMED and 24 * problem.p**2 <= problem.memory:
             formed = _formed(problem, curvature, s, None)
             return replace(formed, steps=found.steps + formed.steps)
         return found
+
+
+def _semidefinite(problem: Problem) -> bool:
+    """Whether ``J'CJ`` is positive semidefinite by its form and every parameter has decay."""
+    C = problem.loss_derivatives.curvature
+    weights = C if C.ndim == 2 else np.linalg.eigvalsh(C)
+    return bool(np.all(weights >= 0) and np.all(problem.numpy(problem.decay) > 0))
+
+
+def _by_decay(problem: Problem, scale: Array) -> Definiteness:
+    """``J'CJ/n + lam >= lam``: the smallest decay, in the unit of its parameter, is a lower bound."""
+    share = problem.numpy(problem.decay / scale**2)
+    vector = np.zeros(problem.p)
+    vector[np.argmin(share)] = 1.0
+    return Definiteness(float(share.min()), 0.0, "positive", 0, "decay", problem.native(vector) / scale)
 
 
 def _verdict(value: float, error: float) -> Verdict:

@@ -41,9 +41,10 @@ def scale(problem: Problem) -> Array:
     diagonal = problem.numpy(problem.diagonal() + problem.decay)
     dead = np.flatnonzero(~(diagonal > 0))
     if dead.size:
+        positions = name_rows(dead, noun="position")
         raise NotPositiveDefinite(
             f"{dead.size} of {problem.p} parameters neither influence any training prediction nor have weight decay "
-            f"(flat positions: {name_rows(dead)}). Give them a weight_decay above 0 or leave them out."
+            f"({positions} of the flat vector). Give them a weight_decay above 0 or leave them out."
         )
     return problem.native(np.sqrt(diagonal))
 

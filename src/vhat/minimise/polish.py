@@ -113,7 +113,8 @@ def _descend(
     """Alternate L-BFGS, Newton and escapes from saddles until a minimum is certified."""
     warmed = escapes = 0
     while True:
-        if warmup and now.relative > _NEAR:
+        # In a metric near the Hessian Newton needs no help once it has started; by the diagonal alone it crawls.
+        if warmup and now.relative > _NEAR and (metric is None or not warmed):
             point, taken = lbfgs(now.point, now.measured, gtol=_NEAR**2, max_steps=warmup, progress=progress)
             now, warmed = replace(now, point=point).refreshed(metric), warmed + taken
         limit = min(now.steps + _ROUND, max_steps)
@@ -178,6 +179,8 @@ def _escape(now: Descent, found: Definiteness) -> Descent:
             if trial.finite and drop > 0.05 * abs(found.value) * radius**2:
                 return replace(now, point=trial, radius=radius, steps=now.steps + 1)
         radius *= 0.5
+    if now.relative <= _FLOOR:
+        raise PolishError(_singular(now, found))
     raise PolishError(_unfinished(replace(now, status="stalled"), found))
 
 
@@ -222,6 +225,8 @@ def _singular(now: Descent, found: Definiteness) -> str:
         "The data do not determine every parameter and some have no weight decay. Give a weight_decay above 0, or "
         "leave out redundant parameters."
         if free
-        else "The weight decay is lost in rounding beside the curvature of the data. Raise weight_decay."
+        else "Some direction is flat to rounding: the weight decay is lost beside the curvature of the data, or a "
+        "normalisation layer makes the size of the weights before it irrelevant. Raise weight_decay, or freeze those "
+        "weights."
     )
     return f"a stationary point was reached, but H + lam is singular there: {_reached(now, found)}. {reason}"

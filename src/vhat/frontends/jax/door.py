@@ -7,19 +7,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from vhat.checks import (
-    check_finite,
     check_loss,
     check_memory,
     check_prediction,
+    check_real_prediction,
     check_targets,
     check_weights,
     decay_factor,
 )
 from vhat.errors import InputError, ModelError
 from vhat.frontends.jax import kernels, tree
+from vhat.frontends.jax.probe import refuse_unusable
 from vhat.frontends.jax.problem import JaxProblem
 
 __all__ = ["jax_problem"]
@@ -40,7 +40,8 @@ def jax_problem(
 
     Args:
         predict: ``predict(params, X) -> (n,)`` or ``(n, outputs)``, each row on its own.
-        params: Any pytree; its floating-point leaves are the parameters.
+        params: Any pytree; its floating-point leaves, Python floats among them, are the parameters. All other leaves
+            are held fixed: integers (a Python ``1`` too), flags, functions.
         X: An array, or a dict or tuple of arrays, with one leading row axis.
         y: Responses, of the shape that ``predict`` returns.
         weight_decay: lam, a number or a pytree prefix of ``params``.
@@ -71,52 +72,24 @@ def jax_problem(
             theta=jnp.asarray(theta),
             decay=jnp.asarray(decay),
             X=inputs,
+            columns=tree.columns_of(X),
             targets=targets,
             weights=check_weights(sample_weight, len(targets)),
             memory=check_memory(memory),
             dtype=dtype,
         )
-        _refuse_unusable(problem)
+        refuse_unusable(problem)
     return problem
 
 
 def _probe(predict: Callable[..., Any], theta: Any, X: Any) -> tuple[int, ...]:
     """Return the shape that the model gives for all rows, without running it on them."""
     n = len(jax.tree.leaves(X)[0])
-    try:
+    with tree.in_words("tracing predict(params, X)"):
         output = jax.eval_shape(predict, theta, X)
-    except Exception as error:
-        raise tree.model_failure("tracing predict(params, X)", error) from error
     shape = getattr(output, "shape", None)
     if shape is None:
         raise ModelError(f"predict returned {type(output).__name__}; it must return one array.")
     check_prediction(shape, n)
+    check_real_prediction(output.dtype)
     return tuple(shape)
-
-
-def _refuse_unusable(problem: JaxProblem) -> None:
-    """Refuse a model that is random, mixes rows, is not finite, or cannot be differentiated twice."""
-    check_finite("the model's prediction on X", problem.fitted_values, ModelError)
-    if not problem.facts().deterministic:
-        raise ModelError(
-            "two evaluations of the model on the same rows differ. Fix its random state or switch dropout off: the "
-            "interval of a random function is not defined."
-        )
-    few = min(problem.n, 3)
-    alone = np.concatenate([problem.predict(tree.take(problem.X, i, i + 1)) for i in range(few)])
-    company = problem.fitted_values[:few]
-    if not np.allclose(alone, company, rtol=1e-6, atol=1e-7 * np.abs(problem.fitted_values).max()):
-        raise ModelError(
-            "the model's prediction for a row changes with the rows beside it (batch normalisation in training mode, "
-            "or a statistic of X?). Make predict(params, X) treat each row alone."
-        )
-    try:
-        slope = problem.gradient()
-        curved = problem.product(slope[None], "hessian")
-    except Exception as error:
-        raise tree.model_failure("differentiating it twice", error) from error
-    if not (np.all(np.isfinite(slope)) and np.all(np.isfinite(curved))):
-        raise ModelError(
-            "the first or second derivative of the loss is not finite at these parameters (a square root or norm at "
-            "zero, or an overflow?). Rewrite that operation so that its derivative exists."
-        )

@@ -13,12 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhat.checks import check_finite
-from vhat.errors import InputError, ModelError, name_rows
+from vhat.errors import ModelError
 from vhat.frontends.jax import kernels, tree
+from vhat.frontends.refusals import refuse_flat_functional, refuse_functional
 from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts, diagonal_if_separable
 
 __all__ = ["JaxProblem"]
 
+_FEW = 8
 _GROUP_BYTES = 2**26
 _compile = lru_cache(maxsize=None)(jax.jit)
 
@@ -36,6 +38,7 @@ class JaxProblem:
     weights: np.ndarray = field(repr=False)
     memory: int
     dtype: str
+    columns: tuple[tuple[Any, ...] | None, ...]
 
     # -- sizes -----------------------------------------------------------------------------
     @property
@@ -93,9 +96,6 @@ class JaxProblem:
             r, ones = f - self.targets, np.ones_like(f)
             return LossDerivatives(w * 0.5 * (r**2).sum(1), w[:, None] * r, w[:, None] * ones, -w[:, None] * ones, True)
         value, first, second, cross = map(np.asarray, kernels.loss_parts(self.model, f, self.targets))
-        rows = np.flatnonzero(~np.isfinite(value + first.sum(1) + second.sum((1, 2)) + cross.sum((1, 2))))
-        if rows.size:
-            raise ModelError(f"the loss or its derivatives are not finite in {name_rows(rows)}.")
         return LossDerivatives(
             w * value,
             w[:, None] * first,
@@ -106,9 +106,9 @@ class JaxProblem:
 
     def facts(self) -> ModelFacts:
         """Probe the model: determinism, dtype, casts."""
-        X = tree.take(self.X, 0, min(self.n, 8))
+        X = jax.tree.map(lambda leaf: tree.pad(leaf[:_FEW], _FEW), self.X)
         first, second = (np.asarray(self.model(self.fixed, self.theta, X)) for _ in range(2))
-        compiled = self.fitted_values[: len(first)]
+        compiled = self.predict(X)  # the same rows in the same company
         near = np.allclose(first, compiled, rtol=1e-6, atol=1e-9 * max(np.abs(compiled).max(), 1e-300))
         traced = jax.make_jaxpr(lambda t: self.model.predict.value(self.model.layout.unflatten(t, self.fixed), X))(
             self.theta
@@ -134,7 +134,7 @@ class JaxProblem:
     # -- test points -------------------------------------------------------------------------
     def inputs(self, x: Any) -> Any:
         """Check test inputs against the training inputs."""
-        return tree.match_inputs(x, self.X)
+        return tree.match_inputs(x, self.X, self.columns)
 
     def count(self, inputs: Any) -> int:
         """Return how many rows checked inputs hold."""
@@ -150,7 +150,9 @@ class JaxProblem:
         sizes = tree.chunk_sizes(m)
         parts = jax.tree.map(lambda leaf: tree.chunk(leaf, *sizes), inputs)
         values = kernels.predictions(self.model, self.fixed, self.theta, parts)
-        return np.asarray(values).reshape(-1, self.outputs)[:m]
+        found = np.asarray(values).reshape(-1, self.outputs)[:m]
+        check_finite("the model's prediction at x", found, ModelError)
+        return found
 
     def gradients(self, inputs: Any) -> jax.Array:
         """Per-row gradients of every output, (m * K, p)."""
@@ -164,16 +166,11 @@ class JaxProblem:
         def flat(theta: Any) -> Any:
             return jnp.asarray(q(self.model.layout.unflatten(theta, self.fixed)))
 
-        try:
-            value = np.asarray(flat(self.theta))
-            if value.ndim > 1:
-                raise InputError(f"the functional returned shape {value.shape}; return a scalar or one axis (k,).")
+        with tree.in_words("differentiating the functional"):
+            value, again = (np.asarray(flat(self.theta)) for _ in range(2))
+            refuse_functional(value, again)
             gradient = jax.jacrev(flat)(self.theta).reshape(-1, self.p)
-        except InputError:
-            raise
-        except Exception as error:
-            raise tree.model_failure("differentiating the functional", error) from error
-        check_finite("the functional", np.atleast_1d(value))
+        refuse_flat_functional(np.asarray(gradient))
         return Functional(value.astype(np.float64), gradient)
 
     # -- derivatives over the training rows ------------------------------------------------------

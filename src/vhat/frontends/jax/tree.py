@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vhat.checks import check_finite, check_nonnegative
-from vhat.errors import InputError, ModelError
+from vhat.checks import as_numbers, as_real, check_finite, check_nonnegative, column_names, match_columns, refuse_masked
+from vhat.errors import InputError, ModelError, VhatError
 
 __all__ = [
     "Held",
@@ -18,10 +20,11 @@ __all__ = [
     "as_inputs",
     "chunk",
     "chunk_sizes",
+    "columns_of",
     "decay_vector",
     "flatten",
+    "in_words",
     "match_inputs",
-    "model_failure",
     "narrow_casts",
     "pad",
     "take",
@@ -80,7 +83,8 @@ def _is_trained(leaf: Any) -> bool:
 def flatten(params: Any) -> tuple[np.ndarray, Layout, tuple[Any, ...], str]:
     """Return ``theta`` (p,) float64, its layout, the fixed arrays, and the dtype the parameters came in.
 
-    Floating-point leaves are trained; integer arrays are passed through; other leaves (functions, flags) are held.
+    Floating-point leaves are trained; integer arrays are passed through; other leaves (functions, flags, Python
+    integers) are held.
     """
     leaves, treedef = jax.tree.flatten(params)
     shapes: list[tuple[int, ...] | Held | None] = []
@@ -89,6 +93,7 @@ def flatten(params: Any) -> tuple[np.ndarray, Layout, tuple[Any, ...], str]:
         dtype = getattr(leaf, "dtype", None)
         if dtype is not None and jnp.issubdtype(dtype, jnp.complexfloating):
             raise InputError("params has a complex leaf; vhat needs real parameters. Split it into two real ones.")
+        refuse_masked("params", leaf)
         if _is_trained(leaf):
             trained.append(np.asarray(leaf, dtype=np.float64))
             shapes.append(trained[-1].shape)
@@ -115,12 +120,14 @@ def decay_vector(weight_decay: Any, params: Any) -> np.ndarray:
         def fill(leaf: Any) -> Any:
             if not _is_trained(leaf):
                 return np.zeros(0)
-            return np.broadcast_to(np.asarray(decay, dtype=np.float64), np.shape(leaf)).ravel()
+            return np.broadcast_to(as_numbers("weight_decay", decay), np.shape(leaf)).ravel()
 
         return jax.tree.map(fill, subtree)
 
     try:
         filled = jax.tree.map(spread, weight_decay, params)
+    except VhatError:
+        raise
     except (ValueError, TypeError) as error:
         raise InputError(
             "weight_decay does not match params. Give one number, or the same structure as params (a prefix of it "
@@ -131,34 +138,46 @@ def decay_vector(weight_decay: Any, params: Any) -> np.ndarray:
     return decay
 
 
-def as_inputs(x: Any, name: str) -> Any:
-    """Bring inputs (an array, or a dict or tuple of arrays with one leading axis) to float64 or integer NumPy."""
-    if isinstance(x, list):
-        x = np.asarray(x)
+def columns_of(x: Any) -> tuple[tuple[Any, ...] | None, ...]:
+    """Return the names of the columns of every leaf that is a data frame, None for the others."""
+    return tuple(column_names(leaf) for leaf in jax.tree.leaves(x))
 
-    def convert(leaf: Any) -> np.ndarray:
-        array = np.asarray(leaf)
-        if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
-            raise InputError(f"{name} has dtype {array.dtype}; give numbers.")
-        if array.ndim == 0:
-            raise InputError(f"{name} is a single number; give an array with one row a point.")
-        if jnp.issubdtype(array.dtype, jnp.floating):
-            array = array.astype(np.float64)
-        check_finite(name, array)
-        return array
 
-    x = jax.tree.map(convert, x)
-    lengths = {len(leaf) for leaf in jax.tree.leaves(x)}
-    if len(lengths) != 1:
+def as_inputs(x: Any, name: str, columns: tuple[tuple[Any, ...] | None, ...] = ()) -> Any:
+    """Bring inputs (an array, or a dict or tuple of arrays with one leading axis) to float64 or integer NumPy.
+
+    Args:
+        x: The inputs.
+        name: What messages call them.
+        columns: The columns that data frames among the leaves are brought to, one entry a leaf.
+    """
+    leaves, structure = jax.tree.flatten(as_real(name, x) if isinstance(x, list) else x)
+    if len(columns) == len(leaves):
+        leaves = [match_columns(name, leaf, wanted) for leaf, wanted in zip(leaves, columns, strict=True)]
+    leaves = [_as_rows(leaf, name) for leaf in leaves]
+    lengths = {len(leaf) for leaf in leaves}
+    if not lengths:
+        raise InputError(f"{name} holds no array ({x!r}); give one with one row a point.")
+    if len(lengths) > 1:
         raise InputError(f"{name} has parts of different lengths {sorted(lengths)}; one row a point is needed.")
     if lengths == {0}:
         raise InputError(f"{name} is empty; give at least one row.")
-    return x
+    return jax.tree.unflatten(structure, leaves)
 
 
-def match_inputs(x: Any, reference: Any, name: str = "x") -> Any:
-    """Check test inputs against the training inputs: the same structure, the same shape of a row."""
-    x = as_inputs(x, name)
+def _as_rows(leaf: Any, name: str) -> np.ndarray:
+    """Return a copy of one array of inputs: real numbers as float64, codes as they are."""
+    array = as_real(name, leaf)
+    if array.ndim == 0:
+        raise InputError(f"{name} is a single number; give an array with one row a point.")
+    array = array.astype(np.float64 if jnp.issubdtype(array.dtype, jnp.floating) else array.dtype)
+    check_finite(name, array)
+    return array
+
+
+def match_inputs(x: Any, reference: Any, columns: tuple[tuple[Any, ...] | None, ...], name: str = "x") -> Any:
+    """Check test inputs against the training inputs: the same structure, columns and shape of a row."""
+    x = as_inputs(x, name, columns)
     if jax.tree.structure(x) != jax.tree.structure(reference):
         raise InputError(f"{name} has structure {jax.tree.structure(x)}; X had {jax.tree.structure(reference)}.")
     for got, wanted in zip(jax.tree.leaves(x), jax.tree.leaves(reference), strict=True):
@@ -218,10 +237,16 @@ def _is_float(variable: Any) -> bool:
     return hasattr(variable.aval, "dtype") and jnp.issubdtype(variable.aval.dtype, jnp.floating)
 
 
-def model_failure(action: str, error: Exception) -> ModelError:
-    """Put a framework's exception into a sentence."""
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return ModelError(
-        f"the model failed when {action}: {first} (vhat runs it in float64 with predict(params, X) of whole rows; "
-        "write it with jax.numpy, and let constants follow the dtype of params.)"
-    )
+@contextmanager
+def in_words(action: str) -> Iterator[None]:
+    """Put whatever a user's function raises into a sentence that says what was being done."""
+    try:
+        yield
+    except VhatError:
+        raise
+    except Exception as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(
+            f"the model failed when {action}: {first} (vhat runs it in float64 with predict(params, X) of whole rows; "
+            "write it with jax.numpy, and let constants follow the dtype of params.)"
+        ) from error

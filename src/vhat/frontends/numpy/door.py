@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vhat.checks import (
+    as_numbers,
     check_loss,
     check_memory,
     check_nonnegative,
@@ -19,6 +20,7 @@ from vhat.errors import InputError, MemoryBudgetError
 from vhat.frontends.numpy import model as door
 from vhat.frontends.numpy.derivatives import disagreement
 from vhat.frontends.numpy.problem import NumpyProblem
+from vhat.frontends.refusals import refuse_loss
 from vhat.problem import ModelFacts
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ def numpy_problem(
     _check_budget(model, len(point), len(targets), budget)
     casts = (f"predict returns {output.dtype}",) if output.dtype in (np.float32, np.float16) else ()
     accuracy = max(1e-15, disagreement(model, point, rows))
-    return NumpyProblem(
+    problem = NumpyProblem(
         model=model,
         theta=point,
         decay=_decay(weight_decay, len(point)) * decay_factor(loss, model.outputs),
@@ -94,14 +96,14 @@ def numpy_problem(
         memory=budget,
         seen=ModelFacts("numpy", str(given.dtype), exact, casts, accuracy),
     )
+    if problem.loss is not None:
+        refuse_loss(problem.loss_derivatives)
+    return problem
 
 
 def _decay(weight_decay: Any, p: int) -> np.ndarray:
     """Return lam, (p,)."""
-    try:
-        decay = np.asarray(weight_decay, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"weight_decay={weight_decay!r} is not a number or an array of {p} numbers.") from None
+    decay = as_numbers("weight_decay", weight_decay)
     if decay.shape not in ((), (p,)):
         raise InputError(f"weight_decay has shape {decay.shape}; give a number or one a parameter, ({p},).")
     check_nonnegative("weight_decay", decay)
@@ -146,11 +148,11 @@ def curve_fit_problem(
     """
     if not callable(f):
         raise InputError(f"f must be a function f(x, *params); got {type(f).__name__}.")
-    targets = np.asarray(y)
+    targets = as_numbers("y", y)
     if targets.ndim != 1:
         raise InputError(f"y has shape {targets.shape}; curve_fit takes one axis, (n,).")
     n = len(targets)
-    rows = x if hasattr(x, "iloc") else np.asarray(x)
+    rows = x if hasattr(x, "iloc") else door.as_array(x, "x")
     columns = not hasattr(x, "iloc") and rows.ndim > 1 and rows.shape[-1] == n
     columns = columns and (rows.ndim == 2 or rows.shape[0] != n)
     if columns:
@@ -165,7 +167,7 @@ def _noise_shape(sigma: Any, n: int) -> np.ndarray | None:
     """Return sigma as (n,)."""
     if sigma is None:
         return None
-    shape = np.asarray(sigma, dtype=np.float64)
+    shape = as_numbers("sigma", sigma)
     if shape.ndim == 2:
         raise InputError(
             f"sigma has shape {shape.shape}: a covariance of the responses is not covered, only independent "

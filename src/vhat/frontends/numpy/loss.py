@@ -106,13 +106,13 @@ class _Rows:
 
 
 def _second(function: Sampled, steps: np.ndarray, pairs: list[tuple[int, int]], K: int) -> np.ndarray:
-    """Return second derivatives as (n, K, K), zero in pairs not asked for or not distinct from zero."""
+    """Return second derivatives as (n, K, K), zero in pairs not asked for or distinct from zero in no row."""
     found = second_derivatives(function, steps, pairs)
     area = np.array([steps[a] * steps[b] for a, b in pairs])
     _refuse_unsettled(Estimate(found.value.T, found.error.T, found.rounding.T), area, "twice differentiable")
     blocks = np.zeros((len(function.base), K, K))
     for (a, b), value, error in zip(pairs, found.value, found.error, strict=True):
-        if a == b % K or np.any(abs(value) > 10 * error):
+        if np.any(abs(value) > 10 * error):
             blocks[:, a, b % K] = value
     return blocks
 

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.checks import check_finite, check_prediction
+from vhat.checks import (
+    check_finite,
+    check_prediction,
+    check_real_prediction,
+    column_names,
+    match_columns,
+    refuse_masked,
+)
 from vhat.errors import InputError, ModelError, VhatError, name_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CurveFit", "Model", "as_inputs", "as_parameters", "blame", "match_inputs", "probe", "take"]
+__all__ = ["CurveFit", "Model", "as_array", "as_inputs", "as_parameters", "blame", "match_inputs", "probe", "take"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +117,7 @@ def blame(what: str, kind: type[VhatError] = ModelError) -> Iterator[None]:
 # -- parameters and inputs -----------------------------------------------------------------------
 def as_parameters(theta: Any) -> np.ndarray:
     """Return a copy of the parameters, (p,), in the dtype in which they came."""
-    array = np.array(theta)
+    array = as_array(theta, "theta").copy()
     if array.ndim != 1 or not array.size or array.dtype.kind not in "fiu":
         raise InputError(
             f"theta has shape {array.shape} and dtype {array.dtype}; give one axis of real numbers, (p,). "
@@ -126,12 +133,18 @@ def as_inputs(X: Any, name: str = "X") -> Any:
         rows, frame = X.copy(), X if hasattr(X, "columns") else X.to_frame()
         numbers = frame.select_dtypes("number").to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        with blame(f"{name} is not an array", InputError):
-            rows = numbers = np.array(X)
+        rows = numbers = as_array(X, name).copy()
     if not np.ndim(rows) or not len(rows):
         raise InputError(f"{name} has shape {np.shape(rows)}: no rows. Give at least one row on the leading axis.")
     check_finite(name, numbers)
     return rows
+
+
+def as_array(X: Any, name: str) -> np.ndarray:
+    """Return an array of any dtype, for a NumPy model may take what it likes, but whole."""
+    refuse_masked(name, X)
+    with blame(f"{name} is not an array", InputError):
+        return np.asarray(X)
 
 
 def match_inputs(x: Any, X: Any, *, columns: bool = False) -> Any:
@@ -145,13 +158,10 @@ def match_inputs(x: Any, X: Any, *, columns: bool = False) -> Any:
     if hasattr(X, "columns"):
         if not hasattr(x, "columns"):
             raise InputError(f"the model was trained on a data frame; give x as one, with columns {list(X.columns)}.")
-        missing = [name for name in X.columns if name not in x.columns]
-        if missing:
-            raise InputError(f"x lacks the columns {missing} of the training data.")
-        return as_inputs(x[list(X.columns)], "x")
+        return as_inputs(match_columns("x", x, column_names(X)), "x")
     if hasattr(X, "iloc") and not hasattr(x, "iloc"):
-        x = type(X)(x, name=X.name)
-    array = x if hasattr(X, "iloc") else np.asarray(x)
+        x = type(X)(as_array(x, "x"), name=X.name)
+    array = x if hasattr(X, "iloc") else as_array(x, "x")
     if columns and np.ndim(array) == np.ndim(X):
         array = np.moveaxis(array, -1, 0)
     if np.ndim(array) != np.ndim(X) or array.shape[1:] != X.shape[1:]:
@@ -183,8 +193,7 @@ def probe(predict: Callable[..., Any], theta: np.ndarray, X: Any) -> tuple[np.nd
     """
     output = _careful(predict, theta, X)
     check_prediction(output.shape, len(X))
-    if output.dtype.kind not in "fiub":
-        raise ModelError(f"the model returned dtype {output.dtype}; it must return real numbers.")
+    check_real_prediction(output.dtype)
     check_finite("the model's prediction on X", output, ModelError)
     again = _careful(predict, theta, X)
     if again.shape != output.shape or not _agree(again, output, 1e-12):

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vhat.checks import check_finite
-from vhat.errors import InputError, ModelError
+from vhat.errors import ModelError
 from vhat.frontends.numpy import model as door
 from vhat.frontends.numpy.derivatives import require_settled, residual_part
 from vhat.frontends.numpy.differences import Estimate, Sampled, first_derivatives, settle
 from vhat.frontends.numpy.loss import loss_derivatives, loss_values
+from vhat.frontends.refusals import refuse_flat_functional, refuse_functional
 from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts
 
 if TYPE_CHECKING:
@@ -145,13 +146,11 @@ class NumpyProblem:
 
         with door.blame("the functional failed"):
             value, again = np.asarray(q(self.theta.copy()), dtype=np.float64), call(self.theta)
-        if value.ndim > 1 or not value.size:
-            raise InputError(f"the functional returned shape {value.shape}; return a scalar or one axis (k,).")
-        check_finite("the functional", np.atleast_1d(value))
-        if not np.array_equal(again, np.atleast_1d(value)):
-            raise ModelError("two evaluations of the functional differ. Fix its random state.")
+        refuse_functional(value, again.reshape(value.shape))
         function, steps = settle(Sampled(call, self.theta, again))
-        return Functional(value, require_settled(first_derivatives(function, steps), steps, "q").value)
+        gradient = require_settled(first_derivatives(function, steps), steps, "q").value
+        refuse_flat_functional(gradient)
+        return Functional(value, gradient)
 
     # -- derivatives over the training rows ------------------------------------------------------
     @cached_property
@@ -180,6 +179,11 @@ class NumpyProblem:
     @cached_property
     def _first_accuracy(self) -> float:
         """Error of the scaled Gauss-Newton part from that of J."""
+        if not self._jacobian.value.any() and not self._residual.value.any():
+            raise ModelError(
+                "the derivatives of the prediction are zero in every parameter (rounding or a threshold inside, or "
+                "parameters that it does not use?). vhat needs a differentiable model."
+            )
         weights = np.sqrt(self._weights).reshape(-1, 1)
         share = np.sqrt(np.sum((weights * self._jacobian.error) ** 2, axis=0) / self.n) / self._scale
         if share.max() > 1e-2:

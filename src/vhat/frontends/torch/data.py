@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from vhat.checks import check_finite
+from vhat.checks import as_real, check_finite, column_names, match_columns
 from vhat.errors import InputError
 
-__all__ = ["Layout", "Rows", "check_rows", "preserved_rng", "read_rows", "take_rows", "to_array"]
+__all__ = ["Layout", "Rows", "check_rows", "plain", "preserved_rng", "read_rows", "take_rows", "to_array"]
 
 Rows = tuple[Any, ...]
 """Tensors with one row each along their leading axis: the inputs of a module, in the order of its layout."""
@@ -31,19 +31,24 @@ class Layout:
         names: What messages call each tensor; for a dict, its keys.
         features: The shape of one row of each tensor.
         floating: Whether each tensor holds real numbers (float64 here) or codes (integers, left alone).
+        columns: The names of the columns of each, where it was a data frame.
     """
 
     kind: Kind
     names: tuple[str, ...]
     features: tuple[tuple[int, ...], ...]
     floating: tuple[bool, ...]
+    columns: tuple[tuple[Any, ...] | None, ...]
 
 
-def to_array(value: Any) -> np.ndarray:
-    """Return a tensor (any device, with or without a gradient tape) or array-like as a NumPy array."""
-    if isinstance(value, torch.Tensor):
-        return np.asarray((value.to(torch.float64) if value.is_floating_point() else value).numpy(force=True))
-    return np.asarray(value)
+def to_array(tensor: Any) -> np.ndarray:
+    """Return a tensor (any device, with or without a gradient tape) as a NumPy array."""
+    return np.asarray((tensor.to(torch.float64) if tensor.is_floating_point() else tensor).numpy(force=True))
+
+
+def plain(value: Any) -> Any:
+    """Return a tensor as a NumPy array, and anything else as it is: its mask or its faults are seen by the checks."""
+    return to_array(value) if isinstance(value, torch.Tensor) else value
 
 
 def read_rows(X: Any, device: Any) -> tuple[Layout, Rows]:
@@ -58,7 +63,8 @@ def read_rows(X: Any, device: Any) -> tuple[Layout, Rows]:
     for name, value in zip(names, rows, strict=True):
         check_finite(name, to_array(value))
     features = tuple(tuple(value.shape[1:]) for value in rows)
-    return Layout(kind, names, features, tuple(value.is_floating_point() for value in rows)), rows
+    floating = tuple(value.is_floating_point() for value in rows)
+    return Layout(kind, names, features, floating, tuple(map(column_names, values))), rows
 
 
 def check_rows(x: Any, layout: Layout, device: Any, target_key: str | None = None) -> Rows:
@@ -75,6 +81,7 @@ def check_rows(x: Any, layout: Layout, device: Any, target_key: str | None = Non
             f"x came as {_describe(kind, len(values))} but the model was fitted on "
             f"{_describe(layout.kind, len(layout.names))}. Give test inputs in the structure of the training inputs."
         )
+    values = tuple(map(match_columns, names, values, layout.columns))
     rows = tuple(_tensor(name, value, device) for name, value in zip(names, values, strict=True))
     expected = zip(names, rows, layout.features, layout.floating, strict=True)
     rows = tuple(_check_row_shape(name, value, shape, floating) for name, value, shape, floating in expected)
@@ -119,7 +126,8 @@ def _tensor(name: str, value: Any, device: Any) -> Any:
     elif isinstance(value, Mapping | str | bytes):
         raise InputError(f"{name} is a {type(value).__name__}; give a tensor or an array of numbers.")
     else:
-        value = _from_array(name, value)
+        array = as_real(name, value)
+        value = torch.tensor(array.astype(np.float64) if "float" in array.dtype.name else array)
     if value.is_complex():
         raise InputError(f"{name} is complex; give real numbers.")
     if value.ndim == 0:
@@ -127,18 +135,6 @@ def _tensor(name: str, value: Any, device: Any) -> Any:
     dtype = torch.float64 if value.is_floating_point() else value.dtype
     with torch.inference_mode(False):  # a tensor made in inference mode could never be recorded by autograd
         return value.detach().to(device=device, dtype=dtype, copy=True)
-
-
-def _from_array(name: str, value: Any) -> Any:
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} cannot be read as an array of numbers: {error}") from error
-    if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype == np.bool_):
-        raise InputError(f"{name} has dtype {array.dtype}; give numbers (encode categories and dates first).")
-    if np.issubdtype(array.dtype, np.floating):
-        array = array.astype(np.float64)
-    return torch.tensor(array)
 
 
 def _check_lengths(names: tuple[str, ...], rows: Rows) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from vhat.checks import (
+    as_numbers,
     check_finite,
     check_loss,
     check_memory,
@@ -18,10 +19,10 @@ from vhat.checks import (
     decay_factor,
 )
 from vhat.errors import InputError, MemoryBudgetError, ModelError
+from vhat.frontends.refusals import refuse_loss
 from vhat.frontends.torch import probe
-from vhat.frontends.torch.data import preserved_rng, read_rows, take_rows, to_array
+from vhat.frontends.torch.data import plain, preserved_rng, read_rows, take_rows
 from vhat.frontends.torch.loader import is_loader, read_loader
-from vhat.frontends.torch.loss import refuse_loss
 from vhat.frontends.torch.model import State, in_words, read_state
 from vhat.frontends.torch.problem import TorchProblem, unwrapped
 from vhat.frontends.torch.tape import tape_bytes_per_row
@@ -73,14 +74,14 @@ def torch_problem(
         layout, rows = read_rows(X, state.device)
         model = probe.probe_model(module, state, theta, layout, rows)
         n = len(rows[0])
-        targets = check_targets(to_array(y), (n,) if model.squeeze else (n, model.outputs))
+        targets = check_targets(plain(y), (n,) if model.squeeze else (n, model.outputs))
         problem = TorchProblem(
             model=model,
             theta=theta,
             decay=_decay(weight_decay, state) * decay_factor(loss, model.outputs),
             X=rows,
             y=torch.tensor(targets, device=state.device),
-            weights=torch.tensor(check_weights(_plain(sample_weight), n), device=state.device),
+            weights=torch.tensor(check_weights(plain(sample_weight), n), device=state.device),
             loss="half_mse" if isinstance(loss, str) else loss,
             memory=budget,
             row_bytes=tape_bytes_per_row(model, theta, take_rows(rows, slice(0, 4))),
@@ -88,10 +89,6 @@ def torch_problem(
         )
         _refuse_unusable(problem)
     return problem
-
-
-def _plain(value: Any) -> Any:
-    return None if value is None else to_array(value)
 
 
 def _data(X: Any, y: Any, target_key: str | None, memory: int) -> tuple[Any, Any]:
@@ -109,7 +106,7 @@ def _data(X: Any, y: Any, target_key: str | None, memory: int) -> tuple[Any, Any
 def _decay(weight_decay: Any, state: State) -> Any:
     """Return the diagonal lam in the order of the flat parameters."""
     if not isinstance(weight_decay, Mapping):
-        weight_decay = dict.fromkeys(state.names, weight_decay)
+        weight_decay = dict.fromkeys(state.names, as_numbers("weight_decay", plain(weight_decay)))
     missing = [name for name in state.names if name not in weight_decay]
     unknown = [str(name) for name in weight_decay if name not in state.names]
     if missing or unknown:
@@ -119,22 +116,12 @@ def _decay(weight_decay: Any, state: State) -> Any:
         )
     parts = []
     for name, shape in zip(state.names, state.shapes, strict=True):
-        value = _number(name, weight_decay[name])
+        value = as_numbers(f"weight_decay of {name!r}", plain(weight_decay[name]))
+        check_nonnegative(f"weight_decay of {name!r}", value)
         if value.shape not in ((), shape):
             raise InputError(f"weight_decay of {name!r} has shape {value.shape}; give a number or shape {shape}.")
         parts.append(np.broadcast_to(value, shape).reshape(-1))
     return torch.tensor(np.concatenate(parts), device=state.device)
-
-
-def _number(name: str, value: Any) -> np.ndarray:
-    try:
-        array = to_array(value).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"weight_decay={value!r} is not a number, nor a mapping of parameter names to them."
-        ) from error
-    check_nonnegative(f"weight_decay of {name!r}", array)
-    return array
 
 
 def _refuse_unusable(problem: TorchProblem) -> None:

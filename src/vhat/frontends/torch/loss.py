@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from vhat.checks import Loss
-from vhat.errors import ModelError, name_rows
+from vhat.errors import ModelError
 from vhat.frontends.torch.data import to_array
 from vhat.frontends.torch.model import describe
 from vhat.problem import LossDerivatives, diagonal_if_separable
 
-__all__ = ["loss_derivatives", "loss_values", "refuse_loss"]
+__all__ = ["loss_derivatives", "loss_values"]
 
 
 def loss_values(loss: Loss, f: Any, y: Any, weights: Any, squeeze: bool) -> np.ndarray:
@@ -49,23 +49,6 @@ def loss_derivatives(loss: Loss, f: Any, y: Any, weights: Any, squeeze: bool) ->
     cross = to_array(w[..., None] * _each_row(torch.func.jacrev(slope, 1), f, y))
     location = bool(np.allclose(cross, -second, rtol=1e-9, atol=1e-12 * np.abs(second).max()))
     return LossDerivatives(value, first, diagonal_if_separable(second), diagonal_if_separable(cross), location)
-
-
-def refuse_loss(derivatives: LossDerivatives) -> None:
-    """Refuse a loss that is not finite, or has no curvature anywhere.
-
-    Raises:
-        ModelError: In a sentence that names the rows.
-    """
-    parts = (derivatives.value, derivatives.first, derivatives.curvature, derivatives.cross)
-    bad = np.any([~np.isfinite(part).reshape(len(part), -1).all(axis=1) for part in parts], axis=0)
-    if bad.any():
-        raise ModelError(f"the loss or its derivatives are not finite in {name_rows(np.flatnonzero(bad))}.")
-    if not derivatives.curvature.any():
-        raise ModelError(
-            "the loss has no second derivative in any row (an absolute error, a threshold?). Give a twice "
-            "differentiable one, such as lambda f, y: torch.log(torch.cosh(f - y))."
-        )
 
 
 def _row_loss(loss: Callable[..., Any], squeeze: bool) -> Callable[[Any, Any], Any]:

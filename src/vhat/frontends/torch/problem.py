@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from vhat.checks import Loss, check_finite
-from vhat.errors import InputError
+from vhat.errors import InputError, ModelError, VhatError
+from vhat.frontends.refusals import refuse_flat_functional, refuse_functional
 from vhat.frontends.torch import probe
-from vhat.frontends.torch.data import Rows, check_rows, preserved_rng, take_rows, to_array
+from vhat.frontends.torch.data import Rows, check_rows, plain, preserved_rng, take_rows, to_array
 from vhat.frontends.torch.loader import is_loader
 from vhat.frontends.torch.loss import loss_derivatives, loss_values
 from vhat.frontends.torch.model import TorchModel, in_words
@@ -145,7 +146,9 @@ class TorchProblem:
     def predict(self, inputs: Rows) -> np.ndarray:
         """Predictions at checked inputs, (m, K)."""
         with in_words("evaluating the module at these inputs"):
-            return self.numpy(self._predict(inputs))
+            values = self.numpy(self._predict(inputs))
+        check_finite("the model's prediction at x", values, ModelError)
+        return values
 
     def gradients(self, inputs: Rows) -> Any:
         """Per-row gradients of every output, (m * K, p)."""
@@ -155,18 +158,24 @@ class TorchProblem:
 
     def functional(self, q: Callable[[Any], Any]) -> Functional:
         """Value and gradient of ``q(tensors)``: all parameters and buffers by name, float64."""
-        with recording():
+        state = self.model.state
+        with recording(), preserved_rng(self.theta.device):
             leaf = self.theta.detach().requires_grad_()
             try:
-                value = q({**self.model.state.split(leaf), **self.model.state.fixed})
-            except (RuntimeError, TypeError, KeyError) as error:
+                value, again = (q({**state.split(leaf), **state.fixed}) for _ in range(2))
+                _check_differentiable(value)
+                refuse_functional(to_array(value), to_array(again))
+                rows = [torch.autograd.grad(part, leaf, retain_graph=True)[0] for part in value.reshape(-1)]
+            except VhatError:
+                raise
+            except Exception as error:
                 raise InputError(
                     f"the functional failed: {type(error).__name__}: {error} (it is given float64 tensors by parameter "
                     "name; inputs inside it must be float64 too)."
                 ) from error
-            _check_functional(value)
-            rows = [torch.autograd.grad(part, leaf, retain_graph=True)[0] for part in value.reshape(-1)]
-        return Functional(self.numpy(value), torch.stack(rows))
+        gradient = torch.stack(rows)
+        refuse_flat_functional(to_array(gradient))
+        return Functional(self.numpy(value), gradient)
 
     # -- derivatives over the training rows ------------------------------------------------------
     def objective(self) -> float:
@@ -249,7 +258,7 @@ class TorchProblem:
 
     def numpy(self, a: Any) -> np.ndarray:
         """Bring a tensor to NumPy."""
-        return to_array(a).astype(np.float64, copy=False)
+        return np.asarray(plain(a), dtype=np.float64)
 
     def padded(self, k: int) -> int:
         """Nothing is compiled, so no block is padded."""
@@ -265,13 +274,11 @@ def unwrapped(module: Any) -> Any:
     return module._orig_mod if type(module).__name__ == "OptimizedModule" else module
 
 
-def _check_functional(value: Any) -> None:
-    if not isinstance(value, torch.Tensor) or value.ndim > 1 or value.numel() == 0:
-        got = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
-        raise InputError(f"the functional returned {got}; return a scalar tensor or one of shape (k,).")
+def _check_differentiable(value: Any) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise InputError(f"the functional returned {type(value).__name__}; return a tensor, a scalar or of shape (k,).")
     if not value.requires_grad:
         raise InputError("the functional does not depend on any trainable parameter through autograd.")
-    check_finite("the functional", np.atleast_1d(to_array(value)))
 
 
 def _slices(n: int, size: int) -> Iterator[slice]:
