@@ -77,7 +77,7 @@ class Freedom:
     def plausible(self) -> bool:
         """Whether the residuals have at most as many degrees of freedom as there are rows.
 
-        Near a fold of the minimum the exact ``S`` is no contraction and ``|I - S|_F^2`` exceeds that: first-order theory
+        Near a fold of the minimum the exact ``S`` is no contraction and ``|I - S|_F^2`` exceeds it: first-order theory
         has left its domain, and the noise would come out too small.
         """
         return bool(np.all(np.diag(self.residual) <= self.rows * (1 + 1e-6)))
