@@ -194,8 +194,8 @@ def _noise_line(work: Workspace, noise: Any, curvature: Curvature, seed: int) ->
     except NotConverged as error:
         verdict: Verdict = "undecided" if given is None else "assumed"
         return given, Line("noise", NAN, _LEAST_SHARE, verdict, _told(given, None) or _as_sentence(error), "")
-    share = float(np.min(np.diag(freedom.residual))) / problem.n
-    fitted = f"effective degrees of freedom {float(freedom.effective.sum()):.4g} of {problem.n * problem.outputs}"
+    share = freedom.share
+    fitted = f"effective degrees of freedom {float(freedom.effective.sum()):.4g} of {freedom.rows * problem.outputs}"
     meaning = f"share of the residuals' freedom that the fit left; {fitted}"
     try:
         estimate = work.noise(None, curvature, seed)

@@ -113,8 +113,7 @@ def _descend(
     """Alternate L-BFGS, Newton and escapes from saddles until a minimum is certified."""
     warmed = escapes = 0
     while True:
-        # In a metric near the Hessian Newton needs no help once it has started; by the diagonal alone it crawls.
-        if warmup and now.relative > _NEAR and (metric is None or not warmed):
+        if warmup and now.relative > _NEAR:
             point, taken = lbfgs(now.point, now.measured, gtol=_NEAR**2, max_steps=warmup, progress=progress)
             now, warmed = replace(now, point=point).refreshed(metric), warmed + taken
         limit = min(now.steps + _ROUND, max_steps)
