@@ -46,7 +46,7 @@ def test_the_unit_of_y_scales_everything_and_changes_nothing_else(fitted, a, bou
     scaled = vhat.from_jax(curve, theta, X, a * RESPONSES, weight_decay=np.array([1e-3, a * a * 1e-3, 1e-3]))
     other, plain = scaled.interval(POINTS, bound=bound), fitted.interval(POINTS, bound=bound)
     same(other, plain, a)
-    assert other.guarantee == plain.guarantee
+    assert other.guarantee.split("; assumed: ")[1] == plain.guarantee.split("; assumed: ")[1]
 
 
 @pytest.mark.parametrize("a", [1e-4, 1e3, 1e8])
