@@ -11,7 +11,7 @@ import numpy as np
 
 from vhat import limits
 from vhat.audit import Audit, audit_fit, moved_by, stationarity_line
-from vhat.errors import ConvergenceWarning, InputError, NotMinimumWarning, VhatError, name_rows
+from vhat.errors import ConvergenceWarning, InputError, NotMinimumWarning, name_rows
 from vhat.interval import Interval
 from vhat.minimise.polish import Polished, polish
 from vhat.noise import Noise
@@ -348,7 +348,7 @@ class FittedModel:
         points: np.ndarray | None = None,
         per_output: bool,
     ) -> Interval:
-        if options.target == "observation" and options.observation_noise is None and noise is None:
+        if options.target == "observation":
             _require_residuals(self.problem)
         chosen, prepared = self._ready(solver, curvature, center.size)
         level = self._work.noise(noise, chosen.curvature, options.seed)
@@ -406,7 +406,7 @@ def _as_array(x: Any) -> np.ndarray | None:
 
 def _require_residuals(problem: Problem) -> None:
     if not problem.loss_derivatives.location:
-        raise VhatError(
-            "target='observation' needs the noise of a new response, and this loss has no residual to estimate it "
-            "from: give noise= or observation_noise=."
+        raise InputError(
+            "target='observation' needs a prediction on the scale of y, and this loss is not a function of f - y: what "
+            "f predicts is not the mean of a response. Ask for target='mean', and map it to responses yourself."
         )

@@ -242,7 +242,7 @@ def _sup_t(
     The gap at a is ``sum_ib s_ib(a) sigma_ib z_ib`` with ``s`` the sensitivities, so that the correlation of two
     points is the inner product of their scaled sensitivities.
     """
-    good = np.isfinite(measured.variance) & (measured.variance > 0)
+    good = np.isfinite(measured.variance) & ((measured.variance > 0) | (fresh is not None))
     if not good.any():
         return 0.0
     assert measured.sensitivity is not None  # asked for by the caller together with sup-t
@@ -260,7 +260,11 @@ def _sup_t(
     if df is not None:
         least = float(np.min(df))
         largest = largest / np.sqrt(rng.chisquare(least, largest.shape) / least)
-    return float(np.quantile(largest, 1 - options.delta, method="higher"))
+    found = float(np.quantile(largest, 1 - options.delta, method="higher"))
+    # the simulated quantile lies between that of one point and the union bound over all, whatever delta is
+    fewest = None if df is None else float(np.min(df))
+    alone, union = (float(bounds.asymptotic(1.0, 1, 1.0, options.delta / k, df=fewest)) for k in (1, int(good.sum())))
+    return min(max(found, alone), union)
 
 
 def _bias(measured: Measured, options: Options, shape: tuple[int, ...]) -> np.ndarray:

@@ -74,6 +74,11 @@ class Freedom:
         """The smallest share of its freedom that an output's residuals keep: 0 at interpolation."""
         return float(np.min(np.diag(self.residual))) / self.rows
 
+    @property
+    def own(self) -> float:
+        """``sum_k |S_kk|_F^2``: each output's response to its own noise, free of the units of the outputs."""
+        return float(np.sum(np.diag(self.residual) - self.rows + 2 * self.effective))
+
     def plausible(self) -> bool:
         """Whether the residuals have at most as many degrees of freedom as there are rows.
 
@@ -152,7 +157,8 @@ def estimate_noise(problem: Problem, freedom: Freedom, shape: np.ndarray) -> Noi
         # unbiased, but below zero by chance: charge each output's residuals to its own noise, which errs upwards
         variance = squares / np.sum(freedom.residual, axis=1)
         method = f"{method}, outputs not told apart"
-    df = freedom.residual @ variance / variance
+    # an oblique smoother (weights) can have |I - S|_F^2 above n - tr S; no residual has that many degrees of freedom
+    df = np.minimum(freedom.residual @ variance / variance, freedom.rows - freedom.effective)
     return _make(np.sqrt(variance) * shape, f"estimated from residuals ({method})", df, _is_uniform(shape))
 
 

@@ -136,11 +136,11 @@ class Workspace:
     def amplifies(self, curvature: Curvature, seed: int) -> bool:
         """Whether the smoother amplifies some of the noise where its Gauss-Newton twin does not."""
         exact = self.freedom(curvature, seed)
-        if curvature == "ggn" or exact.fitted <= float(exact.effective.sum()):
+        if curvature == "ggn" or exact.own <= float(exact.effective.sum()):
             return False
         try:
             # with weights a smoother is oblique and |S|_F^2 > tr S without any fold: compare like with like
-            return exact.fitted > 1.02 * self.freedom("ggn", seed).fitted
+            return exact.own > 1.02 * self.freedom("ggn", seed).own
         except NotPositiveDefinite:
             return False
 

@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 
 from vhat.audit.alignment import alignment_lines
 from vhat.audit.line import Audit, Line, Verdict
-from vhat.audit.probes import basin_line, residual_curvature_line, smoothness_line
+from vhat.audit.probes import basin_line, noise_pushes, residual_curvature_line, smoothness_line
 from vhat.checks import check_count
 from vhat.curvature.definiteness import Definiteness
 from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
@@ -29,6 +29,7 @@ _NEARLY_SINGULAR = 1e-8
 _LEAST_SHARE = 0.01
 _FEW = 5
 """Below so many residual degrees of freedom the estimated noise is off by a third and more."""
+_REDRAWS = 8
 _ACCURATE = 1e-3
 _SEEN = 8
 """Rows that are predicted again."""
@@ -64,9 +65,7 @@ def audit_fit(
             smoothness_line(work, chosen, level, seed),
             noise_found,
             *_model_lines(problem),
-            basin_line(
-                work, chosen, level, refits, seed, minimum=minimum, near_fold=not work.freedom(chosen, seed).plausible()
-            ),
+            basin_line(work, chosen, level, refits, seed, minimum=minimum, near_fold=work.amplifies(chosen, seed)),
             *_moved_lines(given, problem, level),
             *_assumptions(problem),
         )
@@ -102,33 +101,34 @@ def _curvature(work: Workspace, asked: str) -> Curvature:
 def stationarity_line(work: Workspace, curvature: Curvature, level: Noise | None, seed: int) -> Line:
     """How far the minimum is, in units of the spread that the noise itself gives the parameters.
 
-    ``value^2 = grad' A^-1 grad / (sigma^2 tr S / n)``: without decay this is Bates and Watts' relative offset, the
-    length of the residuals' projection on the tangent plane over ``sigma sqrt(p)``. It has no unit.
+    With ``d = A^-1 grad`` the step to the minimum and ``e`` the step that a redraw of the noise makes, the value is the
+    largest of ``|d|_A / |e|_A`` and, for each output, ``|J d| / |J e|``, root mean squares over a few redraws. Without
+    decay the first is Bates and Watts' relative offset, the length of the residuals' projection on the tangent plane
+    over ``sigma sqrt(p)``. Weights, losses and the units of y, of each output and of the parameters cancel.
     """
     problem = work.problem
-    point = evaluate(problem)
-    spread = 0.0 if level is None else _spread(work, curvature, level, seed)
-    if not spread > 0:
+    if level is None:
         return _relative_line(problem)
-    solution = work.own_solver(curvature).solve(point.gradient[None, :])
-    if solution.status[0] != Status.CONVERGED:
-        return _relative_line(problem)
+    point, solver = evaluate(problem), work.own_solver(curvature)
+    pushed = noise_pushes(problem, level.values, seed, _REDRAWS)[0]
     xp = array_namespace(point.gradient)
-    decrement = float(xp.sum(point.gradient * solution.h[0, :]))
+    sides = xp.concat([point.gradient[None, :], pushed], axis=0)
+    solution = solver.solve(sides)
+    if np.any(solution.status != Status.CONVERGED):
+        return _relative_line(problem)
+    energy = problem.numpy(xp.sum(sides * solution.h, axis=1))
+    images = np.mean(problem.jvp(solution.h) ** 2, axis=1)
+    ratios = [_ratio(energy[0], np.mean(energy[1:]))]
+    ratios += [_ratio(images[0, k], np.mean(images[1:, k])) for k in range(problem.outputs)]
     return _judge_stationarity(
-        float(np.sqrt(max(decrement, 0.0) / spread)),
+        float(np.nanmax(ratios)) if np.isfinite(ratios).any() else NAN,
         _STATIONARY,
         "the distance to the minimum over the spread that the noise gives the parameters",
     )
 
 
-def _spread(work: Workspace, curvature: Curvature, level: Noise, seed: int) -> float:
-    """``sigma^2 tr S / n``, or 0 where it cannot be had."""
-    try:
-        effective = np.maximum(work.freedom(curvature, seed).effective, 0.0)
-    except NotConverged:
-        return 0.0
-    return float(np.sum(level.level**2 * effective)) / work.problem.n
+def _ratio(square: float, reference: float) -> float:
+    return float(np.sqrt(max(square, 0.0) / reference)) if reference > 0 else NAN
 
 
 def _relative_line(problem: Problem) -> Line:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vhat.solve import Prepared
     from vhat.workspace import Workspace
 
-__all__ = ["basin_line", "noise_moves", "residual_curvature_line", "smoothness_line"]
+__all__ = ["basin_line", "noise_moves", "noise_pushes", "residual_curvature_line", "smoothness_line"]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _DIRECTIONS = 3
@@ -42,12 +42,18 @@ def noise_moves(
     ``d theta = -A^-1 J' (cross sigma z) / n``, p-space (count, p), NaN where the solve failed; the redraws
     ``sigma z`` are (count, n, K).
     """
+    pushed, z = noise_pushes(problem, sigma, seed, count)
+    solution = prepared.solve(pushed)
+    usable = np.where(solution.status == Status.CONVERGED, 1.0, NAN)[:, None]
+    return solution.h * problem.native(usable), z
+
+
+def noise_pushes(problem: Problem, sigma: np.ndarray, seed: int, count: int) -> tuple[Array, np.ndarray]:
+    """Return what redraws of the noise do to minus the gradient, ``-J' (cross sigma z) / n``, and the redraws."""
     z = np.random.default_rng(seed).standard_normal((count, problem.n, problem.outputs)) * sigma
     cross = problem.loss_derivatives.cross
     pushed = contract(z, cross if cross.ndim == 2 else cross.transpose(0, 2, 1))
-    solution = prepared.solve(problem.vjp(pushed))
-    usable = np.where(solution.status == Status.CONVERGED, 1.0, NAN)[:, None]
-    return -solution.h * problem.native(usable) / problem.n, z
+    return -problem.vjp(pushed) / problem.n, z
 
 
 def residual_curvature_line(work: Workspace, curvature: Curvature, seed: int) -> Line:

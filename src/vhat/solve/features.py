@@ -18,7 +18,7 @@ from vhat.problem import Problem
 __all__ = ["Features", "NotRankOne", "Structure", "compress", "find_structure", "gram", "read_features"]
 
 _BLOCK_BYTES = 2**26
-_RANK_ONE = 1e-12
+_RANK_ONE = 1e-24
 """Share of a gradient's square outside its best rank-one part, above which a leaf is plain."""
 
 
@@ -157,7 +157,7 @@ def compress(g: np.ndarray, structure: Structure) -> Features:
 def _factor(G: np.ndarray, decay: float, start: int) -> tuple[np.ndarray, np.ndarray]:
     """Write each ``G_i`` as ``u_i (x) w_i``, ``w_i`` its largest row made a unit vector and ``u_i = G_i w_i``.
 
-    ``|G w| <= |G|_F`` with equality just where G is of rank one: the gap is the test.
+    What ``u (x) w`` leaves of G is the test; it must be rounding, or the kernel would not belong to the Jacobian.
     """
     squares = np.einsum("iab,iab->ia", G, G)
     largest = np.argmax(squares, axis=1)
@@ -165,8 +165,8 @@ def _factor(G: np.ndarray, decay: float, start: int) -> tuple[np.ndarray, np.nda
     size = np.sqrt(squares[rows, largest])[:, None]
     w = np.divide(G[rows, largest], size, out=np.zeros((len(G), G.shape[2])), where=size > 0)
     u = np.matmul(G, w[:, :, None])[:, :, 0]
-    total = squares.sum(axis=1)
-    if np.any(total - np.einsum("ia,ia->i", u, u) > _RANK_ONE * total):
+    left = G - u[:, :, None] * w[:, None, :]
+    if np.any(np.einsum("iab,iab->i", left, left) > _RANK_ONE * squares.sum(axis=1)):
         raise NotRankOne(start)
     return u / np.sqrt(decay), w
 

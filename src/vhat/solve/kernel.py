@@ -87,13 +87,11 @@ class Response:
         pushed: ``s u``, n-space (k, n, K): ``P^-1 g = Lam^-1 (g - J' pushed)`` on the parameters with decay.
         free: ``P^-1 g`` on those without, (k, free).
         image: ``J P^-1 g``, (k, n, K).
-        crossed: ``J Lam^-1 g``, (k, n, K), as it came.
     """
 
     pushed: np.ndarray
     free: np.ndarray
     image: np.ndarray
-    crossed: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -121,12 +119,13 @@ class Kernel:
         )
         free = np.zeros((shape[0], 0))
         if self.border.size:
-            free = scipy.linalg.cho_solve((self.corner, True), (g_free.T - self.border.T @ half)).T
+            rest = g_free.T - self.border.T @ half
+            free = scipy.linalg.cho_solve((self.corner, True), rest, check_finite=False).T
             half = half + self.border @ free.T
         u = scipy.linalg.solve_triangular(
             self.factor, half, lower=True, trans="T", overwrite_b=True, check_finite=False
         ).T.reshape(shape)
-        return Response(self.root.times(u), free, self.root.undo(u) if self.root.regular else u, c)
+        return Response(self.root.times(u), free, self.root.undo(u) if self.root.regular else u)
 
     def lift(self, r: Array, pushed: np.ndarray, free: np.ndarray) -> Array:
         """Return ``P^-1 r`` from its response, p-space (k, p)."""
@@ -155,25 +154,6 @@ class Kernel:
         """``1/lam``, zero for parameters without decay, (p,)."""
         decay = self.problem.numpy(self.problem.decay)
         return np.divide(1.0, decay, out=np.zeros_like(decay), where=decay > 0)
-
-    @cached_property
-    def decayed(self) -> np.ndarray:
-        """The parameters with decay, zero elsewhere, (p,)."""
-        return np.where(self.inverse_decay > 0, self.problem.numpy(self.problem.theta), 0.0)
-
-    @cached_property
-    def decayed_image(self) -> np.ndarray:
-        """``J`` times them, (n, K)."""
-        return self.problem.jvp(self.problem.native(self.decayed[None]))[0]
-
-    @cached_property
-    def residual(self) -> float:
-        """``|g - P P^-1 g| / |g|`` for the gradient of one training row: how good the factorisation is."""
-        problem = self.problem
-        g = problem.gradients(problem.take(problem.X, 0, 1))
-        left = problem.numpy(g - Operator(problem, "ggn")(self.solve(g)[0]))
-        size = float(np.linalg.norm(problem.numpy(g)))
-        return float(np.linalg.norm(left)) / size if size > 0 else 0.0
 
 
 @dataclass(frozen=True)

@@ -70,14 +70,12 @@ class Iteration:
         problem: The training problem.
         curvature: Which ``A``.
         metric: The preconditioner.
-        trusted: Up to so many steps the recursive residual is the true one to rounding, and is not computed again.
     """
 
     options: CG
     problem: Problem
     curvature: Curvature
     metric: Preconditioner
-    trusted: int = 0
 
     @property
     def name(self) -> str:
@@ -122,19 +120,18 @@ class Iteration:
             if attempt:
                 z, image_z = self.metric.solve(r)
             h, image, norms = self._iterate(h, image, (r, z, image_z), rows, record, norms)
-            if record.steps.max() > self.trusted:
-                r = g - operator(h)
-                norms = self._norm(r, self.metric.solve(r)[0])
-        stalled = (norms > record.target) & (record.status == Status.CONVERGED)
+            r = g - operator(h)
+            norms = self._norm(r, self.metric.solve(r)[0])
+        stalled = ~(norms <= record.target) & (record.status == Status.CONVERGED)
         record.status[stalled] = Status.NOT_CONVERGED
-        record.status[~np.isfinite(norms)] = Status.NOT_FINITE
         residual = np.divide(norms, size, out=np.zeros_like(size), where=size > 0)
         return Solution(h, record.status, residual, record.steps, image)
 
     def _norm(self, r: Array, z: Array) -> np.ndarray:
-        """``sqrt(r'M^-1 r)`` for each row: free of the units of the parameters."""
+        """``sqrt(r'M^-1 r)`` for each row: free of the units of the parameters; NaN where M proves not positive."""
         xp = array_namespace(r)
-        return np.sqrt(np.maximum(self.problem.numpy(xp.sum(r * z, axis=1)), 0.0))
+        squares = self.problem.numpy(xp.sum(r * z, axis=1))
+        return np.sqrt(np.where(squares >= 0, squares, np.nan))
 
     def _flags(self, mask: np.ndarray) -> Array:
         return self.problem.native(mask.astype(float))
@@ -160,7 +157,7 @@ class Iteration:
             while running.any():
                 lanes, curved = self._step(lanes, running)
                 squares = problem.numpy(lanes.rho)[: len(rows), 0]
-                norms[rows[running]] = np.sqrt(np.maximum(squares, 0.0))[running]
+                norms[rows[running]] = np.sqrt(np.where(squares >= 0, squares, np.nan))[running]
                 running = self._judge(rows, running, record, curved[: len(rows)], squares)
                 width = problem.padded(max(int(running.sum()), 1))
                 if running.any() and width <= 0.75 * lanes.r.shape[0]:
@@ -199,14 +196,15 @@ class Iteration:
     ) -> np.ndarray:
         """Record the step just taken, give a status to lanes that can go no further, return which go on."""
         record.steps[rows[running]] += 1
-        reached = np.sqrt(np.maximum(squares, 0.0)) <= record.target[rows]
+        reached = (squares >= 0) & (np.sqrt(np.maximum(squares, 0.0)) <= record.target[rows])
+        lost = squares < 0  # rounding in the preconditioner: it is not positive definite here
         spent = record.steps[rows] >= self.options.max_steps
         broken = ~np.isfinite(curved) | ~np.isfinite(squares)
         negative = curved <= 0
-        record.status[rows[running & spent & ~reached]] = Status.NOT_CONVERGED
+        record.status[rows[running & (spent | lost) & ~reached]] = Status.NOT_CONVERGED
         record.status[rows[running & negative]] = Status.INDEFINITE
         record.status[rows[running & broken]] = Status.NOT_FINITE
-        return running & ~reached & ~spent & ~negative & ~broken
+        return running & ~reached & ~spent & ~lost & ~negative & ~broken
 
 
 def _gather(a: Any, lanes: np.ndarray, width: int) -> Any:

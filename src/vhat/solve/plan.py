@@ -90,7 +90,7 @@ def _dense(problem: Problem) -> Plan:
 def _dual(problem: Problem, points: int) -> Plan:
     N = problem.n * problem.outputs
     reason = f"p = {problem.p:,} is large and the {N:,} x {N:,} kernel fits: one factorisation serves every point"
-    memory = kernel_bytes(problem, find_structure(problem)) + _CG_VECTORS * 8 * problem.p * min(points, Dual().block)
+    memory = kernel_bytes(problem, find_structure(problem)) + _CG_VECTORS * 8 * problem.p * Dual().block
     return Plan(Dual(), memory, _setup(problem) + 2.0 * _DUAL_STEPS * points, reason)
 
 
