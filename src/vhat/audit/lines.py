@@ -30,6 +30,7 @@ _LEAST_SHARE = 0.01
 _FEW = 5
 """Below so many residual degrees of freedom the estimated noise is off by a third and more."""
 _REDRAWS = 8
+_FEW_ROWS = 128
 _ACCURATE = 1e-3
 _SEEN = 8
 """Rows that are predicted again."""
@@ -102,15 +103,15 @@ def stationarity_line(work: Workspace, curvature: Curvature, level: Noise | None
     """How far the minimum is, in units of the spread that the noise itself gives the parameters.
 
     With ``d = A^-1 grad`` the step to the minimum and ``e`` the step that a redraw of the noise makes, the value is the
-    largest of ``|d|_A / |e|_A`` and, for each output, ``|J d| / |J e|``, root mean squares over a few redraws. Without
-    decay the first is Bates and Watts' relative offset, the length of the residuals' projection on the tangent plane
+    largest of ``|d|_A / |e|_A`` and, for each output, ``|J d| / |J e|``, root mean squares over redraws (exactly, for
+    few rows). Without decay the first is Bates and Watts' relative offset, the length of the residuals' projection on the tangent plane
     over ``sigma sqrt(p)``. Weights, losses and the units of y, of each output and of the parameters cancel.
     """
     problem = work.problem
     if level is None:
         return _relative_line(problem)
     point, solver = evaluate(problem), work.own_solver(curvature)
-    pushed = noise_pushes(problem, level.values, seed, _REDRAWS)[0]
+    pushed, times = noise_pushes(problem, level.values, seed, _REDRAWS, few=_FEW_ROWS)[0::2]
     xp = array_namespace(point.gradient)
     sides = xp.concat([point.gradient[None, :], pushed], axis=0)
     solution = solver.solve(sides)
@@ -118,8 +119,8 @@ def stationarity_line(work: Workspace, curvature: Curvature, level: Noise | None
         return _relative_line(problem)
     energy = problem.numpy(xp.sum(sides * solution.h, axis=1))
     images = np.mean(problem.jvp(solution.h) ** 2, axis=1)
-    ratios = [_ratio(energy[0], np.mean(energy[1:]))]
-    ratios += [_ratio(images[0, k], np.mean(images[1:, k])) for k in range(problem.outputs)]
+    ratios = [_ratio(energy[0], times * np.mean(energy[1:]))]
+    ratios += [_ratio(images[0, k], times * np.mean(images[1:, k])) for k in range(problem.outputs)]
     return _judge_stationarity(
         float(np.nanmax(ratios)) if np.isfinite(ratios).any() else NAN,
         _STATIONARY,

@@ -42,18 +42,35 @@ def noise_moves(
     ``d theta = -A^-1 J' (cross sigma z) / n``, p-space (count, p), NaN where the solve failed; the redraws
     ``sigma z`` are (count, n, K).
     """
-    pushed, z = noise_pushes(problem, sigma, seed, count)
+    pushed, z, _ = noise_pushes(problem, sigma, seed, count)
     solution = prepared.solve(pushed)
     usable = np.where(solution.status == Status.CONVERGED, 1.0, NAN)[:, None]
     return solution.h * problem.native(usable), z
 
 
-def noise_pushes(problem: Problem, sigma: np.ndarray, seed: int, count: int) -> tuple[Array, np.ndarray]:
-    """Return what redraws of the noise do to minus the gradient, ``-J' (cross sigma z) / n``, and the redraws."""
-    z = np.random.default_rng(seed).standard_normal((count, problem.n, problem.outputs)) * sigma
+def noise_pushes(
+    problem: Problem, sigma: np.ndarray, seed: int, count: int, few: int = 0
+) -> tuple[Array, np.ndarray, int]:
+    """Return what redraws of the noise do to minus the gradient, ``-J' (cross sigma z) / n``.
+
+    Args:
+        problem: The training problem.
+        sigma: Noise of each response, (n, K).
+        seed: Seed of the redraws.
+        count: How many.
+        few: Up to so many responses each is moved alone instead, by its own noise.
+
+    Returns:
+        The pushes (p-space), the moves of the responses, and the factor of the mean of a square over them.
+    """
+    size = problem.n * problem.outputs
+    if size <= few:
+        z = np.diag(sigma.ravel()).reshape(size, problem.n, problem.outputs)
+    else:
+        z = np.random.default_rng(seed).standard_normal((count, problem.n, problem.outputs)) * sigma
     cross = problem.loss_derivatives.cross
     pushed = contract(z, cross if cross.ndim == 2 else cross.transpose(0, 2, 1))
-    return -problem.vjp(pushed) / problem.n, z
+    return -problem.vjp(pushed) / problem.n, z, size if size <= few else 1
 
 
 def residual_curvature_line(work: Workspace, curvature: Curvature, seed: int) -> Line:
