@@ -104,8 +104,9 @@ def stationarity_line(work: Workspace, curvature: Curvature, level: Noise | None
 
     With ``d = A^-1 grad`` the step to the minimum and ``e`` the step that a redraw of the noise makes, the value is the
     largest of ``|d|_A / |e|_A`` and, for each output, ``|J d| / |J e|``, root mean squares over redraws (exactly, for
-    few rows). Without decay the first is Bates and Watts' relative offset, the length of the residuals' projection on the tangent plane
-    over ``sigma sqrt(p)``. Weights, losses and the units of y, of each output and of the parameters cancel.
+    few rows). Without decay the first is Bates and Watts' relative offset, the length of the residuals' projection on
+    the tangent plane over ``sigma sqrt(p)``. Weights, losses and the units of y, of each output and of the parameters
+    cancel.
     """
     problem = work.problem
     if level is None:
