@@ -79,14 +79,6 @@ class Freedom:
         """``sum_k |S_kk|_F^2``: each output's response to its own noise, free of the units of the outputs."""
         return float(np.sum(np.diag(self.residual) - self.rows + 2 * self.effective))
 
-    def plausible(self) -> bool:
-        """Whether the residuals have at most as many degrees of freedom as there are rows.
-
-        Near a fold of the minimum the exact ``S`` is no contraction and ``|I - S|_F^2`` exceeds it: first-order theory
-        has left its domain, and the noise would come out too small.
-        """
-        return bool(np.all(np.diag(self.residual) <= self.rows * (1 + 1e-6)))
-
 
 def _make(values: np.ndarray, source: str, df: np.ndarray | None, uniform: bool) -> Noise:
     level = np.sqrt(np.mean(values**2, axis=0))

@@ -57,7 +57,7 @@ class CG:
         return Iteration(self, problem, curvature, Jacobi(problem, scale))
 
 
-def descend(x: Array, r: Array, q: Array, Aq: Array, rho: Array, active: Array) -> tuple[Array, Array, Array, Array]:
+def descend(x: Array, r: Array, q: Array, Aq: Array, rho: Array, active: Array) -> tuple[Array, Array, Array]:
     """Move along ``q`` to the minimum of the quadratic; rows that are not active stand still.
 
     Args:
@@ -69,25 +69,24 @@ def descend(x: Array, r: Array, q: Array, Aq: Array, rho: Array, active: Array) 
         active: One for rows that still move, zero for the rest, (k, 1).
 
     Returns:
-        New x, new r, the step taken along q and the curvature ``q'Aq``, (k, 1) each; where it is not positive the
-        row did not move.
+        New x, new r, and the curvature ``q'Aq`` (k, 1); where it is not positive the row did not move.
     """
     xp = array_namespace(x)
     curvature = xp.sum(q * Aq, axis=1, keepdims=True)
     downhill = curvature > 0
     step = xp.where(downhill, rho / xp.where(downhill, curvature, xp.ones_like(curvature)), xp.zeros_like(rho))
     step = step * active
-    return x + step * q, r - step * Aq, step, curvature
+    return x + step * q, r - step * Aq, curvature
 
 
-def redirect(r: Array, z: Array, q: Array, rho: Array) -> tuple[Array, Array, Array]:
+def redirect(r: Array, z: Array, q: Array, rho: Array) -> tuple[Array, Array]:
     """Make the next direction conjugate: ``q <- z + (rho_new / rho) q`` with ``z = M^-1 r``.
 
     Returns:
-        The new direction, ``rho_new = r'z`` and the factor ``rho_new / rho``, (k, 1) each.
+        The new direction and ``rho_new = r'z``, (k, 1).
     """
     xp = array_namespace(r)
     rho_new = xp.sum(r * z, axis=1, keepdims=True)
     positive = rho > 0
     beta = xp.where(positive, rho_new / xp.where(positive, rho, xp.ones_like(rho)), xp.zeros_like(rho))
-    return z + beta * q, rho_new, beta
+    return z + beta * q, rho_new

@@ -43,14 +43,12 @@ class Solution:
         status: One :class:`Status` value a row, (k,) of str.
         residual: The true relative residual ``|g - A h| / |g|`` in the unit-free metric, (k,).
         steps: Iterations spent on each row, (k,).
-        image: ``J h``, n-space (k, n, K), where the solver has it for nothing.
     """
 
     h: Array
     status: np.ndarray
     residual: np.ndarray
     steps: np.ndarray
-    image: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ def respond_by_solving(problem: Problem, solution: Solution, g: Array) -> Respon
     xp = array_namespace(g)
     h = solution.h
     return Response(
-        image=problem.jvp(h) if solution.image is None else solution.image,
+        image=problem.jvp(h),
         energy=problem.numpy(xp.sum(g * h, axis=1)).copy(),
         pull=problem.numpy(xp.sum(h * (problem.decay * problem.theta), axis=1)).copy(),
         status=solution.status,

@@ -74,7 +74,7 @@ class GaussNewton:
     def solve(self, g: Array) -> Solution:
         """Solve ``P h = g`` for each row; where the kernel has lost digits it is a preconditioner and no more."""
         size = metric_norm(self.problem, g, self.scale)
-        h, _ = self.kernel.solve(g)
+        h = self.kernel.solve(g)
         status, residual = judged(self.problem, g - Operator(self.problem, "ggn")(h), size, self.scale)
         if np.any(residual > _DIRECT):
             return Preconditioned(self.options, self.problem, "ggn", self.kernel, self.scale).solve(g)
@@ -110,7 +110,7 @@ class Preconditioned:
         r = g - Operator(self.problem, self.curvature)(found.h)
         status, residual = judged(self.problem, r, metric_norm(self.problem, g, self.scale), self.scale)
         kept = np.where(found.status == Status.CONVERGED, status, found.status)
-        return replace(found, status=kept, residual=residual, image=None)
+        return replace(found, status=kept, residual=residual)
 
     def respond(self, g: Array) -> Response:
         """Solve, then look at the training rows."""

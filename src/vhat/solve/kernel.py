@@ -2,7 +2,7 @@
 
 With ``s s' = C/n`` and ``Lam`` the decay, ``B = I + s' (J Lam^-1 J') s`` is factorised once, in place. Then for any g
 
-    u = B^-1 s' J Lam^-1 g,     J P^-1 g = s^-T u,     P^-1 g = Lam^-1 (g - J's u).
+    u = B^-1 s' J Lam^-1 g,     P^-1 g = Lam^-1 (g - J's u).
 
 Parameters without decay (columns b of J) border the system: ``h_b = Q^-1 (g_b - W'L^-1 s'c)`` with ``L L' = B``,
 ``W = L^-1 s'J_b`` and ``Q = W'W``.
@@ -22,7 +22,7 @@ from vhat.curvature import Operator
 from vhat.curvature.metric import Metric, jacobi
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
 from vhat.problem import Array, LossDerivatives, Problem
-from vhat.solve.features import Features, Structure, compress, find_structure, gram, read_features
+from vhat.solve.features import Features, Structure, find_structure, gram, read_features
 
 __all__ = ["Kernel", "KernelMetric", "Root", "kernel_bytes", "make_kernel", "newton_metric"]
 
@@ -37,33 +37,25 @@ class Root:
     Attributes:
         values: The roots.
         exact: Whether no curvature weight was negative.
-        regular: Whether every weight is positive, so that ``s`` can be divided by.
     """
 
     values: np.ndarray
     exact: bool
-    regular: bool
 
     @staticmethod
     def of(loss: LossDerivatives, n: int) -> Root:
         """Take the root of the loss's curvature weights."""
         C = loss.curvature / n
         if C.ndim == 2:
-            return Root(np.sqrt(np.maximum(C, 0.0)), bool((C >= 0).all()), bool((C > 0).all()))
+            return Root(np.sqrt(np.maximum(C, 0.0)), bool((C >= 0).all()))
         values, vectors = np.linalg.eigh(C)
         root = (vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ vectors.transpose(0, 2, 1)
         tiny = 1e-14 * np.abs(values).max()
-        return Root(root, bool((values >= -tiny).all()), bool((values > tiny).all()))
+        return Root(root, bool((values >= -tiny).all()))
 
     def times(self, t: np.ndarray) -> np.ndarray:
         """Return ``s t`` for blocks (k, n, K)."""
         return t * self.values if self.values.ndim == 2 else np.einsum("iab,kib->kia", self.values, t)
-
-    def undo(self, t: np.ndarray) -> np.ndarray:
-        """Return ``s^-1 t``; every weight must be positive."""
-        if self.values.ndim == 2:
-            return t / self.values
-        return np.linalg.solve(self.values[None], t[..., None])[..., 0]
 
     def around(self, K: np.ndarray) -> None:
         """Replace the kernel (N, N) by ``s K s``, in place."""
@@ -86,12 +78,10 @@ class Response:
     Attributes:
         pushed: ``s u``, n-space (k, n, K): ``P^-1 g = Lam^-1 (g - J' pushed)`` on the parameters with decay.
         free: ``P^-1 g`` on those without, (k, free).
-        image: ``J P^-1 g``, (k, n, K).
     """
 
     pushed: np.ndarray
     free: np.ndarray
-    image: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -105,11 +95,6 @@ class Kernel:
     factor: np.ndarray = field(repr=False)
     border: np.ndarray = field(repr=False)
     corner: np.ndarray = field(repr=False)
-
-    def cross(self, g: np.ndarray) -> np.ndarray:
-        """``J Lam^-1 g`` for gradients of predictions (k, p), through their features: (k, n, K)."""
-        found = gram(compress(g, self.structure), self.features)
-        return found.reshape(len(g), self.problem.n, self.problem.outputs)
 
     def respond(self, c: np.ndarray, g_free: np.ndarray) -> Response:
         """Solve, given ``c = J Lam^-1 g`` over the parameters with decay, (k, n, K), and g on those without."""
@@ -125,7 +110,7 @@ class Kernel:
         u = scipy.linalg.solve_triangular(
             self.factor, half, lower=True, trans="T", overwrite_b=True, check_finite=False
         ).T.reshape(shape)
-        return Response(self.root.times(u), free, self.root.undo(u) if self.root.regular else u)
+        return Response(self.root.times(u), free)
 
     def lift(self, r: Array, pushed: np.ndarray, free: np.ndarray) -> Array:
         """Return ``P^-1 r`` from its response, p-space (k, p)."""
@@ -137,12 +122,11 @@ class Kernel:
         spread[:, self.structure.free] = free
         return z + problem.native(spread)
 
-    def solve(self, r: Array) -> tuple[Array, np.ndarray]:
-        """Return ``P^-1 r`` and its image ``J P^-1 r`` for p-space rows (k, p)."""
+    def solve(self, r: Array) -> Array:
+        """Return ``P^-1 r`` for p-space rows (k, p)."""
         problem, free = self.problem, self.structure.free
         response = self.respond(problem.jvp(r * problem.native(self.inverse_decay)), problem.numpy(r)[:, free])
-        z = self.lift(r, response.pushed, response.free)
-        return z, response.image if self.root.regular else problem.jvp(z)
+        return self.lift(r, response.pushed, response.free)
 
     @property
     def name(self) -> str:
@@ -168,7 +152,7 @@ class KernelMetric:
 
     def solve(self, v: Array) -> Array:
         """Return ``P^-1 v``."""
-        return self.kernel.solve(v[None, :])[0][0, :]
+        return self.kernel.solve(v[None, :])[0, :]
 
 
 def newton_metric(problem: Problem) -> Callable[[Problem], Metric] | None:

@@ -24,8 +24,8 @@ class Preconditioner(Protocol):
     def name(self) -> str:
         """The name that results carry."""
 
-    def solve(self, r: Array) -> tuple[Array, np.ndarray | None]:
-        """Return ``M^-1 r`` for each row, (k, p), and its image ``J M^-1 r``, (k, n, K), where it comes for nothing."""
+    def solve(self, r: Array) -> Array:
+        """Return ``M^-1 r`` for each row, (k, p)."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Jacobi:
     scale: Array
     name: str = "cg"
 
-    def solve(self, r: Array) -> tuple[Array, np.ndarray | None]:
+    def solve(self, r: Array) -> Array:
         """Return ``r / s^2``."""
-        return (r / self.scale) / self.scale, None
+        return (r / self.scale) / self.scale
 
 
 @dataclass
@@ -51,14 +51,12 @@ class _Record:
 
 
 class _Lanes(NamedTuple):
-    """The arrays that move together, one lane a row; images are None where the preconditioner has none."""
+    """The arrays that move together, one lane a row."""
 
     x: Array
     r: Array
     q: Array
     rho: Array
-    image_x: np.ndarray | None
-    image_q: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -91,20 +89,18 @@ class Iteration:
         xp = array_namespace(g)
         blocks = range(0, g.shape[0], self.options.block)
         parts = [self._solve_block(g[start : start + self.options.block, :]) for start in blocks]
-        images = [part.image for part in parts]
         return Solution(
             h=xp.concat([part.h for part in parts], axis=0),
             status=np.concatenate([part.status for part in parts]),
             residual=np.concatenate([part.residual for part in parts]),
             steps=np.concatenate([part.steps for part in parts]),
-            image=None if images[0] is None else np.concatenate(images),  # type: ignore[arg-type]
         )
 
     def _solve_block(self, g: Array) -> Solution:
         xp, operator = array_namespace(g), Operator(self.problem, self.curvature)
         finite = np.isfinite(self.problem.numpy(xp.sum(g, axis=1)))
         g = xp.where(self._flags(finite[:, None]) > 0, g, xp.zeros_like(g))
-        z, image_z = self.metric.solve(g)
+        z = self.metric.solve(g)
         size = self._norm(g, z)
         record = _Record(
             status=np.where(finite, Status.CONVERGED.value, Status.NOT_FINITE.value).astype("<U13"),
@@ -112,20 +108,19 @@ class Iteration:
             target=self.options.rtol * size,
         )
         h, r, norms = xp.zeros_like(g), g, size
-        image = None if image_z is None else np.zeros_like(image_z)
         for attempt in range(self.options.restarts + 1):
             rows = np.flatnonzero((norms > record.target) & (record.status == Status.CONVERGED))
             if not rows.size:
                 break
             if attempt:
-                z, image_z = self.metric.solve(r)
-            h, image, norms = self._iterate(h, image, (r, z, image_z), rows, record, norms)
+                z = self.metric.solve(r)
+            h, norms = self._iterate(h, r, z, rows, record, norms)
             r = g - operator(h)
-            norms = self._norm(r, self.metric.solve(r)[0])
+            norms = self._norm(r, self.metric.solve(r))
         stalled = ~(norms <= record.target) & (record.status == Status.CONVERGED)
         record.status[stalled] = Status.NOT_CONVERGED
         residual = np.divide(norms, size, out=np.zeros_like(size), where=size > 0)
-        return Solution(h, record.status, residual, record.steps, image)
+        return Solution(h, record.status, residual, record.steps)
 
     def _norm(self, r: Array, z: Array) -> np.ndarray:
         """``sqrt(r'M^-1 r)`` for each row: free of the units of the parameters; NaN where M proves not positive."""
@@ -139,19 +134,19 @@ class Iteration:
     def _iterate(
         self,
         h: Array,
-        image: np.ndarray | None,
-        start: tuple[Array, Array, np.ndarray | None],
+        r: Array,
+        z: Array,
         rows: np.ndarray,
         record: _Record,
         norms: np.ndarray,
-    ) -> tuple[Array, np.ndarray | None, np.ndarray]:
+    ) -> tuple[Array, np.ndarray]:
         """Improve ``h`` at ``rows`` until each has converged, met negative curvature or run out of steps.
 
         The block has one lane a row and idle lanes up to a width of the framework's ladder; lanes that have finished
         are dropped when a narrower width will do.
         """
         problem, norms = self.problem, norms.copy()
-        lanes = self._enter(start, rows)
+        lanes = self._enter(r, z, rows)
         running = np.ones(len(rows), dtype=bool)
         with bar("conjugate gradients", self.options.max_steps) as advance:
             while running.any():
@@ -161,20 +156,18 @@ class Iteration:
                 running = self._judge(rows, running, record, curved[: len(rows)], squares)
                 width = problem.padded(max(int(running.sum()), 1))
                 if running.any() and width <= 0.75 * lanes.r.shape[0]:
-                    h, image = _deposit(problem, h, image, lanes, rows, ~running)
+                    h = _deposit(problem, h, lanes.x, rows, ~running)
                     kept = np.flatnonzero(running)
-                    lanes = _Lanes(*(None if a is None else _gather(a, kept, width) for a in lanes))
+                    lanes = _Lanes(*(_gather(a, kept, width) for a in lanes))
                     rows, running = rows[kept], np.ones(len(kept), dtype=bool)
                 advance(f"{int(running.sum())} rows to go")
-        h, image = _deposit(problem, h, image, lanes, rows, np.ones(len(rows), dtype=bool))
-        return h, image, norms
+        return _deposit(problem, h, lanes.x, rows, np.ones(len(rows), dtype=bool)), norms
 
-    def _enter(self, start: tuple[Array, Array, np.ndarray | None], rows: np.ndarray) -> _Lanes:
+    def _enter(self, r: Array, z: Array, rows: np.ndarray) -> _Lanes:
         width = self.problem.padded(len(rows))
-        r, z = (_gather(a, rows, width) for a in start[:2])
-        images = None if start[2] is None else _gather(start[2], rows, width)
-        q, rho, _ = self.problem.compiled(redirect)(r, z, 0.0 * r, 0.0 * r[:, :1])
-        return _Lanes(0.0 * r, r, q, rho, None if images is None else 0.0 * images, images)
+        r, z = (_gather(a, rows, width) for a in (r, z))
+        q, rho = self.problem.compiled(redirect)(r, z, 0.0 * r, 0.0 * r[:, :1])
+        return _Lanes(0.0 * r, r, q, rho)
 
     def _step(self, lanes: _Lanes, running: np.ndarray) -> tuple[_Lanes, np.ndarray]:
         """Move every running lane once; return the lanes and ``q'Aq`` of each."""
@@ -182,14 +175,9 @@ class Iteration:
         moving = np.zeros((lanes.r.shape[0], 1), dtype=bool)
         moving[: len(running), 0] = running
         forward, turn = problem.compiled(descend), problem.compiled(redirect)
-        x, r, step, curved = forward(lanes.x, lanes.r, lanes.q, operator(lanes.q), lanes.rho, self._flags(moving))
-        z, image_z = self.metric.solve(r)
-        q, rho, beta = turn(r, z, lanes.q, lanes.rho)
-        image_x, image_q = lanes.image_x, lanes.image_q
-        if image_x is not None and image_q is not None and image_z is not None:
-            image_x = image_x + problem.numpy(step)[:, :, None] * image_q
-            image_q = image_z + problem.numpy(beta)[:, :, None] * image_q
-        return _Lanes(x, r, q, rho, image_x, image_q), problem.numpy(curved)[:, 0]
+        x, r, curved = forward(lanes.x, lanes.r, lanes.q, operator(lanes.q), lanes.rho, self._flags(moving))
+        q, rho = turn(r, self.metric.solve(r), lanes.q, lanes.rho)
+        return _Lanes(x, r, q, rho), problem.numpy(curved)[:, 0]
 
     def _judge(
         self, rows: np.ndarray, running: np.ndarray, record: _Record, curved: np.ndarray, squares: np.ndarray
@@ -212,15 +200,10 @@ def _gather(a: Any, lanes: np.ndarray, width: int) -> Any:
     return a[np.concatenate([lanes, np.full(width - len(lanes), lanes[0])])]
 
 
-def _deposit(
-    problem: Problem, h: Array, image: np.ndarray | None, lanes: _Lanes, rows: np.ndarray, which: np.ndarray
-) -> tuple[Array, np.ndarray | None]:
-    """Add what the lanes in ``which`` have found to their rows of ``h`` and of its image."""
+def _deposit(problem: Problem, h: Array, x: Array, rows: np.ndarray, which: np.ndarray) -> Array:
+    """Return ``h`` with ``x[lane]`` added to row ``rows[lane]`` for the lanes in ``which``."""
     lane = np.zeros(h.shape[0], dtype=int)
     lane[rows[which]] = np.flatnonzero(which)
     taken = np.zeros((h.shape[0], 1))
     taken[rows[which]] = 1.0
-    h = h + problem.native(taken) * lanes.x[lane]
-    if image is not None and lanes.image_x is not None:
-        image = image + taken[:, :, None] * lanes.image_x[lane]
-    return h, image
+    return h + problem.native(taken) * x[lane]
