@@ -3,9 +3,8 @@ import numpy as np
 import pytest
 
 from vhat.errors import InputError, ModelError
-from vhat.fit import adamw
-from vhat.fit.adamw import AdamW, cosine, train
-from vhat.fit.networks import Network, VarianceScaling
+from vhat.fit import AdamW, Network, VarianceScaling, training
+from vhat.fit.adam_steps import cosine
 
 NETWORK = Network((2, 6, 1), "tanh", initial=VarianceScaling())
 
@@ -15,6 +14,11 @@ def problem(n=20, outputs=1, seed=0):
     X = rng.standard_normal((n, 2))
     y = np.sin(X @ rng.standard_normal((2, outputs))) + 0.1 * rng.standard_normal((n, outputs))
     return X, y[:, 0] if outputs == 1 else y
+
+
+def train(recipe, X, y, *, seed=0, sample_weight=None):
+    weights = None if sample_weight is None else [sample_weight]
+    return recipe.train(X, y, seeds=[seed], sample_weights=weights)[0].params
 
 
 def gradient(params, X, y, weights):
@@ -51,7 +55,7 @@ def test_trajectory_equals_adamw_written_by_hand(outputs, weighted):
     weights = np.linspace(0.0, 2.0, len(X)) if weighted else np.ones(len(X))
     start = network.init(1)
     options = AdamW(network, weight_decay=0.3, steps=12, learning_rate=0.05, dtype="float64")
-    found = train(options, start, X, y, sample_weight=weights if weighted else None)
+    found = train(options, X, y, seed=1, sample_weight=weights if weighted else None)
     expected = adamw_by_hand(start, X, y, weights, decay=0.3, rate=0.05, steps=12)
     for layer, other in zip(found, expected, strict=True):
         for k in ("w", "b"):
@@ -62,9 +66,9 @@ def test_trajectory_equals_adamw_written_by_hand(outputs, weighted):
 def test_chunks_do_not_change_the_trajectory(monkeypatch):
     X, y = problem()
     options = AdamW(NETWORK, weight_decay=1e-3, steps=23, learning_rate=0.02, dtype="float64")
-    whole = train(options, NETWORK.init(0), X, y)
-    monkeypatch.setattr(adamw, "CHUNK", 7)
-    parts = train(options, NETWORK.init(0), X, y)
+    whole = train(options, X, y)
+    monkeypatch.setattr(training, "CHUNK", 7)
+    parts = train(options, X, y)
     for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
@@ -73,7 +77,7 @@ def test_training_lowers_the_loss_in_single_precision():
     X, y = problem()
     options = AdamW(NETWORK, weight_decay=1e-4, steps=1000, learning_rate=1e-2)
     start = NETWORK.init(0)
-    end = train(options, start, X, y)
+    end = train(options, X, y)
     assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(end))
     before, after = (np.mean((np.asarray(NETWORK(params, X)) - y) ** 2) for params in (start, end))
     assert after < 0.05 * before
@@ -83,10 +87,10 @@ def test_training_lowers_the_loss_in_single_precision():
 def test_a_global_x64_flag_neither_changes_the_fit_nor_is_changed(dtype):
     X, y = problem()
     options = AdamW(NETWORK, weight_decay=1e-3, steps=30, dtype=dtype)
-    narrow = train(options, NETWORK.init(0), X, y)
+    narrow = train(options, X, y)
     assert not jax.config.jax_enable_x64
     with jax.enable_x64(True):
-        wide = train(options, NETWORK.init(0), X, y)
+        wide = train(options, X, y)
         assert jax.config.jax_enable_x64
     for a, b in zip(jax.tree.leaves(narrow), jax.tree.leaves(wide), strict=True):
         assert a.dtype == b.dtype == np.dtype(dtype)
@@ -95,10 +99,10 @@ def test_a_global_x64_flag_neither_changes_the_fit_nor_is_changed(dtype):
 
 def test_other_decay_and_rate_reuse_the_compiled_steps():
     X, y = problem(n=17)
-    train(AdamW(NETWORK, weight_decay=1e-3, steps=9), NETWORK.init(0), X, y)
-    compiled = adamw._advance._cache_size()
-    train(AdamW(NETWORK, weight_decay=1e-5, steps=9, learning_rate=0.1), NETWORK.init(4), X, y)
-    assert adamw._advance._cache_size() == compiled
+    train(AdamW(NETWORK, weight_decay=1e-3, steps=9), X, y)
+    compiled = training._advance._cache_size()
+    train(AdamW(NETWORK, weight_decay=1e-5, steps=9, learning_rate=0.1), X, y, seed=4)
+    assert training._advance._cache_size() == compiled
 
 
 def test_schedule_is_optax_cosine():
@@ -110,14 +114,14 @@ def test_schedule_is_optax_cosine():
 
 def test_training_writes_nothing_to_standard_output(capsys):
     X, y = problem()
-    train(AdamW(NETWORK, weight_decay=1e-3, steps=10), NETWORK.init(0), X, y)
+    train(AdamW(NETWORK, weight_decay=1e-3, steps=10), X, y)
     assert capsys.readouterr().out == ""
 
 
 def test_diverged_training_is_an_error_not_a_model():
     X, y = problem()
     with pytest.raises(ModelError, match="Lower learning_rate"):
-        train(AdamW(NETWORK, weight_decay=1e6, steps=200, learning_rate=1e3), NETWORK.init(0), X, y)
+        train(AdamW(NETWORK, weight_decay=1e6, steps=200, learning_rate=1e3), X, y)
     assert not jax.config.jax_enable_x64
 
 
@@ -134,7 +138,7 @@ def test_diverged_training_is_an_error_not_a_model():
 )
 def test_nothing_trains_on_bad_data(X, y, sentence):
     with pytest.raises(InputError, match=sentence):
-        train(AdamW(NETWORK, weight_decay=1e-3, steps=1), NETWORK.init(0), X, y)
+        train(AdamW(NETWORK, weight_decay=1e-3, steps=1), X, y)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +164,6 @@ def test_recipe_ends_in_a_fitted_model_fixed_by_its_seed():
     leaves = [jax.tree.leaves(fitted.params) for fitted in (first, again, other)]
     assert all(np.array_equal(a, b) for a, b in zip(leaves[0], leaves[1], strict=True))
     assert not np.array_equal(leaves[0][0], leaves[2][0])
-    trained = train(recipe, NETWORK.init(0), X, y)
+    trained = train(recipe, X, y)
     for a, b in zip(leaves[0], jax.tree.leaves(trained), strict=True):
         np.testing.assert_array_equal(a, b)

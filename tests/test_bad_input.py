@@ -403,7 +403,7 @@ UNKNOWN = [
     ({"seed": "a"}, "seed='a' is not a whole number"),
     ({"seed": -1, "bound": "asymptotic", "simultaneous": "sup-t"}, "seed=-1"),
     ({"simultaneous": "sup-t"}, "it goes with bound='asymptotic', not 'tight'"),
-    ({"tail": "estimated"}, "tail='estimated' is not known"),
+    ({"tail": "guessed"}, "tail='guessed' is not known"),
     ({"tail": (1.0, 0.0)}, r"tail=\(1.0, 0.0\) is not known"),
     ({"tail": vhat.Tail(1, 1), "bound": "asymptotic"}, "takes no tail"),
     ({"bound": "empirical"}, r"give tail=vhat.Tail\(v, c\)"),

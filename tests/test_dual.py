@@ -11,7 +11,8 @@ import vhat
 from tests import oracle
 from vhat import workspace
 from vhat.frontends.jax import jax_problem
-from vhat.solve.features import compress, find_structure, gram, read_features
+from vhat.solve.features import compress, find_structure, read_features
+from vhat.solve.kernel import make_kernel
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 4))
@@ -55,12 +56,12 @@ def test_the_kernel_equals_the_explicit_jacobian(decay):
     lam = 0.3 if decay == "one number" else each
     problem = jax_problem(two_layers, params, X, near(two_layers, params), weight_decay=lam)
     with problem.scope():
-        features, structure = read_features(problem, find_structure(problem))
+        features = read_features(problem, find_structure(problem))
         J, flat = jacobian(problem), problem.numpy(problem.decay)
         inverse = np.divide(1.0, flat, out=np.zeros_like(flat), where=flat > 0)
-        np.testing.assert_allclose(gram(features, features, block=7), (J * inverse) @ J.T, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(features.gram(block=7), (J * inverse) @ J.T, rtol=1e-11, atol=1e-12)
         np.testing.assert_array_equal(features.free, J[:, flat == 0])
-        factored = [leaf.matrix for leaf in structure.leaves if leaf.matrix]
+        factored = [leaf.matrix for leaf in features.structure.leaves if leaf.matrix]
     assert factored == ([(4, 9), (9, 7)] if decay == "one number" else [(4, 9)])
 
 
@@ -68,10 +69,10 @@ def test_a_leaf_that_is_not_an_outer_product_is_kept_plain():
     params = {"w": RNG.normal(size=(4, 4)), "v": RNG.normal(size=4)}
     problem = jax_problem(tied, params, X, near(tied, params), weight_decay=0.1)
     with problem.scope():
-        features, structure = read_features(problem, find_structure(problem))
+        features = read_features(problem, find_structure(problem))
         J = jacobian(problem)
-    assert all(leaf.matrix is None for leaf in structure.leaves)
-    np.testing.assert_allclose(gram(features, features), J @ J.T / 0.1, rtol=1e-11)
+    assert all(leaf.matrix is None for leaf in features.structure.leaves)
+    np.testing.assert_allclose(features.gram(), J @ J.T / 0.1, rtol=1e-11)
 
 
 def test_a_test_point_may_have_gradients_that_no_training_row_has():
@@ -130,9 +131,109 @@ def test_gradients_are_compressed_to_what_they_were():
     params = two_layer_params(RNG)
     problem = jax_problem(two_layers, params, X, near(two_layers, params), weight_decay=0.25)
     with problem.scope():
-        g = np.asarray(problem.gradients(problem.X))
-        structure = find_structure(problem)
-        features = compress(g, structure)
+        g, structure = problem.gradients(problem.X), find_structure(problem)
+        features = compress(problem, g, structure)
     for leaf, part in zip(structure.leaves, features.parts, strict=True):
         plain = part[0] if leaf.matrix is None else np.einsum("ia,ib->iab", *part).reshape(len(g), -1)
         np.testing.assert_allclose(0.5 * plain, g[:, leaf.start : leaf.stop], rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize("widths", [(4, 9), (9, 4)])
+def test_products_with_compressed_gradients_are_products_with_the_jacobian(widths):
+    a, b = widths
+    params = {
+        "w": RNG.normal(size=(4, a)),
+        "c": RNG.normal(size=(a, b)),
+        "d": RNG.normal(size=b),
+        "e": RNG.normal(size=b),
+    }
+
+    def predict(q, Z):
+        return jnp.tanh(jnp.tanh(Z @ q["w"]) @ q["c"] + q["d"]) @ q["e"]
+
+    lam = {"w": 0.1, "c": 0.3, "d": 0.0, "e": 0.2}
+    problem = jax_problem(predict, params, X, near(predict, params), weight_decay=lam)
+    with problem.scope():
+        features = read_features(problem, find_structure(problem))
+        decay = problem.numpy(problem.decay)
+        F = jacobian(problem) * np.divide(1.0, np.sqrt(decay), out=np.zeros_like(decay), where=decay > 0)
+    v, t = RNG.normal(size=(5, len(decay))), RNG.normal(size=(5, len(X)))
+    np.testing.assert_allclose(features.times(v), v @ F.T, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(features.transposed(t), t @ F, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(features.rescaled(3.0).gram(), 9.0 * F @ F.T, rtol=1e-10, atol=1e-12)
+
+
+def test_the_kernel_solves_the_gauss_newton_system_and_multiplies_by_it():
+    params = two_layer_params(RNG)
+    lam = {"a": 0.1, "b": 0.0, "c": 0.2, "d": 0.3, "e": 0.05}
+    problem = jax_problem(two_layers, params, X, near(two_layers, params), weight_decay=lam)
+    with problem.scope():
+        kernel, J = make_kernel(problem), jacobian(problem)
+        P = J.T @ J / len(X) + np.diag(problem.numpy(problem.decay))
+        v = RNG.normal(size=(3, problem.p))
+        seen = kernel.look(v)
+    z = np.linalg.solve(P, v.T).T
+    np.testing.assert_allclose(kernel.apply(v), v @ P, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(kernel.lift(seen), z, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(seen.image[:, :, 0], z @ J.T, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(seen.energy, np.sum(v * z, axis=1), rtol=1e-9)
+    theta = problem.numpy(problem.decay) * problem.numpy(problem.theta)
+    np.testing.assert_allclose(kernel.pull(seen), z @ theta, rtol=1e-8, atol=1e-10)
+
+
+def test_another_decay_keeps_the_kernel(monkeypatch):
+    params = two_layer_params(RNG)
+    y = near(two_layers, params)
+    fitted = vhat.from_jax(two_layers, params, X, y, weight_decay=0.1)
+    fitted.weighted_norm(POINTS, curvature="ggn", solver=vhat.Dual())
+    monkeypatch.setattr("vhat.workspace.make_kernel", lambda _: pytest.fail("the kernel was made again"))
+    moved = fitted.scale_weight_decay(7.0).weighted_norm(POINTS, curvature="ggn", solver=vhat.Dual())
+    V, _, unsupported, _ = oracle.dense(two_layers, params, X, y, POINTS, 0.7, curvature="ggn")
+    np.testing.assert_allclose(moved.value, V, rtol=1e-8)
+    np.testing.assert_allclose(moved.unsupported, unsupported, atol=1e-9)
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, np.inf, "2"])
+def test_a_factor_of_the_decay_is_a_positive_number(factor):
+    fitted = vhat.from_jax(lambda q, Z: Z @ q, np.ones(4), X, X[:, 0], weight_decay=0.1)
+    with pytest.raises(vhat.InputError, match="is not a positive number"):
+        fitted.scale_weight_decay(factor)
+
+
+def test_one_correction_serves_a_point_where_the_residuals_hardly_bend_the_loss():
+    params = two_layer_params(RNG)
+    y = near(two_layers, params, slip=1e-6)
+    fitted = vhat.from_jax(two_layers, params, X, y, weight_decay=0.1)
+    V, *_ = oracle.dense(two_layers, params, X, y, POINTS, 0.1)
+    found = fitted.weighted_norm(POINTS, curvature="hessian", solver=vhat.Dual())
+    assert found.steps.max() == 1
+    np.testing.assert_allclose(found.value, V, rtol=1e-8)
+
+
+@pytest.mark.parametrize("rtol", [1e-3, 1e-6, 1e-9])
+def test_the_estimated_error_of_a_correction_is_above_the_true_one(rtol):
+    """Where the residuals bend the loss a good deal, so that several steps are needed."""
+    params = two_layer_params(RNG)
+    y = near(two_layers, params, slip=0.05)
+    fitted = vhat.from_jax(two_layers, params, X, y, weight_decay=0.1)
+    V, *_ = oracle.dense(two_layers, params, X, y, POINTS, 0.1)
+    found = fitted.weighted_norm(POINTS, curvature="hessian", solver=vhat.Dual(rtol=rtol))
+    assert found.steps.min() > 1
+    error = np.abs(np.sqrt(found.value / V) - 1.0)
+    assert np.all(error <= np.maximum(found.residual, 1e-11))
+    assert np.all(error <= rtol)
+
+
+def test_a_kernel_that_does_not_belong_to_the_model_is_found_out(monkeypatch):
+    """The block's verification sees through the front end's own derivatives what the kernel got wrong."""
+    params = two_layer_params(RNG)
+    y = near(two_layers, params)
+    fitted = vhat.from_jax(two_layers, params, X, y, weight_decay=0.1)
+    with fitted.problem.scope():
+        wrong = make_kernel(fitted.problem)
+    wrong.features.parts[0][0][:] *= 1.0 + 1e-4
+    monkeypatch.setattr("vhat.workspace.make_kernel", lambda _: wrong)
+    for curvature in ("ggn", "hessian"):
+        V, *_ = oracle.dense(two_layers, params, X, y, POINTS, 0.1, curvature=curvature)
+        found = fitted.weighted_norm(POINTS, curvature=curvature, solver=vhat.Dual())
+        np.testing.assert_allclose(found.value, V, rtol=1e-6)

@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vhat import bounds, fit, metrics, plot, study
+    from vhat.acquire import Acquisition
     from vhat.audit import Audit, Line
+    from vhat.calibrate import Calibrated
     from vhat.construct import from_curve_fit, from_jax, from_numpy, from_torch
     from vhat.errors import (
+        CalibrationWarning,
+        ConditioningWarning,
         ConvergenceWarning,
         CurvatureWarning,
         InputError,
+        Interrupted,
+        LeverageWarning,
         MemoryBudgetError,
         ModelError,
         NoiseError,
@@ -24,24 +30,34 @@ if TYPE_CHECKING:
         NotMinimumWarning,
         NotPositiveDefinite,
         PolishError,
+        StoreError,
         VhatError,
         VhatWarning,
     )
+    from vhat.estimated_tail import EstimatedTail, Redraws
     from vhat.fitted import FittedModel
     from vhat.interval import Interval
+    from vhat.leave_one_out import LeaveOneOut
     from vhat.norm import WeightedNorm
     from vhat.solve import CG, Dense, Dual, Plan, Status
+    from vhat.store import load
     from vhat.tail import Tail
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "acquire": ("Acquisition",),
     "audit": ("Audit", "Line"),
+    "calibrate": ("Calibrated",),
     "construct": ("from_curve_fit", "from_jax", "from_numpy", "from_torch"),
     "errors": (
+        "CalibrationWarning",
+        "ConditioningWarning",
         "ConvergenceWarning",
         "CurvatureWarning",
         "InputError",
+        "Interrupted",
+        "LeverageWarning",
         "MemoryBudgetError",
         "ModelError",
         "NoiseError",
@@ -49,13 +65,17 @@ _HOMES = {
         "NotMinimumWarning",
         "NotPositiveDefinite",
         "PolishError",
+        "StoreError",
         "VhatError",
         "VhatWarning",
     ),
+    "estimated_tail": ("EstimatedTail", "Redraws"),
     "fitted": ("FittedModel",),
     "interval": ("Interval",),
+    "leave_one_out": ("LeaveOneOut",),
     "norm": ("WeightedNorm",),
     "solve": ("CG", "Dense", "Dual", "Plan", "Status"),
+    "store": ("load",),
     "tail": ("Tail",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -63,14 +83,22 @@ _MODULES = ("bounds", "fit", "metrics", "plot", "study")
 
 __all__ = [
     "CG",
+    "Acquisition",
     "Audit",
+    "Calibrated",
+    "CalibrationWarning",
+    "ConditioningWarning",
     "ConvergenceWarning",
     "CurvatureWarning",
     "Dense",
     "Dual",
+    "EstimatedTail",
     "FittedModel",
     "InputError",
+    "Interrupted",
     "Interval",
+    "LeaveOneOut",
+    "LeverageWarning",
     "Line",
     "MemoryBudgetError",
     "ModelError",
@@ -80,7 +108,9 @@ __all__ = [
     "NotPositiveDefinite",
     "Plan",
     "PolishError",
+    "Redraws",
     "Status",
+    "StoreError",
     "Tail",
     "VhatError",
     "VhatWarning",
@@ -91,6 +121,7 @@ __all__ = [
     "from_jax",
     "from_numpy",
     "from_torch",
+    "load",
     "metrics",
     "plot",
     "study",

@@ -25,6 +25,7 @@ __all__ = [
     "check_prediction",
     "check_real_prediction",
     "check_targets",
+    "check_tolerance",
     "check_weights",
     "column_names",
     "decay_factor",
@@ -111,10 +112,18 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
         raise InputError(f"{name}={value!r} is not known. Use one of {listed}.")
 
 
-def check_count(name: str, value: Any) -> None:
-    """Refuse what is not a whole number of at least 0."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < 0:
-        raise InputError(f"{name}={value!r} is not a whole number of at least 0.")
+def check_count(name: str, value: Any, least: int = 0) -> None:
+    """Refuse what is not a whole number of at least ``least``."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name}={value!r} is not a whole number of at least {least}.")
+
+
+def check_tolerance(name: str, value: Any) -> None:
+    """Refuse a relative tolerance that is not a number between 0 and 1."""
+    if not isinstance(value, int | float | np.integer | np.floating):
+        raise InputError(f"{name}={reprlib.repr(value)} is not a number. Give a relative tolerance, such as 1e-8.")
+    if not 0.0 < value < 1.0:
+        raise InputError(f"{name}={value!r} is not between 0 and 1. It is relative and without unit, such as 1e-8.")
 
 
 def check_delta(delta: float) -> float:

@@ -25,7 +25,7 @@ __all__ = ["Demo", "run", "show"]
 DRAWN = 160  # the cut of the gap leaves about 100
 NOISE = 0.1
 GAP = 0.5
-DECAY = 1e-5
+DECAY = 3e-5
 GRID = np.linspace(-3.5, 3.5, 281)
 SHOWN = (-3.0, -1.5, -0.25, 0.0, 0.25, 1.5, 3.0)
 

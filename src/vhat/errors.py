@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vhat.norm import WeightedNorm
 
 __all__ = [
+    "CalibrationWarning",
+    "ConditioningWarning",
     "ConvergenceWarning",
     "CurvatureWarning",
     "InputError",
+    "Interrupted",
+    "LeverageWarning",
     "MemoryBudgetError",
     "ModelError",
     "NoiseError",
@@ -15,6 +23,7 @@ __all__ = [
     "NotMinimumWarning",
     "NotPositiveDefinite",
     "PolishError",
+    "StoreError",
     "VhatError",
     "VhatWarning",
     "name_rows",
@@ -53,6 +62,26 @@ class PolishError(VhatError):
     """No certified minimum could be reached from these parameters."""
 
 
+class StoreError(VhatError):
+    """A saved model cannot be written, cannot be read, or is not the one that was asked for."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C came while predictions were being solved for; the finished ones are kept.
+
+    Attributes:
+        record: The :class:`vhat.WeightedNorm` of all predictions that were asked for. Those that were not finished
+            have the status ``interrupted`` and no number.
+    """
+
+    def __init__(self, message: str, record: WeightedNorm) -> None:
+        super().__init__(message, record)
+        self.record = record
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class VhatWarning(UserWarning):
     """The root of every warning of the library."""
 
@@ -65,8 +94,20 @@ class NotMinimumWarning(VhatWarning):
     """The parameters are not a minimum of the objective that was described."""
 
 
+class ConditioningWarning(VhatWarning):
+    """``H + lam`` is so close to singular that intervals rest on the decay in some direction."""
+
+
 class ConvergenceWarning(VhatWarning):
     """Some rows did not converge; their numbers are NaN and their status says why."""
+
+
+class CalibrationWarning(VhatWarning):
+    """The calibration rows are not what the level of a calibrated interval rests on."""
+
+
+class LeverageWarning(VhatWarning):
+    """Some rows decide their own prediction alone: there is no leave-one-out answer for them."""
 
 
 def name_rows(rows: Iterable[int], most: int = 8, *, noun: str = "row") -> str:

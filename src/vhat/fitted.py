@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable
-from functools import wraps
+from dataclasses import replace
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import numpy as np
 
 from vhat import limits
+from vhat.acquire import Acquisition, acquire
 from vhat.audit import Audit, audit_fit, moved_by, stationarity_line
-from vhat.errors import ConvergenceWarning, InputError, NotMinimumWarning, name_rows
+from vhat.calibrate import Calibrated, left_out_scores, refuse_training_rows, split_scores
+from vhat.checks import check_choice, check_count
+from vhat.errors import ConvergenceWarning, InputError, NoiseError, NotMinimumWarning, name_rows
+from vhat.estimated_tail import EstimatedTail, Redraws, estimate_tail
 from vhat.interval import Interval
+from vhat.leave_one_out import LeaveOneOut, describe, leave_rows_out
 from vhat.minimise.polish import Polished, polish
 from vhat.noise import Noise
-from vhat.norm import Measured, WeightedNorm, gradient_blocks, measure
+from vhat.norm import Measured, Recorder, WeightedNorm, gradient_blocks, measure
 from vhat.problem import Array, Problem
-from vhat.progress import steps_shown
+from vhat.progress import announce, steps_shown
 from vhat.solve import Plan, Prepared, Solver, Status, choose
+from vhat.solve.contract import Stopped
 from vhat.solve.kernel import newton_metric
 from vhat.tail import Tail
 from vhat.workspace import Chosen, Workspace, outside
@@ -26,6 +34,8 @@ from vhat.workspace import Chosen, Workspace, outside
 __all__ = ["FittedModel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+_LONG = 2000
+"""Gradients of the loss above which the plan is shown before the work begins."""
 
 
 def _scoped(method: F) -> F:
@@ -62,7 +72,9 @@ class FittedModel:
         self.polished = polished
         self.given = given
         shape = np.ones((problem.n, problem.outputs)) if noise_shape is None else noise_shape
-        self._work = Workspace(problem, shape / np.sqrt(np.mean(shape**2)))
+        level = float(np.sqrt(np.mean(shape**2)))
+        # a shape that has this norm already keeps its last bits: polish and load hand it on
+        self._work = Workspace(problem, shape if abs(level - 1.0) < 1e-12 else shape / level)
 
     def __repr__(self) -> str:
         problem = self.problem
@@ -98,6 +110,45 @@ class FittedModel:
         """Free the matrices and factorisations that were kept for reuse."""
         self._work.release()
 
+    @property
+    def workspace(self) -> Workspace:
+        """What this model has worked out once and keeps."""
+        return self._work
+
+    def save(self, directory: str | os.PathLike[str], *, data: str = "copy", factorisation: bool = False) -> None:
+        """Save this model for :func:`vhat.load`: safetensors and JSON, no pickle, no code.
+
+        An earlier save in the same directory is replaced at once or, if this one is interrupted, not at all; a
+        directory that holds anything else is refused.
+
+        Args:
+            directory: A new or empty directory, or one that was saved to before.
+            data: ``"copy"`` keeps the training data; ``"reference"`` keeps their checksum alone, and ``load`` asks for
+                them.
+            factorisation: Keep the matrix or kernel that has been worked out, so that it is not made again.
+
+        Raises:
+            StoreError: When the directory cannot be written, or something of the model cannot be kept.
+        """
+        from vhat.store import save
+
+        save(self, directory, data=data, factorisation=factorisation)
+
+    @_scoped
+    def scale_weight_decay(self, factor: float) -> FittedModel:
+        """Return the same parameters under ``factor`` times the weight decay; a kernel that was made serves both.
+
+        The parameters are a minimum for one decay only: polish what comes back, or ask it for ``curvature="ggn"``.
+
+        Raises:
+            InputError: When the factor is not positive and finite.
+        """
+        if not isinstance(factor, int | float | np.number) or not 0 < factor < np.inf:
+            raise InputError(f"factor={factor!r} is not a positive number.")
+        moved = FittedModel(self.problem.with_decay(factor * self.problem.decay), noise_shape=self._work.shape)
+        moved._work.twin = self._work
+        return moved
+
     # -- intervals ---------------------------------------------------------------------------
     @_scoped
     def plan(self, x: Any, *, solver: Solver | str = "auto") -> Plan:
@@ -124,21 +175,14 @@ class FittedModel:
         Raises:
             InputError: For inputs or options that cannot be used.
             NotPositiveDefinite: When no positive definite curvature is available.
+            Interrupted: On Ctrl-C during the solves; the points that are finished are in its ``record``.
         """
         inputs = self.problem.inputs(x)
         chosen, prepared = self._ready(solver, curvature, self.problem.count(inputs) * self.problem.outputs)
-        found = measure(self.problem, prepared, gradient_blocks(self.problem, inputs), self._work.shape)
+        recorder = self._recorder(inputs, chosen, prepared, shortcut)
+        found = self._measure(prepared, gradient_blocks(self.problem, inputs), self._work.shape, recorder)
         self._report(found)
-        value = found.shortcut if shortcut else found.variance / np.tile(self._levels(), self.problem.count(inputs))
-        return WeightedNorm(
-            value=self._shaped(value),
-            unsupported=self._shaped(found.unsupported),
-            status=self._shaped(found.status),
-            residual=self._shaped(found.residual),
-            steps=self._shaped(found.steps),
-            curvature=chosen.curvature,
-            solver=prepared.name,
-        )
+        return recorder.record(found)
 
     def _levels(self) -> np.ndarray:
         """Mean square of the noise shape of each output, (K,)."""
@@ -153,7 +197,7 @@ class FittedModel:
         *,
         simultaneous: bool | str = False,
         bound: str = "tight",
-        tail: Tail | None = None,
+        tail: Tail | EstimatedTail | Redraws | str | None = None,
         target: str = "mean",
         noise: Any = None,
         observation_noise: Any = None,
@@ -170,7 +214,8 @@ class FittedModel:
             simultaneous: False for each point alone; True or ``"union"`` for all at once by the union bound;
                 ``"sup-t"`` for all at once with ``bound="asymptotic"``.
             bound: ``"tight"``, ``"theorem"``, ``"sharp"``, ``"empirical"``, ``"chebyshev"`` or ``"asymptotic"``.
-            tail: The tail of V over the noise: None neglects it, or :class:`vhat.Tail`.
+            tail: The tail of V over the noise: None neglects it; :class:`vhat.Tail`; ``"estimated"``, or
+                :class:`vhat.Redraws`, estimates it by refits under redrawn responses.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
             noise: Standard deviation of the training responses: a number, one per row, or None to estimate it.
             observation_noise: Standard deviation of a new response, where it differs from ``noise``.
@@ -190,9 +235,12 @@ class FittedModel:
         options = limits.Options(delta, simultaneous, bound, tail, target, observation_noise, bias, seed)
         inputs = self.problem.inputs(x)
         center = self._shaped(self.problem.predict(inputs))
-        blocks = gradient_blocks(self.problem, inputs)
         points = np.asarray(inputs) if isinstance(inputs, np.ndarray) else _as_array(x)
-        return self._interval(options, center, blocks, noise, solver, curvature, points=points, per_output=True)
+
+        def sides(problem: Problem) -> Iterable[Array]:
+            return gradient_blocks(problem, inputs)
+
+        return self._interval(options, center, sides, noise, solver, curvature, points=points, per_output=True)
 
     @_scoped
     def functional(
@@ -202,7 +250,7 @@ class FittedModel:
         *,
         simultaneous: bool | str = False,
         bound: str = "tight",
-        tail: Tail | None = None,
+        tail: Tail | EstimatedTail | Redraws | str | None = None,
         noise: Any = None,
         bias: Any = None,
         solver: Solver | str = "auto",
@@ -231,8 +279,12 @@ class FittedModel:
             InputError: When q returns something else than a scalar or one axis, or is not differentiable.
         """
         options = limits.Options(delta, simultaneous, bound, tail, bias=bias, seed=seed)
-        value = self.problem.functional(q)
-        return self._interval(options, value.value, [value.gradient], noise, solver, curvature, per_output=False)
+
+        def sides(problem: Problem) -> Iterable[Array]:
+            return [problem.functional(q).gradient]
+
+        center = self.problem.functional(q).value
+        return self._interval(options, center, sides, noise, solver, curvature, per_output=False)
 
     @_scoped
     def sensitivity(self, x: Any, *, solver: Solver | str = "auto", curvature: str = "auto") -> np.ndarray:
@@ -245,9 +297,9 @@ class FittedModel:
             NotConverged: When a point's solve fails.
         """
         inputs = self.problem.inputs(x)
-        _, prepared = self._ready(solver, curvature, self.problem.count(inputs) * self.problem.outputs)
-        blocks = gradient_blocks(self.problem, inputs)
-        found = measure(self.problem, prepared, blocks, self._work.shape, rows=True)
+        chosen, prepared = self._ready(solver, curvature, self.problem.count(inputs) * self.problem.outputs)
+        blocks, recorder = gradient_blocks(self.problem, inputs), self._recorder(inputs, chosen, prepared)
+        found = self._measure(prepared, blocks, self._work.shape, recorder, rows=True)
         self._report(found)
         assert found.sensitivity is not None
         found.sensitivity[found.status != Status.CONVERGED] = np.nan
@@ -268,6 +320,7 @@ class FittedModel:
         """
         from vhat.solve import Dense
 
+        check_count("seed", seed)
         problem = self.problem
         chosen, prepared = self._ready(Dense(), curvature, problem.p)
         level = self._work.noise(noise, chosen.curvature, seed)
@@ -277,6 +330,107 @@ class FittedModel:
         rows = (found.sensitivity * level.values).reshape(problem.p, -1)
         covariance: np.ndarray = rows @ rows.T
         return covariance
+
+    # -- what the interval leaves out, and what to do with it -----------------------------------
+    @_scoped
+    def leave_one_out(self, *, curvature: str = "auto", seed: int = 0) -> LeaveOneOut:
+        """Predict every training row by the model that had not seen it, without refitting.
+
+        ``y - f_-i = (y - f) / (1 - S_ii)`` with ``S = df/dy``; weights, other losses and several outputs (all of a row
+        are left out together) by the same first-order step. Exact for models linear in their parameters.
+
+        Args:
+            curvature: As in :meth:`interval`.
+            seed: Seed of the check that the parameters are a minimum.
+
+        Returns:
+            Predictions, residuals and leverages of the training rows, with a status each.
+
+        Raises:
+            NotPositiveDefinite: When no positive definite curvature is available.
+        """
+        chosen = self._work.choose_curvature(curvature)
+        try:
+            level = self._work.noise(None, chosen.curvature, seed)
+        except NoiseError:
+            level = None
+        self._warn_unless_minimum(level, chosen, seed)
+        solver = self._work.own_solver(chosen.curvature)
+        found = leave_rows_out(self.problem, solver, self._work.shape)
+        return describe(self.problem, found, self._levels(), chosen.curvature, solver.name)
+
+    @_scoped
+    def calibrate(
+        self,
+        X_cal: Any,
+        y_cal: Any = None,
+        *,
+        noise: Any = None,
+        observation_noise: Any = None,
+        solver: Solver | str = "auto",
+        curvature: str = "auto",
+        seed: int = 0,
+    ) -> Calibrated:
+        """Take the level of observation intervals from responses that the fit has not seen, bias included.
+
+        Args:
+            X_cal: Calibration inputs that training did not see; or ``"loo"``: the training rows, each left out in turn.
+            y_cal: Their responses.
+            noise: As in :meth:`interval`. It shapes the widths; the level of a split calibration holds for any value.
+            observation_noise: Standard deviation of the calibration responses, where the noise differs between rows.
+            solver: As in :meth:`interval`.
+            curvature: As in :meth:`interval`.
+            seed: As in :meth:`interval`.
+
+        Returns:
+            The calibrated model: ``.interval(x, delta)``, with what it may claim in ``.guarantee``.
+
+        Raises:
+            InputError: For data that cannot be used, or that are the training data.
+            NoiseError: When the noise has to be estimated and the fit interpolates.
+        """
+        base = partial(
+            self.interval,
+            bound="asymptotic",
+            target="observation",
+            noise=noise,
+            solver=solver,
+            curvature=curvature,
+            seed=seed,
+        )
+        if isinstance(X_cal, str):
+            check_choice("X_cal", X_cal, ("loo",))
+            if y_cal is not None or observation_noise is not None:
+                raise InputError("calibrate('loo') scores the training rows: give neither y_cal nor observation_noise.")
+            return Calibrated("loo", self._left_out_scores(noise, curvature, seed), 0, base)
+        if y_cal is None:
+            raise InputError("calibrate(X_cal, y_cal) needs the responses y_cal; calibrate('loo') needs no rows.")
+        inputs = self._checked("X_cal", X_cal)
+        scores = split_scores(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
+        return Calibrated("split", scores, refuse_training_rows(self.problem, inputs, y_cal), base)
+
+    @_scoped
+    def acquire(self, pool: Any, k: int = 1, *, solver: Solver | str = "auto", curvature: str = "auto") -> Acquisition:
+        """Choose the k points of a pool whose responses would pin down most of the pool's predictions.
+
+        Greedy: each choice is made as if the earlier ones had been measured, so that they do not crowd in one place.
+
+        Args:
+            pool: Inputs at which a response could be had, shaped like the training inputs.
+            k: How many to choose.
+            solver: As in :meth:`interval`.
+            curvature: As in :meth:`interval`.
+
+        Returns:
+            The choice: ``.indices`` into the pool, the most useful first.
+
+        Raises:
+            InputError: For a pool that cannot be used or holds fewer than k points.
+            MemoryBudgetError: When the pool is too large for its kernel.
+        """
+        inputs = self._checked("pool", pool)
+        _, prepared = self._ready(solver, curvature, self.problem.count(inputs) * self.problem.outputs)
+        return acquire(self.problem, prepared, gradient_blocks(self.problem, inputs), k)
 
     # -- evidence ------------------------------------------------------------------------------
     @_scoped
@@ -331,16 +485,47 @@ class FittedModel:
         columns = rows.reshape(-1, self.problem.outputs)
         return columns[:, 0].copy() if self.problem.squeeze else columns.copy()
 
+    def _checked(self, name: str, x: Any) -> Any:
+        """Check inputs that the user knows by another name than x."""
+        try:
+            return self.problem.inputs(x)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
+
+    def _left_out_scores(self, noise: Any, curvature: str, seed: int) -> np.ndarray:
+        _require_residuals(self.problem)
+        chosen = self._work.choose_curvature(curvature)
+        level = self._work.noise(noise, chosen.curvature, seed)
+        self._warn_unless_minimum(level, chosen, seed)
+        found = leave_rows_out(self.problem, self._work.own_solver(chosen.curvature), level.values)
+        return self._shaped(left_out_scores(self.problem, found, level))
+
     def _ready(self, solver: Solver | str, curvature: str, rows: int) -> tuple[Chosen, Prepared]:
         plan = choose(self.problem, rows, solver)
+        if plan.gradients > _LONG and self._work.first(f"announced {plan}"):
+            announce(str(plan))
         chosen = self._work.choose_curvature(curvature)
         return chosen, self._work.prepared(plan.solver, chosen.curvature)
+
+    def _recorder(self, inputs: Any, chosen: Chosen, prepared: Prepared, shortcut: bool = False) -> Recorder:
+        count, outputs = self.problem.count(inputs), self.problem.outputs
+        shape = (count,) if self.problem.squeeze else (count, outputs)
+        return Recorder(np.sqrt(self._levels()), shape, chosen.curvature, prepared.name, shortcut)
+
+    def _measure(
+        self, prepared: Prepared, blocks: Iterable[Array], sigma: np.ndarray, recorder: Recorder, *, rows: bool = False
+    ) -> Measured:
+        """Measure; Ctrl-C on the way leaves what is finished in the record."""
+        try:
+            return measure(self.problem, prepared, blocks, sigma, rows=rows)
+        except Stopped as stop:
+            raise recorder.interrupt(stop) from None
 
     def _interval(
         self,
         options: limits.Options,
         center: np.ndarray,
-        blocks: Iterable[Array],
+        sides: Callable[[Problem], Iterable[Array]],
         noise: Any,
         solver: Solver | str,
         curvature: str,
@@ -354,12 +539,18 @@ class FittedModel:
         level = self._work.noise(noise, chosen.curvature, options.seed)
         stationary = self._warn_unless_minimum(level, chosen, options.seed)
         keep = options.simultaneous == "sup-t"
-        found = measure(self.problem, prepared, blocks, level.values, rows=keep)
-        self._report(found)
         reference = level.level if per_output else np.asarray(level.overall)
         df = level.df if per_output or level.df is None else np.asarray(np.min(level.df))
         if self.problem.squeeze and per_output:
             reference, df = reference[0], None if df is None else df[0]
+        recorder = Recorder(reference, center.shape, chosen.curvature, prepared.name)
+        found = self._measure(prepared, sides(self.problem), level.values, recorder, rows=keep)
+        if isinstance(options.tail, Redraws):
+            _require_minimum(stationary)
+            spread = np.broadcast_to(reference, center.shape)
+            tail = estimate_tail(self._work, chosen.curvature, level, sides, spread, options.tail, options.seed)
+            options, found = replace(options, tail=tail), tail.mark(found)
+        self._report(found)
         standing = limits.Standing(
             curvature=chosen.curvature,
             solver=prepared.name,
@@ -372,9 +563,9 @@ class FittedModel:
         )
         return limits.build(found, center, level, np.asarray(reference), df, self.problem.n, options, standing, points)
 
-    def _warn_unless_minimum(self, level: Noise, chosen: Chosen, seed: int) -> bool:
+    def _warn_unless_minimum(self, level: Noise | None, chosen: Chosen, seed: int) -> bool:
         """Check stationarity once for each noise level; warn once."""
-        key = ("stationarity", chosen.curvature, level.overall, seed)
+        key = ("stationarity", chosen.curvature, None if level is None else level.overall, seed)
         line = self._work.keep(key, lambda: stationarity_line(self._work, chosen.curvature, level, seed))
         if line.verdict == "fails" and self._work.first("warned stationarity"):
             warnings.warn(f"{line}", NotMinimumWarning, stacklevel=outside())
@@ -402,6 +593,14 @@ def _as_array(x: Any) -> np.ndarray | None:
     except (TypeError, ValueError, RuntimeError):
         return None
     return array
+
+
+def _require_minimum(stationary: bool) -> None:
+    if not stationary:
+        raise InputError(
+            "tail='estimated' follows the minimum as the responses are redrawn, and these parameters are not a "
+            "minimum. Call fitted.polish() first."
+        )
 
 
 def _require_residuals(problem: Problem) -> None:

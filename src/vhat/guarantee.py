@@ -38,6 +38,8 @@ class Evidence:
         subject: ``"prediction"`` or ``"functional"``.
         df: Residual degrees of freedom of an estimated noise level, else None.
         shape: What is assumed of the noise over the rows.
+        redraws: How many redraws of the responses an estimated tail rests on.
+        lost: How many more of them had no minimum.
     """
 
     delta: float
@@ -57,6 +59,8 @@ class Evidence:
     subject: str
     df: float | None
     shape: str
+    redraws: int = 0
+    lost: int = 0
 
 
 def sentence(evidence: Evidence) -> str:
@@ -109,7 +113,8 @@ def _assumed(evidence: Evidence) -> list[str]:
             {
                 "neglected": "that V does not vary with the noise (v = c = 0)",
                 "supplied": "the tail of V that was supplied",
-                "estimated": "the tail of V that was estimated",
+                "estimated": f"a tail estimated from {evidence.redraws} redraws of the responses about this fit"
+                + (f" ({evidence.lost} more reached no minimum)" if evidence.lost else ""),
             }[evidence.tail]
         )
     found.append(f"Gaussian noise, {evidence.shape}, its level {evidence.noise}{_freedom(evidence)}")

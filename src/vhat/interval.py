@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vhat.checks import as_numbers
 from vhat.errors import InputError
+from vhat.estimated_tail import EstimatedTail
 from vhat.solve import Status
 from vhat.tail import Tail
 
@@ -39,7 +41,7 @@ class Interval:
         status: How each solve ended.
         delta: Probability of a miss.
         bound: The bound's name.
-        tail: The tail of V, or None where it was neglected.
+        tail: The tail of V, supplied or estimated, or None where it was neglected.
         target: ``"mean"`` or ``"observation"``.
         curvature: ``"hessian"`` or ``"ggn"``.
         solver: The solver's name.
@@ -60,7 +62,7 @@ class Interval:
     status: np.ndarray
     delta: float
     bound: str
-    tail: Tail | None
+    tail: Tail | EstimatedTail | None
     target: str
     curvature: str
     solver: str
@@ -94,18 +96,42 @@ class Interval:
             )
         return frame
 
-    def abstain(self, *, max_half_width: float | None = None, max_unsupported: float | None = None) -> np.ndarray:
-        """Say where not to rely on the prediction, as a boolean array of the interval's shape.
+    def abstain(self, *, max_half_width: Any = None, max_unsupported: Any = None) -> np.ndarray:
+        """Say where not to rely on the prediction.
 
-        A point is abstained from when its solve failed, when its interval is wider than ``max_half_width``, or when
-        more than ``max_unsupported`` of its freedom is outside the data.
+        A point is abstained from when its solve failed or its limits are NaN, whatever else is asked; when its interval
+        is wider than ``max_half_width``; and when more than ``max_unsupported`` of its freedom is outside the data,
+        where a narrow interval means nothing.
+
+        Args:
+            max_half_width: In the unit of the prediction: a number, or an array that broadcasts to the interval (with
+                several outputs, one an output). None asks nothing.
+            max_unsupported: A share, such as 0.5; 1 and above asks nothing. None asks nothing.
+
+        Returns:
+            A boolean array of the shape of ``center``, True where not to rely: ``x[~band.abstain(...)]`` are the rest.
+
+        Raises:
+            InputError: For a threshold that is NaN, negative, or of a shape that does not fit.
         """
-        doubtful = ~(self.status == Status.CONVERGED)
-        if max_unsupported is not None:
-            doubtful = doubtful | ~(self.unsupported <= max_unsupported)
-        if max_half_width is not None:
-            doubtful = doubtful | ~(self.half_width <= max_half_width)
+        doubtful = ~(self.status == Status.CONVERGED) | np.isnan(self.half_width)
+        for name, most, values in (
+            ("max_half_width", max_half_width, self.half_width),
+            ("max_unsupported", max_unsupported, self.unsupported),
+        ):
+            if most is not None:
+                doubtful = doubtful | ~(values <= self._threshold(name, most))
         return np.asarray(doubtful)
+
+    def _threshold(self, name: str, value: Any) -> np.ndarray:
+        """Spread a threshold over the interval."""
+        most = as_numbers(name, value)
+        if not np.all(most >= 0):
+            raise InputError(f"{name}={value!r} must not be NaN or negative.")
+        try:
+            return np.broadcast_to(most, self.center.shape)
+        except ValueError:
+            raise InputError(f"{name} has shape {most.shape}; the interval has shape {self.center.shape}.") from None
 
     def plot(self, x: Any = None, ax: Axes | None = None, **options: Any) -> Axes:
         """Draw the band over its single input; see :func:`vhat.plot.band` for the options."""

@@ -10,6 +10,7 @@ import numpy as np
 from vhat import bounds
 from vhat.checks import as_numbers, check_choice, check_count, check_delta
 from vhat.errors import InputError
+from vhat.estimated_tail import EstimatedTail, Redraws
 from vhat.guarantee import Evidence, sentence
 from vhat.interval import Interval
 from vhat.noise import Noise
@@ -29,7 +30,7 @@ class Options:
     delta: float = 0.05
     simultaneous: bool | str = False
     bound: str = "tight"
-    tail: Tail | None = None
+    tail: Tail | EstimatedTail | Redraws | str | None = None
     target: str = "mean"
     observation_noise: Any = None
     bias: Any = None
@@ -46,8 +47,12 @@ class Options:
                 f"simultaneous='sup-t' is the quantile of correlated normals: it goes with bound='asymptotic', not "
                 f"{self.bound!r}. Use simultaneous=True for the union bound."
             )
-        if self.tail is not None and not isinstance(self.tail, Tail):
-            raise InputError(f"tail={self.tail!r} is not known. Use None, vhat.Tail(v, c) or vhat.Tail.relative(v, c).")
+        if isinstance(self.tail, str) and self.tail == "estimated":
+            object.__setattr__(self, "tail", Redraws())
+        if self.tail is not None and not isinstance(self.tail, Tail | EstimatedTail | Redraws):
+            raise InputError(
+                f"tail={self.tail!r} is not known. Use None, 'estimated', vhat.Tail(v, c) or vhat.Tail.relative(v, c)."
+            )
         if self.tail is not None and self.bound in ("asymptotic", "chebyshev"):
             raise InputError(f"bound={self.bound!r} takes no tail; leave tail=None.")
         if self.tail is None and self.bound == "empirical":
@@ -128,12 +133,13 @@ def build(
     norm = measured.variance.reshape(shape) / reference**2
     width = _half_width(measured, norm, noise, reference, df, n, options)
     width = width + _bias(measured, options, shape)
+    tail = _known_tail(options)
     evidence = Evidence(
         delta=options.delta,
         points=center.size,
         joint=options.joint,
         bound=options.bound,
-        tail="neglected" if options.tail is None else "supplied",
+        tail="neglected" if tail is None else "estimated" if isinstance(tail, EstimatedTail) else "supplied",
         noise=noise.source,
         curvature=standing.curvature,
         reason=standing.reason,
@@ -146,6 +152,8 @@ def build(
         subject=standing.subject,
         df=None if noise.df is None else float(np.min(noise.df)),
         shape="the same in every row" if noise.uniform else "independent, its size in each row as described",
+        redraws=tail.redraws if isinstance(tail, EstimatedTail) else 0,
+        lost=tail.lost if isinstance(tail, EstimatedTail) else 0,
     )
     return Interval(
         center=center,
@@ -161,13 +169,19 @@ def build(
         status=measured.status.reshape(shape),
         delta=options.delta,
         bound=options.bound,
-        tail=options.tail,
+        tail=tail,
         target=options.target,
         curvature=standing.curvature,
         solver=standing.solver,
         guarantee=sentence(evidence),
         inputs=inputs,
     )
+
+
+def _known_tail(options: Options) -> Tail | EstimatedTail | None:
+    """The tail as numbers: what was asked for by name has been estimated by now."""
+    assert not isinstance(options.tail, Redraws | str)
+    return options.tail
 
 
 def _plain(values: np.ndarray) -> float | np.ndarray:
@@ -202,7 +216,8 @@ def _half_width(
 def _bound(norm: np.ndarray, n: int, reference: np.ndarray, delta: float, options: Options) -> np.ndarray:
     if options.bound == "chebyshev":
         return bounds.chebyshev(norm, n, reference, delta)
-    v, c = (0.0, 0.0) if options.tail is None else options.tail.pair(norm)
+    tail = _known_tail(options)
+    v, c = (0.0, 0.0) if tail is None else tail.pair(norm)
     formula = getattr(bounds, options.bound)
     width: np.ndarray = formula(norm, n, reference, delta, v=v, c=c)
     return width

@@ -11,18 +11,19 @@ standard deviation of the prediction to first order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import length_hint
 from typing import Any
 
 import numpy as np
 
+from vhat.errors import Interrupted
 from vhat.problem import Array, Problem
+from vhat.progress import bar
 from vhat.solve import Prepared, Status
+from vhat.solve.contract import Response, Stopped, points_together
 
-__all__ = ["Measured", "WeightedNorm", "contract", "gradient_blocks", "measure"]
-
-_VECTORS = 10
-_WIDEST = 256
+__all__ = ["GradientBlocks", "Measured", "Recorder", "WeightedNorm", "contract", "gradient_blocks", "measure"]
 
 
 @dataclass(frozen=True)
@@ -93,13 +94,35 @@ def contract(t: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return t * weight if weight.ndim == 2 else np.einsum("kia,iab->kib", t, weight)
 
 
-def gradient_blocks(problem: Problem, inputs: Any) -> Iterator[Array]:
-    """Yield the gradient rows of test points in blocks that fit the memory budget."""
-    m, K = problem.count(inputs), problem.outputs
-    fits = int(problem.memory // (4 * 8 * problem.p * K * _VECTORS))
-    block = max(1, min(_WIDEST, fits))
-    for start in range(0, m, block):
-        yield problem.gradients(problem.take(inputs, start, min(start + block, m)))
+@dataclass(frozen=True)
+class GradientBlocks:
+    """The gradient rows of test points, block by block, each made when it is its turn.
+
+    Attributes:
+        problem: The training problem.
+        inputs: Checked inputs.
+        block: How many of them at a time.
+    """
+
+    problem: Problem
+    inputs: Any
+    block: int
+
+    def __len__(self) -> int:
+        return len(self._starts())
+
+    def __iter__(self) -> Iterator[Array]:
+        m = self.problem.count(self.inputs)
+        for start in self._starts():
+            yield self.problem.gradients(self.problem.take(self.inputs, start, min(start + self.block, m)))
+
+    def _starts(self) -> range:
+        return range(0, self.problem.count(self.inputs), self.block)
+
+
+def gradient_blocks(problem: Problem, inputs: Any) -> GradientBlocks:
+    """Return the gradient rows of test points in blocks that fit the memory budget."""
+    return GradientBlocks(problem, inputs, points_together(problem))
 
 
 def measure(
@@ -113,16 +136,99 @@ def measure(
         blocks: Right-hand sides, p-space (k, p) each.
         sigma: Noise of each training response, (n, K).
         rows: Keep the sensitivities, (rows, n, K).
+
+    Raises:
+        Stopped: On Ctrl-C, with what was measured of the rows that are finished.
     """
-    parts = [_measure_block(problem, prepared, g, sigma, rows) for g in blocks]
-    names = ("variance", "unsupported", "bias", "shortcut", "status", "residual", "steps")
-    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    kept = np.concatenate([part.sensitivity for part in parts]) if rows else None  # type: ignore[misc]
-    return Measured(sensitivity=kept, **joined)
+    parts: list[Measured] = []
+    try:
+        with bar("points", length_hint(blocks)) as advance:
+            for g in blocks:
+                parts.append(_measure_block(problem, prepared, g, sigma, rows))
+                advance("")
+    except KeyboardInterrupt as stop:
+        finished = np.arange(sum(len(part.status) for part in parts))
+        if isinstance(stop, Stopped) and isinstance(stop.partial, Measured):
+            finished = np.concatenate([finished, len(finished) + stop.rows])
+            parts.append(stop.partial)
+        raise Stopped(finished, _joined(parts) if parts else None) from None
+    return _joined(parts)
+
+
+def _joined(parts: list[Measured]) -> Measured:
+    def column(name: str) -> Any:
+        values = [getattr(part, name) for part in parts]
+        return None if values[0] is None else np.concatenate(values)
+
+    return Measured(**{field.name: column(field.name) for field in fields(Measured)})
+
+
+def _spread_over(total: int, stop: Stopped) -> Measured:
+    """Set the rows that were finished among all that were asked for: the others are NaN and ``interrupted``."""
+
+    def column(name: str, empty: Any, kind: Any = float) -> np.ndarray:
+        values = np.full(total, empty, dtype=kind)
+        if stop.partial is not None:
+            values[stop.rows] = getattr(stop.partial, name)
+        return values
+
+    numbers = {name: column(name, np.nan) for name in ("variance", "unsupported", "bias", "shortcut", "residual")}
+    status, steps = column("status", Status.INTERRUPTED.value, "U13"), column("steps", 0, int)
+    return Measured(sensitivity=None, status=status, steps=steps, **numbers)
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """How what is measured becomes the record that a user holds.
+
+    Attributes:
+        level: The noise level in whose unit V is expressed, broadcastable to ``shape``.
+        shape: (points,), (points, outputs) or ().
+        curvature: ``"hessian"`` or ``"ggn"``.
+        solver: The solver's name.
+        shortcut: Give ``g'h`` in place of V.
+    """
+
+    level: np.ndarray
+    shape: tuple[int, ...]
+    curvature: str
+    solver: str
+    shortcut: bool = False
+
+    def record(self, found: Measured) -> WeightedNorm:
+        """Return the record of all rows."""
+        shape = self.shape
+        return WeightedNorm(
+            value=found.shortcut.reshape(shape) if self.shortcut else found.variance.reshape(shape) / self.level**2,
+            unsupported=found.unsupported.reshape(shape),
+            status=found.status.reshape(shape),
+            residual=found.residual.reshape(shape),
+            steps=found.steps.reshape(shape),
+            curvature=self.curvature,
+            solver=self.solver,
+        )
+
+    def interrupt(self, stop: Stopped) -> Interrupted:
+        """Return what to raise when Ctrl-C came: its record has the rows that are finished."""
+        total = int(np.prod(self.shape))
+        return Interrupted(
+            f"{stop.rows.size} of {total} predictions were finished. To keep them: except vhat.Interrupted as stop: "
+            "stop.record",
+            self.record(_spread_over(total, stop)),
+        )
 
 
 def _measure_block(problem: Problem, prepared: Prepared, g: Array, sigma: np.ndarray, rows: bool) -> Measured:
-    loss, found = problem.loss_derivatives, prepared.respond(g)
+    try:
+        return _norms(problem, prepared.respond(g), sigma, rows)
+    except Stopped as stop:
+        if not isinstance(stop.partial, Response):
+            raise
+        raise Stopped(stop.rows, _norms(problem, stop.partial, sigma, rows)) from None
+
+
+def _norms(problem: Problem, found: Response, sigma: np.ndarray, rows: bool) -> Measured:
+    loss = problem.loss_derivatives
     u = contract(found.image, loss.cross)
     supported = np.sum(contract(found.image, loss.curvature) * found.image, axis=(1, 2)) / problem.n
     variance = np.sum((sigma * u) ** 2, axis=(1, 2)) / problem.n

@@ -153,6 +153,9 @@ class Problem(Protocol):
     def with_targets(self, y: np.ndarray) -> Problem:
         """Return the same problem with other responses, (n, K)."""
 
+    def with_decay(self, decay: Array) -> Problem:
+        """Return the same problem under another decay, p-space (p,)."""
+
     # -- test points -----------------------------------------------------------------------
     def inputs(self, x: Any) -> Any:
         """Check test inputs (shape, finite, width) and bring them to the framework.
@@ -185,6 +188,12 @@ class Problem(Protocol):
 
     def product(self, v: Array, curvature: Curvature) -> Array:
         """``H v`` (or its Gauss-Newton part ``J'CJ v / n``) for each row of v, without decay: (k, p) to (k, p)."""
+
+    def residual_product(self, v: np.ndarray, /) -> np.ndarray | None:
+        """``(H - J'CJ/n) v``, the residuals' share of the curvature, for each row of v, (k, p), in single precision.
+
+        NumPy in, NumPy out. None where the framework has nothing faster than ``product`` to offer.
+        """
 
     def diagonal(self) -> Array:
         """``1/n sum_i sum_a max(C_i[a, a], 0) g_ia^2``, (p,): the scale of the Gauss-Newton part."""

@@ -6,18 +6,35 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import count
 
-__all__ = ["bar", "steps_shown"]
+__all__ = ["announce", "bar", "steps_shown"]
 
 _PATIENCE = 2.0
+_outer: ContextVar[Callable[[str], None] | None] = ContextVar("outer", default=None)
+"""How work within a bar writes its note there: a terminal has room for one bar."""
+
+
+def announce(text: str) -> None:
+    """Say what long work is about to begin, on a terminal only."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)
 
 
 @contextmanager
 def bar(label: str, total: int, patience: float = _PATIENCE) -> Iterator[Callable[[str], None]]:
-    """Yield ``advance(note)``, to be called once a step.
+    """Yield ``advance(note)``, to be called once a step; ``total`` is 0 where the end is not known.
 
-    The bar appears only when standard error is a terminal and the work has lasted ``patience`` seconds.
+    The bar appears only when standard error is a terminal and the work has lasted ``patience`` seconds. A bar within
+    a bar is a note on the outer one.
     """
+    outer = _outer.get()
+    if outer is not None:
+        steps = count(1)
+        of = f"/{total}" if total else ""
+        yield lambda note: outer(f"{label} {next(steps)}{of}, {note}" if note else f"{label} {next(steps)}{of}")
+        return
     if not sys.stderr.isatty():
         yield lambda _note: None
         return
@@ -28,16 +45,18 @@ def bar(label: str, total: int, patience: float = _PATIENCE) -> Iterator[Callabl
     task = progress.add_task(label, total=total, note="")
     began, shown = time.monotonic(), False
 
-    def advance(note: str) -> None:
+    def show(note: str, steps: int = 0) -> None:
         nonlocal shown
         if not shown and time.monotonic() - began > patience:
             progress.start()
             shown = True
-        progress.update(task, advance=1, note=note)
+        progress.update(task, advance=steps, note=note)
 
+    entered = _outer.set(show)
     try:
-        yield advance
+        yield lambda note: show(note, 1)
     finally:
+        _outer.reset(entered)
         if shown:
             progress.stop()
 

@@ -45,10 +45,12 @@ class Workspace:
     Attributes:
         problem: The training problem.
         shape: Relative noise of each training response, (n, K), root mean square one.
+        twin: The same parameters and data under another decay, whose kernel may serve here too.
     """
 
     problem: Problem
     shape: np.ndarray
+    twin: Workspace | None = field(default=None, repr=False)
     _kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     _told: set[str] = field(default_factory=set, repr=False)
 
@@ -58,6 +60,10 @@ class Workspace:
             self._kept[key] = make()
         found: T = self._kept[key]
         return found
+
+    def kept(self, key: Hashable) -> Any:
+        """Return what is kept under ``key``, or None where it has not been made."""
+        return self._kept.get(key)
 
     def first(self, event: str) -> bool:
         """Whether this is the first time that ``event`` happens to this model."""
@@ -80,7 +86,13 @@ class Workspace:
 
     def kernel(self) -> Kernel:
         """The n x n factorisation of the Gauss-Newton matrix, which every dual solve of this model shares."""
-        return self.keep("kernel", lambda: make_kernel(self.problem))
+
+        def make() -> Kernel:
+            kept = None if self.twin is None else self.twin.kept("kernel")
+            rescaled = None if kept is None else kept.under(self.problem)
+            return make_kernel(self.problem) if rescaled is None else rescaled
+
+        return self.keep("kernel", make)
 
     def is_dense(self) -> bool:
         """Whether the plan for this problem is to form ``A``."""

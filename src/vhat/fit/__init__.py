@@ -1,24 +1,54 @@
 """Networks as plain JAX functions, and recipes that train them.
 
-A *recipe* is any callable ``recipe(X, y, *, seed, sample_weight=None) -> fitted``: one of the classes
-here, or a training loop of your own that ends in ``vhat.from_jax`` or ``vhat.from_torch``.
+A *recipe* is any callable ``recipe(X, y, *, seed, sample_weight=None) -> fitted``. Those here train a
+:class:`Network`:
+
+- :class:`Minimum`, the default: to a certified minimum, which is what the intervals assume;
+- :class:`AdamW`: the paper's;
+- :class:`Adam`: on the penalised objective;
+- :class:`GradientDescent`: plain, with the step of the descent lemma.
+
+A training loop of your own becomes a recipe by ending in ``vhat.from_torch`` or ``vhat.from_jax``:
+
+>>> import numpy as np, torch, vhat
+>>> def my_recipe(X, y, *, seed, sample_weight=None):
+...     torch.manual_seed(seed)
+...     module = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).double()
+...     X, y = torch.as_tensor(X), torch.as_tensor(y)[:, None]
+...     weights = torch.ones(len(y)) if sample_weight is None else torch.as_tensor(sample_weight)
+...     optimizer = torch.optim.Adam(module.parameters(), lr=0.01, weight_decay=1e-3)
+...     for _ in range(300):
+...         optimizer.zero_grad()
+...         (weights[:, None] * (module(X) - y) ** 2).mean().div(2).backward()
+...         optimizer.step()
+...     return vhat.from_torch(module, X, y, weight_decay=1e-3, sample_weight=sample_weight)
+>>> x = np.linspace(-1, 1, 30)[:, None]
+>>> fits = vhat.fit.fit_many(my_recipe, x, np.sin(3 * x[:, 0]), seeds=range(2))
+>>> fits[0].predict(x).shape
+(30, 1)
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
-
+from vhat.fit.adam import Adam
 from vhat.fit.adamw import AdamW
+from vhat.fit.gradient_descent import GradientDescent
+from vhat.fit.many import Recipe, fit_many
+from vhat.fit.minimum import Minimum
 from vhat.fit.networks import Network, VarianceScaling, glorot, normal
+from vhat.fit.training import Trace, Trained
 
-if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
-
-__all__ = ["AdamW", "Network", "Recipe", "VarianceScaling", "glorot", "normal"]
-
-
-class Recipe(Protocol):
-    """From data to a fitted model; the same seed gives the same model."""
-
-    def __call__(self, X: Any, y: Any, *, seed: int, sample_weight: Any = None) -> FittedModel:
-        """Train on rows ``X`` and responses ``y``."""
+__all__ = [
+    "Adam",
+    "AdamW",
+    "GradientDescent",
+    "Minimum",
+    "Network",
+    "Recipe",
+    "Trace",
+    "Trained",
+    "VarianceScaling",
+    "fit_many",
+    "glorot",
+    "normal",
+]

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vhat.checks import check_choice
+from vhat.checks import check_choice, check_count
 from vhat.errors import InputError
 
 __all__ = ["ACTIVATIONS", "Network", "Params", "VarianceScaling", "glorot", "normal"]
@@ -138,6 +138,7 @@ class Network:
 
     def init(self, seed: int) -> Params:
         """Draw parameters: NumPy float64, the same for the same seed on every machine."""
+        check_count("seed", seed)
         rng = np.random.default_rng(seed)
         shapes = list(pairwise(self.widths))
         each = (self.initial,) * len(shapes) if isinstance(self.initial, VarianceScaling) else self.initial

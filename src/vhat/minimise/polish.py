@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from vhat.checks import check_count, check_tolerance
 from vhat.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.errors import InputError, NotPositiveDefinite, PolishError
 from vhat.minimise.lbfgs import lbfgs
@@ -91,7 +92,7 @@ def polish(
         PolishError: When no certified minimum could be reached.
         NotPositiveDefinite: When a parameter given has no influence on any training prediction and no decay.
     """
-    _check(gtol, max_steps, warmup)
+    _check(gtol, max_steps, warmup, seed)
     with problem.scope():
         start = Descent.begin(_start(problem), metric)
         told = _numbered(progress)
@@ -137,11 +138,11 @@ def _certificate(now: Descent, metric: MetricMaker | None, seed: int) -> Definit
     )
 
 
-def _check(gtol: float, max_steps: int, warmup: int) -> None:
-    if not 0.0 < gtol < 1.0:
-        raise InputError(f"gtol={gtol!r} is not between 0 and 1. It is relative and without unit, such as 1e-10.")
-    if max_steps < 1 or warmup < 0:
-        raise InputError(f"max_steps={max_steps!r} must be at least 1 and warmup={warmup!r} at least 0.")
+def _check(gtol: float, max_steps: int, warmup: int, seed: int) -> None:
+    check_tolerance("gtol", gtol)
+    check_count("max_steps", max_steps, least=1)
+    check_count("warmup", warmup)
+    check_count("seed", seed)
 
 
 def _start(problem: Problem) -> Point:

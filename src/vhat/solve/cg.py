@@ -7,7 +7,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from vhat.errors import InputError
+from vhat.checks import check_count, check_tolerance
 from vhat.problem import Array, Curvature, Problem
 
 __all__ = ["CG", "descend", "redirect"]
@@ -26,9 +26,9 @@ class CG:
     Examples:
         >>> CG(rtol=1e-6).max_steps
         5000
-        >>> CG(rtol=0)
+        >>> CG(max_steps=0)
         Traceback (most recent call last):
-        vhat.errors.InputError: rtol=0 is not between 0 and 1.
+        vhat.errors.InputError: max_steps=0 is not a whole number of at least 1.
     """
 
     rtol: float = 1e-8
@@ -37,13 +37,10 @@ class CG:
     block: int = 64
 
     def __post_init__(self) -> None:
-        if not 0 < self.rtol < 1:
-            raise InputError(f"rtol={self.rtol!r} is not between 0 and 1.")
-        for name in ("max_steps", "block"):
-            if int(getattr(self, name)) < 1:
-                raise InputError(f"{name}={getattr(self, name)!r} is not a positive number of steps or rows.")
-        if self.restarts < 0:
-            raise InputError(f"restarts={self.restarts!r} is negative.")
+        check_tolerance("rtol", self.rtol)
+        check_count("max_steps", self.max_steps, least=1)
+        check_count("restarts", self.restarts)
+        check_count("block", self.block, least=1)
 
     @property
     def name(self) -> str:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from vhat.problem import Array, Curvature, Problem
 
-__all__ = ["Prepared", "Response", "Solution", "Solver", "Status", "metric_norm", "respond_by_solving"]
+__all__ = [
+    "Prepared",
+    "Response",
+    "Solution",
+    "Solver",
+    "Status",
+    "Stopped",
+    "joined",
+    "metric_norm",
+    "respond_by_solving",
+]
 
 
 class Status(StrEnum):
@@ -21,6 +31,7 @@ class Status(StrEnum):
     NOT_CONVERGED = "not converged"
     INDEFINITE = "indefinite"
     NOT_FINITE = "not finite"
+    INTERRUPTED = "interrupted"
 
     @property
     def remedy(self) -> str:
@@ -31,6 +42,7 @@ class Status(StrEnum):
             Status.INDEFINITE: "the parameters are not a minimum: call fitted.polish(), or use curvature='ggn'",
             Status.NOT_FINITE: "the gradient of the prediction or a curvature product overflows there: check the "
             "model at this input",
+            Status.INTERRUPTED: "Ctrl-C came before this row was finished: ask for it again",
         }[self]
 
 
@@ -72,6 +84,27 @@ class Response:
     steps: np.ndarray
 
 
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C in the middle of many rows, on its way to the one who asked; what is finished travels with it.
+
+    Attributes:
+        rows: Which rows of the block are finished.
+        partial: What the interrupted call would have returned, for these rows alone.
+    """
+
+    def __init__(self, rows: np.ndarray, partial: Any) -> None:
+        super().__init__(rows, partial)
+        self.rows, self.partial = rows, partial
+
+    def __str__(self) -> str:
+        return f"{self.rows.size} rows were finished"
+
+
+def joined(parts: list[Response]) -> Response:
+    """Put responses of consecutive blocks together."""
+    return Response(*(np.concatenate([getattr(p, name) for p in parts]) for name in Response.__dataclass_fields__))
+
+
 class Prepared(Protocol):
     """A solver made ready for one problem and one curvature."""
 
@@ -97,6 +130,11 @@ class Solver(Protocol):
         """Do once what all right-hand sides share (factorise, precondition)."""
 
 
+def points_together(problem: Problem) -> int:
+    """How many test points are worked on at once, so that some forty vectors of length p for each fit the budget."""
+    return max(1, min(256, int(problem.memory // (40 * 8 * problem.p * problem.outputs))))
+
+
 def metric_norm(problem: Problem, v: Array, scale: Array) -> np.ndarray:
     """Return ``|v / s|`` for each row of a gradient-like block, (k,): free of the units of the parameters."""
     return np.linalg.norm(problem.numpy(v / scale), axis=1)
@@ -106,9 +144,11 @@ def respond_by_solving(problem: Problem, solution: Solution, g: Array) -> Respon
     """Read a response off full solutions."""
     xp = array_namespace(g)
     h = solution.h
+    with np.errstate(invalid="ignore"):  # a row that is not finite has no energy; its status says so
+        energy = problem.numpy(xp.sum(g * h, axis=1)).copy()
     return Response(
         image=problem.jvp(h),
-        energy=problem.numpy(xp.sum(g * h, axis=1)).copy(),
+        energy=energy,
         pull=problem.numpy(xp.sum(h * (problem.decay * problem.theta), axis=1)).copy(),
         status=solution.status,
         residual=solution.residual,

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from array_api_compat import array_namespace
 
+from vhat.checks import check_count, check_tolerance
 from vhat.curvature import Operator
-from vhat.errors import InputError
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve.cg import CG
-from vhat.solve.contract import Prepared, Response, Solution, Status, metric_norm, respond_by_solving
+from vhat.solve.contract import Prepared, Response, Solution, Status, Stopped, joined, metric_norm, respond_by_solving
+from vhat.solve.correction import Correction, correct, find_contraction
 from vhat.solve.kernel import Kernel, make_kernel
-from vhat.solve.loop import Iteration
+from vhat.solve.loop import Iteration, Jacobi, Preconditioner
 
-__all__ = ["Dual", "GaussNewton", "Preconditioned"]
+__all__ = ["Corrected", "Dual", "GaussNewton", "Preconditioned"]
 
 _DIRECT = 1e-8
 """A relative residual above this sends a direct solution on to conjugate gradients."""
@@ -27,20 +29,19 @@ class Dual:
     """Factorise the n x n kernel ``J lam^-1 J'`` once; it answers Gauss-Newton, and preconditions the exact Hessian.
 
     Attributes:
-        rtol: A row of the exact Hessian stops when its residual, in the Gauss-Newton metric, has fallen by this.
+        rtol: A row of the exact Hessian stops when the estimated relative error of ``sqrt(V)`` is below this.
         max_steps: Corrections after which a row is given up.
         block: How many right-hand sides are corrected together.
     """
 
-    rtol: float = 1e-7
+    rtol: float = 2e-6
     max_steps: int = 500
     block: int = 64
 
     def __post_init__(self) -> None:
-        if not 0 < self.rtol < 1:
-            raise InputError(f"rtol={self.rtol!r} is not between 0 and 1.")
-        if self.max_steps < 1 or self.block < 1:
-            raise InputError(f"max_steps={self.max_steps!r} and block={self.block!r} must be at least 1.")
+        check_tolerance("rtol", self.rtol)
+        check_count("max_steps", self.max_steps, least=1)
+        check_count("block", self.block, least=1)
 
     @property
     def name(self) -> str:
@@ -55,34 +56,62 @@ class Dual:
             NotPositiveDefinite: When parameters without decay are not determined by the data.
         """
         kernel = make_kernel(problem) if kernel is None else kernel
-        options = CG(rtol=self.rtol, max_steps=self.max_steps, block=self.block)
+        options = CG(rtol=min(self.rtol, 1e-7), max_steps=self.max_steps, block=self.block)
+        careful = Preconditioned(options, problem, curvature, kernel, scale)
+        if kernel.root.hides(problem.loss_derivatives.cross):
+            return careful
         if curvature == "ggn" and kernel.root.exact:
-            return GaussNewton(options, problem, kernel, scale)
-        return Preconditioned(options, problem, curvature, kernel, scale)
+            return GaussNewton(problem, kernel, scale, careful)
+        product = Product.make(problem, curvature, kernel)
+        contraction = find_contraction(kernel, product)
+        return Corrected(self, problem, curvature, kernel, scale, careful, product, contraction)
 
 
 @dataclass(frozen=True)
-class GaussNewton:
-    """``P^-1`` through the kernel, each row with its true residual."""
+class Preconditioned:
+    """Conjugate gradients in the metric of the kernel, every row judged by its true residual: slow and sure."""
 
     options: CG
     problem: Problem
+    curvature: Curvature
     kernel: Kernel = field(repr=False)
     scale: Array = field(repr=False)
     name: str = "dual"
 
     def solve(self, g: Array) -> Solution:
-        """Solve ``P h = g`` for each row; where the kernel has lost digits it is a preconditioner and no more."""
-        size = metric_norm(self.problem, g, self.scale)
-        h = self.kernel.solve(g)
-        status, residual = judged(self.problem, g - Operator(self.problem, "ggn")(h), size, self.scale)
-        if np.any(residual > _DIRECT):
-            return Preconditioned(self.options, self.problem, "ggn", self.kernel, self.scale).solve(g)
-        return Solution(h, status, residual, np.ones(len(size), dtype=int))
+        """Solve for each row of g."""
+        return self._solve(g, for_norm=False)
 
     def respond(self, g: Array) -> Response:
-        """Solve, then look at the training rows: an image kept in the kernel's basis would share its lost digits."""
-        return respond_by_solving(self.problem, self.solve(g), g)
+        """Solve, then look at the training rows."""
+        return respond_by_solving(self.problem, self._solve(g, for_norm=True), g)
+
+    def _solve(self, g: Array, *, for_norm: bool) -> Solution:
+        found = self._iterate(g, self.kernel, self.options, for_norm)
+        lost = np.flatnonzero(found.status == Status.NOT_CONVERGED)
+        if not lost.size:
+            return found
+        # a kernel that has lost too many digits is no preconditioner: these rows do without it
+        plain = CG(rtol=self.options.rtol, block=self.options.block)
+        return _replaced(found, lost, self._iterate(g[lost], Jacobi(self.problem, self.scale), plain, for_norm))
+
+    def _iterate(self, g: Array, metric: Preconditioner, options: CG, for_norm: bool) -> Solution:
+        """Iterate; what the metric calls converged must be so in the unit-free scale too."""
+        found = Iteration(options, self.problem, self.curvature, metric, strict=True).solve(g, for_norm=for_norm)
+        r = g - Operator(self.problem, self.curvature)(found.h)
+        status, residual = judged(self.problem, r, metric_norm(self.problem, g, self.scale), self.scale)
+        kept = np.where(found.status == Status.CONVERGED, status, found.status)
+        return replace(found, status=kept, residual=residual)
+
+
+def _replaced(found: Solution, rows: np.ndarray, better: Solution) -> Solution:
+    """Return ``found`` with some of its rows taken from ``better``."""
+    place = np.arange(len(found.status))
+    place[rows] = len(place) + np.arange(len(rows))
+    xp = array_namespace(found.h)
+    both = {name: np.concatenate([getattr(found, name), getattr(better, name)]) for name in ("status", "residual")}
+    steps = np.concatenate([found.steps, found.steps[rows] + better.steps])
+    return Solution(xp.concat([found.h, better.h])[place], both["status"][place], both["residual"][place], steps[place])
 
 
 def judged(problem: Problem, r: Array, size: np.ndarray, scale: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -94,24 +123,149 @@ def judged(problem: Problem, r: Array, size: np.ndarray, scale: Array) -> tuple[
 
 
 @dataclass(frozen=True)
-class Preconditioned:
-    """Conjugate gradients on the exact Hessian in the Gauss-Newton metric."""
+class GaussNewton:
+    """``P^-1`` through the kernel; a response needs no vector of length p but the right-hand side."""
 
-    options: CG
+    problem: Problem
+    kernel: Kernel = field(repr=False)
+    scale: Array = field(repr=False)
+    careful: Preconditioned = field(repr=False)
+    name: str = "dual"
+
+    def solve(self, g: Array) -> Solution:
+        """Solve ``P h = g`` for each row; where the kernel has lost digits it is a preconditioner and no more."""
+        size = metric_norm(self.problem, g, self.scale)
+        h = self.kernel.solve(g)
+        status, residual = judged(self.problem, g - Operator(self.problem, "ggn")(h), size, self.scale)
+        if np.any(residual > _DIRECT):
+            return self.careful.solve(g)
+        return Solution(h, status, residual, np.ones(len(size), dtype=int))
+
+    def respond(self, g: Array) -> Response:
+        """Answer from the data's side; one random combination of the rows is verified in the space of parameters."""
+        rows, finite = _finite(self.problem, g)
+        seen = self.kernel.look(rows, g if finite.all() else None)
+        answer = Correction.none(self.kernel, rows, seen)
+        return _verified(self, "ggn", g, rows, finite, answer, _DIRECT)
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """The exact Hessian: conjugate gradients from the Gauss-Newton solution, seen from the data."""
+
+    options: Dual
     problem: Problem
     curvature: Curvature
     kernel: Kernel = field(repr=False)
     scale: Array = field(repr=False)
+    careful: Preconditioned = field(repr=False)
+    product: Product = field(repr=False)
+    contraction: float
     name: str = "dual"
 
     def solve(self, g: Array) -> Solution:
-        """Solve for each row of g; what the kernel's metric calls converged must be so in the unit-free scale too."""
-        found = Iteration(self.options, self.problem, self.curvature, self.kernel).solve(g)
-        r = g - Operator(self.problem, self.curvature)(found.h)
-        status, residual = judged(self.problem, r, metric_norm(self.problem, g, self.scale), self.scale)
-        kept = np.where(found.status == Status.CONVERGED, status, found.status)
-        return replace(found, status=kept, residual=residual)
+        """Solve for each row of g."""
+        return self.careful.solve(g)
 
     def respond(self, g: Array) -> Response:
-        """Solve, then look at the training rows."""
-        return respond_by_solving(self.problem, self.solve(g), g)
+        """Answer from the data's side; one random combination of the rows is verified in the space of parameters."""
+        parts: list[Response] = []
+        for start in range(0, len(g), self.options.block):
+            try:
+                parts.append(self._block(g[start : start + self.options.block]))
+            except KeyboardInterrupt:
+                if not parts:
+                    raise
+                raise Stopped(np.arange(start), joined(parts)) from None
+        return joined(parts)
+
+    def _block(self, g: Array) -> Response:
+        rows, finite = _finite(self.problem, g)
+        options, gradients = self.options, g if finite.all() else None
+        answer = correct(self.kernel, rows, self.product, self.contraction, options.rtol, options.max_steps, gradients)
+        return _verified(self, self.curvature, g, rows, finite, answer, _ACCEPTED)
+
+
+def _finite(problem: Problem, g: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows in NumPy, those that are not finite made zero, and which were."""
+    rows = problem.numpy(g)
+    finite = np.isfinite(rows).all(axis=1)
+    return (rows if finite.all() else np.where(finite[:, None], rows, 0.0)), finite
+
+
+def _verified(
+    solver: GaussNewton | Corrected,
+    curvature: Curvature,
+    g: Array,
+    rows: np.ndarray,
+    finite: np.ndarray,
+    answer: Correction,
+    accepted: float,
+) -> Response:
+    """Return the answer if a random combination of its rows solves the equation, else that of the careful solver.
+
+    The solution is linear in g: ``sum_i e_i h_i / |g_i|`` with random signs has the residual ``sum_i e_i r_i / |g_i|``,
+    whose mean square is the sum of the rows' own. One product with the front end's derivatives, which the kernel never
+    saw, then vouches for the whole block.
+    """
+    problem, kernel = solver.problem, solver.kernel
+    good = answer.status == Status.CONVERGED
+    size = metric_norm(problem, problem.native(rows), solver.scale)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=len(rows))
+    weights = np.divide(signs * good, size, out=np.zeros_like(size), where=size > 0)
+    h = weights @ answer.x + kernel.lift(answer.last.combined(weights))[0]
+    native = problem.native(h[None])
+    r = problem.native((weights @ rows)[None]) - Operator(problem, curvature)(native)
+    share = np.sqrt(max(int(np.count_nonzero(weights)), 1))
+    residual = float(metric_norm(problem, r, solver.scale)[0]) / share
+    image = np.tensordot(weights, answer.image, axes=1)
+    apart = solver.kernel.root.times((problem.jvp(native)[0] - image)[None])
+    shown = np.sqrt(np.sum(kernel.root.times(answer.image) ** 2, axis=(1, 2)) @ weights**2)
+    if not (residual <= accepted and np.linalg.norm(apart) <= accepted * max(shown, np.finfo(float).tiny)):
+        return solver.careful.respond(g)
+    status = np.where(finite, answer.status, Status.NOT_FINITE.value)
+    return Response(
+        image=answer.image,
+        energy=answer.energy,
+        pull=answer.pull,
+        status=status,
+        residual=np.maximum(answer.error, residual),
+        steps=answer.steps,
+    )
+
+
+@dataclass(frozen=True)
+class Product:
+    """``A q`` for directions whose ``P q`` is known; where that is enough, with R in single precision.
+
+    Attributes:
+        problem: The training problem.
+        curvature: Which ``A``.
+        slip: Relative error of the single-precision way in the metric of the kernel; infinite where there is none.
+    """
+
+    problem: Problem
+    curvature: Curvature
+    slip: float
+
+    def __call__(self, q: np.ndarray, Pq: np.ndarray, tolerance: float) -> np.ndarray:
+        """Return ``A q`` for each row, right to ``tolerance |q|`` in the metric of the kernel."""
+        if self.slip > tolerance:
+            return self.problem.numpy(Operator(self.problem, self.curvature)(self.problem.native(q)))
+        residual = self.problem.residual_product(q)
+        assert residual is not None
+        return Pq + residual
+
+    @staticmethod
+    def make(problem: Problem, curvature: Curvature, kernel: Kernel) -> Product:
+        """Measure the single-precision way on one direction that the data see."""
+        exact = Product(problem, curvature, np.inf)
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(1, len(kernel.features)))
+        r = kernel.features.transposed(signs) * kernel.root_decay
+        seen = kernel.look(r)
+        q = kernel.lift(seen)
+        residual = problem.residual_product(q) if curvature == "hessian" and kernel.root.exact else None
+        if residual is None or not seen.energy[0] > 0:
+            return exact
+        off = kernel.look(r + residual - exact(q, r, 0.0)).energy[0]
+        return replace(exact, slip=float(np.sqrt(off / seen.energy[0])) if off >= 0 else np.inf)

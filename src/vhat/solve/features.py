@@ -1,23 +1,28 @@
-"""Gradients of single predictions, compressed: rank-one factors where a leaf has them, plain rows elsewhere.
+"""The training Jacobian, compressed: rank-one factors where a leaf has them, plain rows elsewhere.
 
 The gradient of one prediction in the weight matrix of a dense layer is an outer product ``u (x) w``, so two such
 gradients have the inner product ``(u.u')(w.w')``. A kernel over n rows then costs ``n^2 (a + b)`` for an a x b leaf
-and not ``n^2 a b``, and the rows cost ``a + b`` numbers to keep. Nothing needs to be known of layers: the factors are
-read off the gradients, and a leaf that is not of rank one in some row is kept plain.
+and not ``n^2 a b``, the rows cost ``a + b`` numbers to keep, and products with the Jacobian become products of
+matrices that linear algebra libraries are fast at. Nothing needs to be known of layers: the factors are read off the
+gradients, and a leaf that is not of rank one in some row is kept plain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from vhat.problem import Problem
+from vhat.problem import Array, Problem
 
-__all__ = ["Features", "NotRankOne", "Structure", "compress", "find_structure", "gram", "read_features"]
+__all__ = ["GRAM_ROWS", "Features", "NotRankOne", "Structure", "compress", "find_structure", "read_features"]
 
-_BLOCK_BYTES = 2**26
+GRAM_ROWS = 512
+"""Rows of a kernel that are computed together."""
+_BLOCK_BYTES = 2**25
+_WORK_BYTES = 2**26
 _RANK_ONE = 1e-24
 """Share of a gradient's square outside its best rank-one part, above which a leaf is plain."""
 
@@ -49,10 +54,12 @@ class Structure:
     """How the parameters fall into leaves with decay, and which of them have none.
 
     Attributes:
+        p: How many parameters there are.
         leaves: The leaves with decay.
         free: Flat positions without decay.
     """
 
+    p: int
     leaves: tuple[Leaf, ...]
     free: np.ndarray
 
@@ -64,18 +71,91 @@ class Structure:
 
 @dataclass(frozen=True)
 class Features:
-    """Compressed gradients of some rows, divided by the root of the decay.
+    """Compressed gradients of some rows: ``F = J Lam^-1/2`` over the parameters with decay, J itself over the others.
 
     Attributes:
+        structure: The leaves that the parts belong to.
         parts: For each leaf a pair of factors (rows, a), (rows, b), or a single (rows, size).
         free: Gradients in the parameters without decay, (rows, free).
     """
 
-    parts: tuple[tuple[np.ndarray, ...], ...]
-    free: np.ndarray
+    structure: Structure
+    parts: tuple[tuple[np.ndarray, ...], ...] = field(repr=False)
+    free: np.ndarray = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.free)
+
+    def cross(self, other: Features) -> np.ndarray:
+        """Return ``F F_other'``, (rows, rows of the other)."""
+        out = np.zeros((len(self), len(other)))
+        for left, right in zip(self.parts, other.parts, strict=True):
+            product = left[0] @ right[0].T
+            if len(left) == 2:
+                product *= left[1] @ right[1].T
+            out += product
+        return out
+
+    def gram(self, block: int = GRAM_ROWS) -> np.ndarray:
+        """Return ``F F'``, (rows, rows), its lower half computed a block of rows at a time and mirrored."""
+        out = np.empty((len(self), len(self)))
+        for start in range(0, len(self), block):
+            stop = min(start + block, len(self))
+            out[start:stop, :stop] = self._rows(start, stop).cross(self._rows(0, stop))
+            out[:start, start:stop] = out[start:stop, :start].T
+        return out
+
+    def times(self, v: np.ndarray) -> np.ndarray:
+        """Return ``F v`` for each row of v: (k, p) to (k, rows)."""
+        out = np.zeros((len(self), len(v)))
+        for leaf, part in zip(self.structure.leaves, self.parts, strict=True):
+            block = v[:, leaf.start : leaf.stop]
+            if leaf.matrix is None:
+                out += part[0] @ block.T
+                continue
+            long, short, axes = _by_length(part)
+            columns = block.reshape(-1, *leaf.matrix).transpose(axes).reshape(long.shape[1], -1)
+            for rows in _rows_of_work(len(self), columns.shape[1]):
+                product = (long[rows] @ columns).reshape(-1, len(v), short.shape[1])
+                out[rows] += np.einsum("ikb,ib->ik", product, short[rows])
+        return np.ascontiguousarray(out.T)
+
+    def transposed(self, t: np.ndarray) -> np.ndarray:
+        """Return ``F' t`` for each row of t: (k, rows) to (k, p), zero for the parameters without decay."""
+        out = np.zeros((len(t), self.structure.p))
+        for leaf, part in zip(self.structure.leaves, self.parts, strict=True):
+            if leaf.matrix is None:
+                out[:, leaf.start : leaf.stop] = t @ part[0]
+                continue
+            long, short, axes = _by_length(part)
+            columns = np.zeros((long.shape[1], len(t) * short.shape[1]))
+            for rows in _rows_of_work(len(self), columns.shape[1]):
+                weighted = t.T[rows, :, None] * short[rows, None, :]
+                columns += long[rows].T @ weighted.reshape(len(weighted), -1)
+            block = columns.reshape(long.shape[1], len(t), short.shape[1]).transpose(np.argsort(axes))
+            out[:, leaf.start : leaf.stop] = block.reshape(len(t), -1)
+        return out
+
+    def rescaled(self, factor: float) -> Features:
+        """Return ``factor F``: the features under another decay, ``1/factor^2`` times this one."""
+        parts = tuple((factor * part[0], *part[1:]) for part in self.parts)
+        return Features(self.structure, parts, self.free)
+
+    def _rows(self, start: int, stop: int) -> Features:
+        parts = tuple(tuple(factor[start:stop] for factor in part) for part in self.parts)
+        return Features(self.structure, parts, self.free[start:stop])
+
+
+def _by_length(part: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray, tuple[int, int, int]]:
+    """Return the longer factor, the shorter, and the axes that turn (k, a, b) into (longer, k, shorter)."""
+    u, w = part
+    return (u, w, (1, 0, 2)) if u.shape[1] >= w.shape[1] else (w, u, (2, 0, 1))
+
+
+def _rows_of_work(n: int, columns: int) -> Iterator[slice]:
+    """Cut n rows so that (rows, columns) stays within a working set."""
+    size = max(16, _WORK_BYTES // (8 * columns))
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 def find_structure(problem: Problem, plain: frozenset[int] = frozenset()) -> Structure:
@@ -96,7 +176,7 @@ def find_structure(problem: Problem, plain: frozenset[int] = frozenset()) -> Str
         elif np.any(lam > 0):
             leaves.append(Leaf(start, stop, None, lam))
         start = stop
-    return Structure(tuple(leaves), np.flatnonzero(decay == 0))
+    return Structure(problem.p, tuple(leaves), np.flatnonzero(decay == 0))
 
 
 class NotRankOne(Exception):  # noqa: N818  (a finding, caught in this package)
@@ -106,24 +186,19 @@ class NotRankOne(Exception):  # noqa: N818  (a finding, caught in this package)
         self.start = start
 
 
-def read_features(problem: Problem, structure: Structure) -> tuple[Features, Structure]:
-    """Compress the gradients of all training rows; a leaf that is not of rank one is made plain on the way.
-
-    Returns:
-        The features and the structure that they have.
-    """
+def read_features(problem: Problem, structure: Structure) -> Features:
+    """Compress the gradients of all training rows; a leaf that is not of rank one is made plain on the way."""
     plain: frozenset[int] = frozenset()
     starts = np.cumsum([0, *[int(np.prod(shape)) for shape in problem.leaves]])
     while True:
         try:
-            blocks = [compress(problem.numpy(g), structure) for g in _gradient_blocks(problem)]
-            return _joined(blocks), structure
+            return _joined([compress(problem, g, structure) for g in _gradient_blocks(problem)])
         except NotRankOne as found:
             plain = plain | {int(np.flatnonzero(starts == found.start)[-1])}
             structure = find_structure(problem, plain)
 
 
-def _gradient_blocks(problem: Problem) -> Iterator[np.ndarray]:
+def _gradient_blocks(problem: Problem) -> Iterator[Array]:
     rows = max(1, _BLOCK_BYTES // (8 * problem.p * problem.outputs))
     for start in range(0, problem.n, rows):
         yield problem.gradients(problem.take(problem.X, start, min(start + rows, problem.n)))
@@ -134,11 +209,11 @@ def _joined(blocks: list[Features]) -> Features:
         tuple(np.concatenate([block.parts[i][j] for block in blocks]) for j in range(len(blocks[0].parts[i])))
         for i in range(len(blocks[0].parts))
     )
-    return Features(parts, np.concatenate([block.free for block in blocks]))
+    return Features(blocks[0].structure, parts, np.concatenate([block.free for block in blocks]))
 
 
-def compress(g: np.ndarray, structure: Structure) -> Features:
-    """Compress gradient rows (k, p).
+def compress(problem: Problem, g: Array, structure: Structure) -> Features:
+    """Compress gradient rows, p-space (k, p).
 
     Raises:
         NotRankOne: When a leaf taken for an outer product is not one in some row.
@@ -148,38 +223,29 @@ def compress(g: np.ndarray, structure: Structure) -> Features:
         block = g[:, leaf.start : leaf.stop]
         if leaf.matrix is None:
             root = np.sqrt(leaf.decay, out=np.zeros_like(leaf.decay), where=leaf.decay > 0)
-            parts.append((np.divide(block, root, out=np.zeros_like(block), where=root > 0),))
-        else:
-            parts.append(_factor(block.reshape(-1, *leaf.matrix), float(leaf.decay[0]), leaf.start))
-    return Features(tuple(parts), np.ascontiguousarray(g[:, structure.free]))
+            rows = problem.numpy(block)
+            parts.append((np.divide(rows, root, out=np.zeros(rows.shape), where=root > 0),))
+            continue
+        u, w, left, size = map(problem.numpy, problem.compiled(rank_one)(block.reshape(-1, *leaf.matrix)))
+        if np.any(left > _RANK_ONE * size):
+            raise NotRankOne(leaf.start)
+        parts.append((u / np.sqrt(leaf.decay[0]), w))
+    return Features(structure, tuple(parts), np.ascontiguousarray(problem.numpy(g)[:, structure.free]))
 
 
-def _factor(G: np.ndarray, decay: float, start: int) -> tuple[np.ndarray, np.ndarray]:
+def rank_one(G: Array) -> tuple[Array, Array, Array, Array]:
     """Write each ``G_i`` as ``u_i (x) w_i``, ``w_i`` its largest row made a unit vector and ``u_i = G_i w_i``.
 
-    What ``u (x) w`` leaves of G is the test; it must be rounding, or the kernel would not belong to the Jacobian.
+    Returns:
+        u (k, a), w (k, b), the square that ``u (x) w`` leaves of each ``G_i``, which must be rounding, or the kernel
+        would not belong to the Jacobian, and the square of ``G_i``, (k,) each.
     """
-    squares = np.einsum("iab,iab->ia", G, G)
-    largest = np.argmax(squares, axis=1)
-    rows = np.arange(len(G))
-    size = np.sqrt(squares[rows, largest])[:, None]
-    w = np.divide(G[rows, largest], size, out=np.zeros((len(G), G.shape[2])), where=size > 0)
-    u = np.matmul(G, w[:, :, None])[:, :, 0]
+    xp = array_namespace(G)
+    squares = xp.sum(G * G, axis=2)
+    largest = xp.argmax(squares, axis=1)
+    row = G[xp.arange(G.shape[0]), largest]
+    size = xp.sqrt(xp.max(squares, axis=1))[:, None]
+    w = row / xp.where(size > 0, size, xp.ones_like(size))
+    u = xp.sum(G * w[:, None, :], axis=2)
     left = G - u[:, :, None] * w[:, None, :]
-    if np.any(np.einsum("iab,iab->i", left, left) > _RANK_ONE * squares.sum(axis=1)):
-        raise NotRankOne(start)
-    return u / np.sqrt(decay), w
-
-
-def gram(a: Features, b: Features, out: np.ndarray | None = None, block: int = 512) -> np.ndarray:
-    """Return ``J_a Lam^-1 J_b'`` over the parameters with decay, (len(a), len(b)), a block of rows at a time."""
-    out = np.empty((len(a), len(b))) if out is None else out
-    for start in range(0, len(a), block):
-        rows = slice(start, start + block)
-        out[rows] = 0.0
-        for left, right in zip(a.parts, b.parts, strict=True):
-            product = left[0][rows] @ right[0].T
-            if len(left) == 2:
-                product *= left[1][rows] @ right[1].T
-            out[rows] += product
-    return out
+    return u, w, xp.sum(left * left, axis=(1, 2)), xp.sum(squares, axis=1)

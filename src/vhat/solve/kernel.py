@@ -1,11 +1,11 @@
-"""The Gauss-Newton matrix ``P = J'CJ/n + lam`` solved in the space of the data, through an n x n factorisation.
+"""The Gauss-Newton matrix ``P = J'CJ/n + Lam`` solved in the space of the data, through an n x n factorisation.
 
-With ``s s' = C/n`` and ``Lam`` the decay, ``B = I + s' (J Lam^-1 J') s`` is factorised once, in place. Then for any g
+With ``s s' = C/n``, ``Lam`` the decay and ``F = J Lam^-1/2``, ``B = I + s'FF's`` is factorised once, in place. Then
 
-    u = B^-1 s' J Lam^-1 g,     P^-1 g = Lam^-1 (g - J's u).
+    u = B^-1 s' F Lam^-1/2 g,     P^-1 g = Lam^-1/2 (Lam^-1/2 g - F's u),     s' J P^-1 g = u:
 
-Parameters without decay (columns b of J) border the system: ``h_b = Q^-1 (g_b - W'L^-1 s'c)`` with ``L L' = B``,
-``W = L^-1 s'J_b`` and ``Q = W'W``.
+seen from the data, the answer is ``u`` itself. Parameters without decay (columns b of J) border the system:
+``h_b = Q^-1 (g_b - W'L^-1 s'c)`` with ``L L' = B``, ``c = F Lam^-1/2 g``, ``W = L^-1 s'J_b`` and ``Q = W'W``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf
 
-from vhat.curvature import Operator
 from vhat.curvature.metric import Metric, jacobi
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
 from vhat.problem import Array, LossDerivatives, Problem
-from vhat.solve.features import Features, Structure, find_structure, gram, read_features
+from vhat.solve.features import GRAM_ROWS, Features, NotRankOne, Structure, compress, find_structure, read_features
 
-__all__ = ["Kernel", "KernelMetric", "Root", "kernel_bytes", "make_kernel", "newton_metric"]
+__all__ = ["Kernel", "KernelMetric", "Root", "Seen", "kernel_bytes", "make_kernel", "newton_metric"]
 
 _FEW_PARAMETERS = 64
 _MANY_ROWS = 5000
@@ -57,6 +56,25 @@ class Root:
         """Return ``s t`` for blocks (k, n, K)."""
         return t * self.values if self.values.ndim == 2 else np.einsum("iab,kib->kia", self.values, t)
 
+    def divide(self, t: np.ndarray) -> np.ndarray:
+        """Return ``s^-1 t`` for blocks (k, n, K), zero where s is zero."""
+        if self.values.ndim == 2:
+            return np.divide(t, self.values, out=np.zeros_like(t), where=self.values > 0)
+        return np.einsum("iab,kib->kia", self._pseudoinverse, t)
+
+    @cached_property
+    def _pseudoinverse(self) -> np.ndarray:
+        return np.linalg.pinv(self.values, hermitian=True)
+
+    def hides(self, weight: np.ndarray) -> bool:
+        """Whether s is zero somewhere where ``weight``, a loss derivative (n, K) or (n, K, K), is not."""
+        if self.values.ndim == 2:
+            unseen = self.values == 0
+            return bool(np.any((weight if weight.ndim == 2 else np.abs(weight).sum(axis=2))[unseen]))
+        left = weight if weight.ndim == 3 else weight[:, :, None] * np.eye(weight.shape[1])
+        missed = left - self.values @ (self._pseudoinverse @ left)
+        return bool(np.abs(missed).max() > 1e-9 * np.abs(left).max())
+
     def around(self, K: np.ndarray) -> None:
         """Replace the kernel (N, N) by ``s K s``, in place."""
         if self.values.ndim == 2:
@@ -72,37 +90,93 @@ class Root:
 
 
 @dataclass(frozen=True)
-class Response:
-    """``P^-1 g`` seen from the data.
+class Seen:
+    """``z = P^-1 r`` seen from the data, for a block of rows.
 
     Attributes:
-        pushed: ``s u``, n-space (k, n, K): ``P^-1 g = Lam^-1 (g - J' pushed)`` on the parameters with decay.
-        free: ``P^-1 g`` on those without, (k, free).
+        scaled: ``Lam^-1/2 r``, (k, p).
+        pushed: ``s u``, (k, N): ``z = Lam^-1/2 (scaled - F' pushed)`` on the parameters with decay.
+        free: z on those without, (k, free).
+        image: ``J z``, n-space (k, n, K), zero where the loss has no curvature.
+        energy: ``r'z``, (k,).
+        lost: ``r'Lam^-1 r / r'z``: by how much rounding in ``energy`` is magnified, (k,).
     """
 
+    scaled: np.ndarray
     pushed: np.ndarray
     free: np.ndarray
+    image: np.ndarray
+    energy: np.ndarray
+    lost: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Seen:
+        """Return some of the rows."""
+        return Seen(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+    def copy(self) -> Seen:
+        """Return the same in memory of its own."""
+        return Seen(*(getattr(self, name).copy() for name in self.__dataclass_fields__))
+
+    def put(self, rows: np.ndarray, other: Seen) -> None:
+        """Write other rows into these, in place."""
+        for name in self.__dataclass_fields__:
+            getattr(self, name)[rows] = getattr(other, name)
+
+    def times(self, weights: np.ndarray) -> Seen:
+        """Multiply each row by a number."""
+        c = weights[:, None]
+        scaled, pushed, free = c * self.scaled, c * self.pushed, c * self.free
+        return Seen(scaled, pushed, free, c[:, :, None] * self.image, weights**2 * self.energy, self.lost)
+
+    def combined(self, weights: np.ndarray) -> Seen:
+        """Return the one row ``sum_i weights_i z_i``; its energy is not known."""
+        c = weights[None]
+        image = np.tensordot(c, self.image, axes=1)
+        return Seen(c @ self.scaled, c @ self.pushed, c @ self.free, image, np.full(1, np.nan), np.full(1, np.nan))
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """The factorisation: see the module."""
+    """The factorisation: see the module.
+
+    Attributes:
+        problem: The training problem.
+        root: ``s``.
+        features: ``F``.
+        factor: ``L`` in its lower half; above it still stands ``s'FF's``, for another decay.
+        diagonal: The diagonal of ``s'FF's``.
+        border: ``W``.
+        corner: The Cholesky factor of ``Q``.
+    """
 
     problem: Problem
     root: Root
-    structure: Structure
     features: Features = field(repr=False)
     factor: np.ndarray = field(repr=False)
+    diagonal: np.ndarray = field(repr=False)
     border: np.ndarray = field(repr=False)
     corner: np.ndarray = field(repr=False)
+    name: str = "dual"
 
-    def respond(self, c: np.ndarray, g_free: np.ndarray) -> Response:
-        """Solve, given ``c = J Lam^-1 g`` over the parameters with decay, (k, n, K), and g on those without."""
-        shape = c.shape
-        half = scipy.linalg.solve_triangular(
-            self.factor, self.root.times(c).reshape(shape[0], -1).T, lower=True, check_finite=False
-        )
-        free = np.zeros((shape[0], 0))
+    @property
+    def structure(self) -> Structure:
+        """How the parameters fall into leaves."""
+        return self.features.structure
+
+    def look(self, r: np.ndarray, gradients: Array | None = None) -> Seen:
+        """Solve ``P z = r`` for each row of r, (k, p), without a vector of length p.
+
+        Args:
+            r: Right-hand sides.
+            gradients: The same as an array of the framework, where the rows are gradients of predictions and may be
+                compressed.
+        """
+        scaled = r * self.inverse_root
+        c = self._cross(scaled, gradients)
+        shape = (len(r), self.problem.n, self.problem.outputs)
+        weighted = self.root.times(c.reshape(shape)).reshape(len(r), -1).T
+        half = scipy.linalg.solve_triangular(self.factor, weighted, lower=True, check_finite=False)
+        g_free, free = r[:, self.structure.free], np.zeros((len(r), 0))
         if self.border.size:
             rest = g_free.T - self.border.T @ half
             free = scipy.linalg.cho_solve((self.corner, True), rest, check_finite=False).T
@@ -110,34 +184,76 @@ class Kernel:
         u = scipy.linalg.solve_triangular(
             self.factor, half, lower=True, trans="T", overwrite_b=True, check_finite=False
         ).T.reshape(shape)
-        return Response(self.root.times(u), free)
+        pushed = self.root.times(u).reshape(len(r), -1)
+        total = np.einsum("kp,kp->k", scaled, scaled)
+        energy = total - np.einsum("ki,ki->k", c, pushed) + np.einsum("kf,kf->k", g_free, free)
+        lost = np.divide(total, np.abs(energy), out=np.ones_like(total), where=energy != 0)
+        return Seen(scaled, pushed, free, self.root.divide(u), energy, lost)
 
-    def lift(self, r: Array, pushed: np.ndarray, free: np.ndarray) -> Array:
-        """Return ``P^-1 r`` from its response, p-space (k, p)."""
-        problem = self.problem
-        z = (r - problem.vjp(pushed)) * problem.native(self.inverse_decay)
-        if not len(self.structure.free):
-            return z
-        spread = np.zeros((len(free), problem.p))
-        spread[:, self.structure.free] = free
-        return z + problem.native(spread)
+    def _cross(self, scaled: np.ndarray, gradients: Array | None) -> np.ndarray:
+        if gradients is not None:
+            try:
+                return np.ascontiguousarray(self.features.cross(compress(self.problem, gradients, self.structure)).T)
+            except NotRankOne:  # a row unlike every training row
+                pass
+        return self.features.times(scaled)
+
+    def lift(self, seen: Seen) -> np.ndarray:
+        """Return ``z`` itself, (k, p)."""
+        z = (seen.scaled - self.features.transposed(seen.pushed)) * self.inverse_root
+        z[:, self.structure.free] = seen.free
+        return z
+
+    def pull(self, seen: Seen) -> np.ndarray:
+        """Return ``z' Lam theta``, (k,)."""
+        return seen.scaled @ self.scaled_theta - seen.pushed @ self._theta_image
+
+    @cached_property
+    def scaled_theta(self) -> np.ndarray:
+        """``Lam^1/2 theta``, (p,)."""
+        return self.root_decay * self.problem.numpy(self.problem.theta)
+
+    @cached_property
+    def _theta_image(self) -> np.ndarray:
+        return self.features.times(self.scaled_theta[None])[0]
 
     def solve(self, r: Array) -> Array:
         """Return ``P^-1 r`` for p-space rows (k, p)."""
-        problem, free = self.problem, self.structure.free
-        response = self.respond(problem.jvp(r * problem.native(self.inverse_decay)), problem.numpy(r)[:, free])
-        return self.lift(r, response.pushed, response.free)
+        return self.problem.native(self.lift(self.look(self.problem.numpy(r))))
 
-    @property
-    def name(self) -> str:
-        """The name that results carry."""
-        return "dual"
+    def apply(self, v: np.ndarray) -> np.ndarray:
+        """Return ``P v`` for each row of v, (k, p)."""
+        free = self.structure.free
+        image = self.features.times(v * self.root_decay) + v[:, free] @ self.features.free.T
+        shape = (len(v), self.problem.n, self.problem.outputs)
+        weighted = self.root.times(self.root.times(image.reshape(shape))).reshape(len(v), -1)
+        out = self.features.transposed(weighted) * self.root_decay + self.root_decay**2 * v
+        out[:, free] = weighted @ self.features.free
+        return out
+
+    def under(self, problem: Problem) -> Kernel | None:
+        """Return the kernel of the same model and data under this decay times some number, None for any other decay."""
+        old, new = self.problem.numpy(self.problem.decay), problem.numpy(problem.decay)
+        ratio = np.divide(old, new, out=np.zeros_like(old), where=new > 0)[old > 0]
+        if not ratio.size or not ratio[0] or np.ptp(ratio) > 1e-14 * ratio[0] or np.any((old > 0) != (new > 0)):
+            return None
+        matrix = self.factor.T * ratio[0]  # C-ordered; its lower half is what LAPACK left standing above the factor
+        for i in range(len(matrix)):
+            matrix[i, i:] = matrix[i:, i]
+        np.fill_diagonal(matrix, ratio[0] * self.diagonal)
+        features = self.features.rescaled(float(np.sqrt(ratio[0])))
+        return _factorised(problem, self.root, features, matrix)
 
     @cached_property
-    def inverse_decay(self) -> np.ndarray:
-        """``1/lam``, zero for parameters without decay, (p,)."""
-        decay = self.problem.numpy(self.problem.decay)
-        return np.divide(1.0, decay, out=np.zeros_like(decay), where=decay > 0)
+    def root_decay(self) -> np.ndarray:
+        """``Lam^1/2``, (p,)."""
+        return np.sqrt(self.problem.numpy(self.problem.decay))
+
+    @cached_property
+    def inverse_root(self) -> np.ndarray:
+        """``Lam^-1/2``, zero for parameters without decay, (p,)."""
+        root = self.root_decay
+        return np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
 
 
 @dataclass(frozen=True)
@@ -148,7 +264,8 @@ class KernelMetric:
 
     def apply(self, v: Array) -> Array:
         """Return ``P v``."""
-        return Operator(self.kernel.problem, "ggn")(v[None, :])[0, :]
+        problem = self.kernel.problem
+        return problem.native(self.kernel.apply(problem.numpy(v)[None, :]))[0, :]
 
     def solve(self, v: Array) -> Array:
         """Return ``P^-1 v``."""
@@ -174,9 +291,10 @@ def _kernel_or_jacobi(problem: Problem) -> Metric:
 
 
 def kernel_bytes(problem: Problem, structure: Structure) -> int:
-    """What the kernel, its features and the blocks in between take."""
+    """What the features take while they are joined, or they, the kernel and the blocks that fill it."""
     N = problem.n * problem.outputs
-    return 8 * (N * N + N * structure.numbers + 2 * 512 * N) + 3 * 2**26
+    features = 8 * N * structure.numbers
+    return max(2 * features, features + 8 * N * (N + 3 * GRAM_ROWS))
 
 
 def make_kernel(problem: Problem) -> Kernel:
@@ -188,18 +306,22 @@ def make_kernel(problem: Problem) -> Kernel:
     """
     structure = find_structure(problem)
     _require_memory(problem, structure)
-    features, structure = read_features(problem, structure)
+    features = read_features(problem, structure)
     root = Root.of(problem.loss_derivatives, problem.n)
-    N = len(features)
-    matrix = gram(features, features, np.empty((N, N), order="C"))
+    matrix = features.gram()
     root.around(matrix)
-    matrix.flat[:: N + 1] += 1.0
-    # a C-ordered symmetric matrix is its own Fortran-ordered transpose: LAPACK works in place
-    factor, info = dpotrf(matrix.T, lower=1, overwrite_a=1, clean=1)
+    return _factorised(problem, root, features, matrix)
+
+
+def _factorised(problem: Problem, root: Root, features: Features, matrix: np.ndarray) -> Kernel:
+    """Factorise ``I + matrix`` in place: a C-ordered symmetric matrix is its own Fortran-ordered transpose."""
+    diagonal = np.diagonal(matrix).copy()
+    matrix.flat[:: len(matrix) + 1] += 1.0
+    factor, info = dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
     if info != 0:
         raise NotPositiveDefinite("the kernel of the Gauss-Newton matrix could not be factorised (overflow?).")
     border, corner = _border(features, root, factor, problem)
-    return Kernel(problem, root, structure, features, factor, border, corner)
+    return Kernel(problem, root, features, factor, diagonal, border, corner)
 
 
 def _border(features: Features, root: Root, factor: np.ndarray, problem: Problem) -> tuple[np.ndarray, np.ndarray]:

@@ -12,9 +12,14 @@ from vhat.curvature import Operator
 from vhat.problem import Array, Curvature, Problem
 from vhat.progress import bar
 from vhat.solve.cg import CG, descend, redirect
-from vhat.solve.contract import Response, Solution, Status, respond_by_solving
+from vhat.solve.contract import Response, Solution, Status, Stopped, respond_by_solving
 
 __all__ = ["Iteration", "Jacobi", "Preconditioner"]
+
+_HELD = 1e-6
+"""What may be left of a row, against the part of it that the data hold, when only a norm is wanted."""
+_NOTHING = 1e-11
+"""A share of the row that is as good as nothing, however little of it the data hold."""
 
 
 class Preconditioner(Protocol):
@@ -68,12 +73,15 @@ class Iteration:
         problem: The training problem.
         curvature: Which ``A``.
         metric: The preconditioner.
+        strict: Whether a row must reach the target of a norm, and not ``rtol`` alone, to be called converged: where
+            the metric is close to ``A``, so that it measures the error of a norm.
     """
 
     options: CG
     problem: Problem
     curvature: Curvature
     metric: Preconditioner
+    strict: bool = False
 
     @property
     def name(self) -> str:
@@ -81,24 +89,45 @@ class Iteration:
         return self.metric.name
 
     def respond(self, g: Array) -> Response:
-        """Solve, then look at the training rows."""
-        return respond_by_solving(self.problem, self.solve(g), g)
+        """Solve, then look at the training rows.
 
-    def solve(self, g: Array) -> Solution:
-        """Solve ``A h = g`` for each row of g, ``options.block`` rows at a time."""
-        xp = array_namespace(g)
-        blocks = range(0, g.shape[0], self.options.block)
-        parts = [self._solve_block(g[start : start + self.options.block, :]) for start in blocks]
-        return Solution(
-            h=xp.concat([part.h for part in parts], axis=0),
-            status=np.concatenate([part.status for part in parts]),
-            residual=np.concatenate([part.residual for part in parts]),
-            steps=np.concatenate([part.steps for part in parts]),
-        )
+        Raises:
+            Stopped: On Ctrl-C, with the responses of the rows that are finished.
+        """
+        try:
+            solution = self.solve(g, for_norm=True)
+        except Stopped as stop:
+            raise Stopped(stop.rows, respond_by_solving(self.problem, stop.partial, g[stop.rows])) from None
+        return respond_by_solving(self.problem, solution, g)
 
-    def _solve_block(self, g: Array) -> Solution:
+    def solve(self, g: Array, *, for_norm: bool = False) -> Solution:
+        """Solve ``A h = g`` for each row of g, ``options.block`` rows at a time.
+
+        Args:
+            g: The right-hand sides, p-space (k, p).
+            for_norm: Only ``J h`` is wanted. What is left of g is then brought down against the part ``J'CJ h / n``
+                that the data hold of it: for a prediction that they hardly support, that is far less than g.
+
+        Raises:
+            Stopped: On Ctrl-C, with the solutions of the rows that are finished.
+        """
+        parts: list[Solution] = []
+        for start in range(0, g.shape[0], self.options.block):
+            rows = g[start : start + self.options.block, :]
+            try:
+                parts.append(self._solve_block(rows, for_norm))
+            except KeyboardInterrupt:
+                if not parts:
+                    raise
+                raise _stopped(_joined(parts)) from None
+            if np.any(parts[-1].status == Status.INTERRUPTED):
+                raise _stopped(_joined(parts))
+        return _joined(parts)
+
+    def _solve_block(self, g: Array, for_norm: bool) -> Solution:
         xp, operator = array_namespace(g), Operator(self.problem, self.curvature)
-        finite = np.isfinite(self.problem.numpy(xp.sum(g, axis=1)))
+        with np.errstate(invalid="ignore"):
+            finite = np.isfinite(self.problem.numpy(xp.sum(g, axis=1)))
         g = xp.where(self._flags(finite[:, None]) > 0, g, xp.zeros_like(g))
         z = self.metric.solve(g)
         size = self._norm(g, z)
@@ -114,13 +143,26 @@ class Iteration:
                 break
             if attempt:
                 z = self.metric.solve(r)
-            h, norms = self._iterate(h, r, z, rows, record, norms)
+            h = self._iterate(h, r, z, rows, record)
             r = g - operator(h)
             norms = self._norm(r, self.metric.solve(r))
-        stalled = ~(norms <= record.target) & (record.status == Status.CONVERGED)
+            if for_norm:
+                record.target = self._norm_target(h, size)
+            if np.any(record.status == Status.INTERRUPTED):
+                record.status[(norms > record.target) & (record.status == Status.CONVERGED)] = Status.INTERRUPTED
+                break
+        # the smaller target of a norm is worth another attempt; where rounding forbids it, rtol has still been met
+        needed = record.target if self.strict else self.options.rtol * size
+        stalled = ~(norms <= needed) & (record.status == Status.CONVERGED)
         record.status[stalled] = Status.NOT_CONVERGED
         residual = np.divide(norms, size, out=np.zeros_like(size), where=size > 0)
         return Solution(h, record.status, residual, record.steps)
+
+    def _norm_target(self, h: Array, size: np.ndarray) -> np.ndarray:
+        """What may be left of rows of this size when ``J h`` alone is wanted, (k,)."""
+        held = self.problem.product(h, "ggn")
+        wanted = _HELD * self._norm(held, self.metric.solve(held))
+        return np.fmin(np.fmax(wanted, _NOTHING * size), self.options.rtol * size)
 
     def _norm(self, r: Array, z: Array) -> np.ndarray:
         """``sqrt(r'M^-1 r)`` for each row: free of the units of the parameters; NaN where M proves not positive."""
@@ -138,30 +180,37 @@ class Iteration:
         z: Array,
         rows: np.ndarray,
         record: _Record,
-        norms: np.ndarray,
-    ) -> tuple[Array, np.ndarray]:
+    ) -> Array:
         """Improve ``h`` at ``rows`` until each has converged, met negative curvature or run out of steps.
 
         The block has one lane a row and idle lanes up to a width of the framework's ladder; lanes that have finished
-        are dropped when a narrower width will do.
+        are dropped when a narrower width will do. Ctrl-C marks the rows that still run; the others keep what they have.
         """
-        problem, norms = self.problem, norms.copy()
-        lanes = self._enter(r, z, rows)
-        running = np.ones(len(rows), dtype=bool)
+        problem = self.problem
+        lanes, running = self._enter(r, z, rows), np.ones(len(rows), dtype=bool)
         with bar("conjugate gradients", self.options.max_steps) as advance:
-            while running.any():
-                lanes, curved = self._step(lanes, running)
-                squares = problem.numpy(lanes.rho)[: len(rows), 0]
-                norms[rows[running]] = np.sqrt(np.where(squares >= 0, squares, np.nan))[running]
-                running = self._judge(rows, running, record, curved[: len(rows)], squares)
-                width = problem.padded(max(int(running.sum()), 1))
-                if running.any() and width <= 0.75 * lanes.r.shape[0]:
-                    h = _deposit(problem, h, lanes.x, rows, ~running)
-                    kept = np.flatnonzero(running)
-                    lanes = _Lanes(*(_gather(a, kept, width) for a in lanes))
-                    rows, running = rows[kept], np.ones(len(kept), dtype=bool)
-                advance(f"{int(running.sum())} rows to go")
-        return _deposit(problem, h, lanes.x, rows, np.ones(len(rows), dtype=bool)), norms
+            try:
+                while running.any():
+                    lanes, curved = self._step(lanes, running)
+                    squares = problem.numpy(lanes.rho)[: len(rows), 0]
+                    running = self._judge(rows, running, record, curved[: len(rows)], squares)
+                    width = problem.padded(max(int(running.sum()), 1))
+                    if running.any() and width <= 0.75 * lanes.r.shape[0]:
+                        # one assignment: nothing is half moved when Ctrl-C comes
+                        h, lanes, rows, running = self._narrow(h, lanes, rows, running, width)
+                    advance(f"{int(running.sum())} rows to go")
+            except KeyboardInterrupt:
+                record.status[rows[running]] = Status.INTERRUPTED
+        return _deposit(problem, h, lanes.x, rows, np.ones(len(rows), dtype=bool))
+
+    def _narrow(
+        self, h: Array, lanes: _Lanes, rows: np.ndarray, running: np.ndarray, width: int
+    ) -> tuple[Array, _Lanes, np.ndarray, np.ndarray]:
+        """Lay down the lanes that have finished; return what goes on, ``width`` lanes wide."""
+        kept = np.flatnonzero(running)
+        h = _deposit(self.problem, h, lanes.x, rows, ~running)
+        lanes = _Lanes(*(_gather(a, kept, width) for a in lanes))
+        return h, lanes, rows[kept], np.ones(len(kept), dtype=bool)
 
     def _enter(self, r: Array, z: Array, rows: np.ndarray) -> _Lanes:
         width = self.problem.padded(len(rows))
@@ -193,6 +242,25 @@ class Iteration:
         record.status[rows[running & negative]] = Status.INDEFINITE
         record.status[rows[running & broken]] = Status.NOT_FINITE
         return running & ~reached & ~spent & ~lost & ~negative & ~broken
+
+
+def _joined(parts: list[Solution]) -> Solution:
+    """Put blocks of rows together."""
+    xp = array_namespace(parts[0].h)
+    return Solution(
+        h=xp.concat([part.h for part in parts], axis=0),
+        status=np.concatenate([part.status for part in parts]),
+        residual=np.concatenate([part.residual for part in parts]),
+        steps=np.concatenate([part.steps for part in parts]),
+    )
+
+
+def _stopped(found: Solution) -> KeyboardInterrupt:
+    """Say which rows were finished when Ctrl-C came."""
+    rows = np.flatnonzero(found.status != Status.INTERRUPTED)
+    if not rows.size:
+        return KeyboardInterrupt()
+    return Stopped(rows, Solution(found.h[rows], found.status[rows], found.residual[rows], found.steps[rows]))
 
 
 def _gather(a: Any, lanes: np.ndarray, width: int) -> Any:

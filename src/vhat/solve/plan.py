@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from vhat.errors import InputError
 from vhat.problem import Problem
 from vhat.solve.cg import CG
-from vhat.solve.contract import Solver
+from vhat.solve.contract import Solver, points_together
 from vhat.solve.dense import Dense, dense_bytes
 from vhat.solve.dual import Dual
 from vhat.solve.features import find_structure
@@ -17,8 +17,14 @@ __all__ = ["Plan", "choose"]
 
 _DENSE_MOST = 3000
 _CG_STEPS = 200
-_CG_VECTORS = 10
-_DUAL_STEPS = 4
+_CG_VECTORS = 28
+"""Of length p for each row: those of the iteration, old and new, and those within a product."""
+_DUAL_GRADIENTS = 4.0
+"""Of the loss, for one point under the exact Hessian; a nearly singular Hessian takes more, Gauss-Newton hardly any."""
+_DUAL_VECTORS = 12
+_DUAL_IMAGES = 8
+_COMPILED = 2**27
+"""What a framework's compiled programs and their workspaces take."""
 _DUAL_MOST = 20_000
 """Gradients of the loss that a kernel may cost before iterating from scratch is the better bargain."""
 _FLOPS_PER_WEIGHT = 6.0
@@ -62,9 +68,10 @@ def choose(problem: Problem, points: int, solver: Solver | str = "auto") -> Plan
         return _named(problem, points, solver)
     # The choice must not depend on how many points are asked about: a row alone is solved as in company.
     dense, dual, iterated = _dense(problem), _dual(problem, points), _cg(problem, points)
-    if problem.p <= _DENSE_MOST and dense.memory <= problem.memory:
+    budget = problem.memory + _COMPILED  # which is for arrays, not for programs
+    if problem.p <= _DENSE_MOST and dense.memory <= budget:
         return dense
-    if dual.memory <= problem.memory and _setup(problem) <= _DUAL_MOST:
+    if dual.memory <= budget and _setup(problem) <= _DUAL_MOST:
         return dual
     return iterated
 
@@ -84,14 +91,17 @@ def _named(problem: Problem, points: int, solver: Solver) -> Plan:
 
 def _dense(problem: Problem) -> Plan:
     reason = f"p = {problem.p:,} is small: one factorisation of H + lam serves every point"
-    return Plan(Dense(), dense_bytes(problem.p), 2.0 * problem.p, reason)
+    return Plan(Dense(), dense_bytes(problem.p) + _COMPILED, 2.0 * problem.p, reason)
 
 
 def _dual(problem: Problem, points: int) -> Plan:
-    N = problem.n * problem.outputs
+    N, options = problem.n * problem.outputs, Dual()
     reason = f"p = {problem.p:,} is large and the {N:,} x {N:,} kernel fits: one factorisation serves every point"
-    memory = kernel_bytes(problem, find_structure(problem)) + _CG_VECTORS * 8 * problem.p * Dual().block
-    return Plan(Dual(), memory, _setup(problem) + 2.0 * _DUAL_STEPS * points, reason)
+    held = min(points, points_together(problem) * problem.outputs)
+    gradients = 3 * 8 * problem.p * held
+    rows = 8 * min(held, options.block) * (_DUAL_VECTORS * problem.p + _DUAL_IMAGES * N)
+    memory = kernel_bytes(problem, find_structure(problem)) + gradients + rows + _COMPILED
+    return Plan(options, memory, _setup(problem) + _DUAL_GRADIENTS * points, reason)
 
 
 def _setup(problem: Problem) -> float:
@@ -106,5 +116,6 @@ def _cg(problem: Problem, points: int) -> Plan:
         f"p = {problem.p:,} is above {_DENSE_MOST:,} and a kernel of {problem.n * problem.outputs:,} rows does not pay "
         f"or does not fit {problem.memory / 1e9:.1f} GB: matrix-free"
     )
-    memory = _CG_VECTORS * 8 * problem.p * min(points, CG().block)
+    held = min(points, points_together(problem) * problem.outputs)
+    memory = 8 * problem.p * (3 * held + _CG_VECTORS * min(held, CG().block)) + _COMPILED
     return Plan(CG(), memory, 2.0 * min(_CG_STEPS, problem.p) * points, reason)

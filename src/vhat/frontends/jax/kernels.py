@@ -26,6 +26,7 @@ __all__ = [
     "loss_parts",
     "predictions",
     "product",
+    "residual_product",
     "vjp",
 ]
 
@@ -113,6 +114,17 @@ def product(model: Model, curvature: str, fixed: Any, theta: Any, data: Data, v:
         return jax.lax.map(lambda u: backward(jnp.einsum("iab,ib->ia", weights, forward(u)))[0], v)
 
     return _accumulate(hessian if curvature == "hessian" else gauss_newton, data, jnp.zeros_like(v))
+
+
+@partial(jax.jit, static_argnums=0)
+def residual_product(model: Model, fixed: Any, theta: Any, X: Any, first: Any, v: Any) -> Any:
+    """Return ``sum_i sum_a first_ia hess f_ia v`` for each row of v, (k, p)."""
+
+    def body(part: tuple[Any, Any]) -> Any:
+        slope = jax.grad(lambda t: jnp.sum(part[1] * model(fixed, t, part[0])))
+        return jax.lax.map(jax.linearize(slope, theta)[1], v)
+
+    return jax.lax.scan(lambda total, part: (total + body(part), None), jnp.zeros_like(v), (X, first))[0]
 
 
 @partial(jax.jit, static_argnums=0)

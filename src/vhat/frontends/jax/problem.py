@@ -131,6 +131,12 @@ class JaxProblem:
         moved.__dict__["data"] = self.data._replace(y=chunked)
         return moved
 
+    def with_decay(self, decay: Any) -> JaxProblem:
+        """Return the same problem under another decay, (p,)."""
+        moved = replace(self, decay=jnp.asarray(decay, jnp.float64))
+        moved.__dict__["data"] = self.data
+        return moved
+
     # -- test points -------------------------------------------------------------------------
     def inputs(self, x: Any) -> Any:
         """Check test inputs against the training inputs."""
@@ -192,6 +198,26 @@ class JaxProblem:
         filled = self._widened(v)
         return kernels.product(self.model, curvature, self.fixed, self.theta, self.data, filled)[: len(v)] / self.n
 
+    def residual_product(self, v: np.ndarray, /) -> np.ndarray | None:
+        """``(H - J'CJ/n) v`` for each row of v, in single precision, the largest numbers of each array made one."""
+        if self._single is None:
+            return None
+        theta, fixed, X, first, unit = self._single
+        size = np.maximum(np.abs(v).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        filled = np.zeros((self.padded(len(v)), self.p), np.float32)
+        filled[: len(v)] = v / size
+        found = kernels.residual_product(self.model, fixed, theta, X, first, jnp.asarray(filled))
+        return np.asarray(found, dtype=np.float64)[: len(v)] * (size * unit / self.n)
+
+    @cached_property
+    def _single(self) -> tuple[Any, ...] | None:
+        """Parameters, inputs and loss slopes in single precision; None where it cannot hold them."""
+        unit = float(np.abs(self.loss_derivatives.first).max()) or 1.0
+        first = tree.chunk(self.loss_derivatives.first / unit, *self.data.w.shape, fill="zero")
+        held = jax.tree.map(_to_single, (self.theta, self.fixed, self.data.X, first))
+        leaves = [leaf for leaf in jax.tree.leaves(held) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+        return (*held, unit) if all(bool(jnp.isfinite(leaf).all()) for leaf in leaves) else None
+
     def diagonal(self) -> jax.Array:
         """The diagonal of the Gauss-Newton part, (p,)."""
         rows = self.data.w.shape[1]
@@ -236,3 +262,9 @@ class JaxProblem:
     def compiled(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """Compile a pure function, once."""
         return _compile(step)
+
+
+def _to_single(leaf: Any) -> Any:
+    """Narrow floating-point arrays; leave whole numbers, keys and flags as they are."""
+    array = jnp.asarray(leaf)
+    return array.astype(jnp.float32) if jnp.issubdtype(array.dtype, jnp.floating) else array

@@ -109,6 +109,10 @@ class NumpyProblem:
         moved.__dict__.update({name: self.__dict__[name] for name in shared if name in self.__dict__})
         return moved
 
+    def with_decay(self, decay: np.ndarray) -> NumpyProblem:
+        """Return the same problem under another decay, (p,)."""
+        return replace(self, decay=np.array(decay, dtype=np.float64))
+
     # -- test points -------------------------------------------------------------------------
     def inputs(self, x: Any) -> Any:
         """Check test inputs against the training inputs."""
@@ -238,6 +242,10 @@ class NumpyProblem:
             return result
         _ = self._second_accuracy  # raises where R cannot be trusted
         return result + v @ self._residual.value
+
+    def residual_product(self, _: np.ndarray, /) -> np.ndarray | None:
+        """Nothing faster than ``product`` is known."""
+        return None
 
     def diagonal(self) -> np.ndarray:
         """The diagonal of the Gauss-Newton part, (p,)."""

@@ -111,6 +111,10 @@ class TorchProblem:
             moved.__dict__["_fitted"] = self._fitted
         return moved
 
+    def with_decay(self, decay: Any) -> TorchProblem:
+        """Return the same problem under another decay, (p,)."""
+        return replace(self, decay=self.native(decay))
+
     def write_to(self, module: Any) -> None:
         """Copy the trained parameters into a module's own, in place and in its dtype.
 
@@ -189,6 +193,10 @@ class TorchProblem:
     def product(self, v: Any, curvature: Curvature) -> Any:
         """``H v`` or its Gauss-Newton part for each row of v, without decay."""
         return sum(tape.product(v, curvature) for tape in self._tapes())
+
+    def residual_product(self, _: np.ndarray, /) -> np.ndarray | None:
+        """Nothing faster than ``product`` is known for eager torch."""
+        return None
 
     @cached_property
     def _diagonal(self) -> Any:

@@ -1,0 +1,230 @@
+"""Intervals for a new response whose level is read off responses that the fit has not seen, bias included.
+
+A score is the size of a miss in units of the spread that the model itself claims for a new response there::
+
+    score = |y - f(x)| / sqrt(sigma^2 + sigma^2 V(x) / n)
+
+With m scores, the interval ``f(x) +- q spread(x)`` takes for q the ``ceil((1 - delta)(m + 1))``-th smallest of them.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+
+from vhat.checks import as_numbers, check_delta, check_finite
+from vhat.errors import CalibrationWarning, InputError, name_rows
+from vhat.interval import Interval
+from vhat.leave_one_out import LeftOut, warn_of_rows
+from vhat.noise import Noise
+from vhat.problem import Problem
+from vhat.solve import Status
+from vhat.workspace import outside
+
+__all__ = ["Calibrated", "Source", "left_out_scores", "refuse_training_rows", "split_scores"]
+
+Source = Literal["split", "loo"]
+
+
+@dataclass(frozen=True, repr=False)
+class Calibrated:
+    """A fitted model whose observation intervals take their level from scores instead of from a formula.
+
+    Attributes:
+        source: ``"split"``: scores of calibration rows that training did not see; ``"loo"``: of the training rows,
+            each left out in turn.
+        scores: ``|y - f| / spread``, (m,) or (m, outputs); infinite where a row has none, which errs upwards. Where
+            the model and its noise are right they are the sizes of standard normals.
+        repeated: How many calibration rows are training rows too.
+        base: Makes the observation interval that is rescaled, at a point and a delta.
+
+    Examples:
+        >>> import numpy as np, vhat
+        >>> x = np.linspace(0, 4, 30)
+        >>> y = 2.0 * np.exp(-x) + 0.01 * np.cos(30 * x)
+        >>> fitted = vhat.from_numpy(lambda q, x: q[0] * np.exp(-q[1] * x), [2.0, 1.0], x, y).polish()
+        >>> fresh = np.linspace(0.1, 3.9, 19)
+        >>> calibrated = fitted.calibrate(fresh, 2.0 * np.exp(-fresh) + 0.01 * np.sin(30 * fresh))
+        >>> calibrated.interval([1.0, 2.0]).center.round(2)
+        array([0.74, 0.27])
+    """
+
+    source: Source
+    scores: np.ndarray
+    repeated: int
+    base: Callable[..., Interval] = field(repr=False)
+
+    @property
+    def guarantee(self) -> str:
+        """What an interval at any delta may claim: one sentence."""
+        return _sentence(self, "1 - delta", "delta")
+
+    @property
+    def finest(self) -> float:
+        """The smallest delta for which there are enough scores: ``1/(m + 1)`` when none of them is infinite."""
+        unusable = int(np.max(np.sum(~np.isfinite(self.scores), axis=0)))
+        return (1 + unusable) / (1 + len(self.scores))
+
+    def quantile(self, delta: float = 0.05) -> np.ndarray:
+        """Return the factor on the spread: the ``ceil((1 - delta)(m + 1))``-th smallest score, () or (outputs,).
+
+        Raises:
+            InputError: For a delta outside (0, 1), or too small for so few scores.
+        """
+        delta, m = check_delta(delta), len(self.scores)
+        # the decimal that was written, not its binary neighbour: 0.95 * 20 must not become 20 of 19
+        rank = math.ceil((1 - Fraction(repr(delta))) * (m + 1))
+        factor = np.sort(self.scores, axis=0)[rank - 1] if rank <= m else np.asarray(np.inf)
+        if not np.all(np.isfinite(factor)):
+            raise InputError(
+                f"{m} scores are too few for delta={delta:g}: the interval would be infinite. The smallest delta that "
+                f"they allow is {self.finest:.3g}. Ask for that or more, or calibrate with at least "
+                f"{math.ceil(1 / Fraction(repr(delta))) - 1} rows."
+            )
+        return np.asarray(factor)
+
+    def interval(self, x: Any, delta: float = 0.05, *, observation_noise: Any = None) -> Interval:
+        """Compute an interval for a new response at every point.
+
+        Args:
+            x: Test inputs, shaped like the training inputs.
+            delta: Probability of a miss.
+            observation_noise: Standard deviation of a new response at x, where the noise differs between rows.
+
+        Returns:
+            The interval; its sentence says what this kind of calibration can claim.
+
+        Raises:
+            InputError: For inputs that cannot be used, or a delta too small for so few scores.
+        """
+        factor = self.quantile(delta)
+        band = self.base(x, delta, observation_noise=observation_noise)
+        width = factor * spread(band, observation_noise)
+        return replace(
+            band,
+            lower=band.center - width,
+            upper=band.center + width,
+            half_width=width,
+            bound=self.source,
+            guarantee=_sentence(self, f"{100 * (1 - band.delta):g}%", f"{band.delta:g}"),
+        )
+
+    def __repr__(self) -> str:
+        usable = self.scores[np.isfinite(self.scores)]
+        middle = f"median score {np.median(usable):.3g} (0.674 where the model is right), " if usable.size else ""
+        return (
+            f"Calibrated by {self.source}: {len(self.scores)} rows, {middle}delta from {self.finest:.3g} up\n"
+            f"{self.guarantee}"
+        )
+
+
+def spread(band: Interval, observation_noise: Any) -> np.ndarray:
+    """Return the standard deviation that the model claims for a new response: that of the mean and of the noise."""
+    fresh = band.noise if observation_noise is None else as_numbers("observation_noise", observation_noise)
+    return np.hypot(band.standard_error, fresh)
+
+
+def split_scores(band: Interval, y: Any, observation_noise: Any) -> np.ndarray:
+    """Score calibration responses against the model's own observation interval at their inputs.
+
+    Raises:
+        InputError: For responses of another shape, or that are not finite.
+    """
+    responses = as_numbers("y_cal", y)
+    if responses.shape != band.center.shape:
+        raise InputError(
+            f"y_cal has shape {responses.shape}; the model predicts shape {band.center.shape} at X_cal. Bring them to "
+            "one shape, one row a calibration point."
+        )
+    check_finite("y_cal", responses)
+    scores = np.abs(responses - band.center) / spread(band, observation_noise)
+    return np.where(band.status == Status.CONVERGED, scores, np.inf)
+
+
+def left_out_scores(problem: Problem, found: LeftOut, noise: Noise) -> np.ndarray:
+    """Score the training rows that the loss sees, each against the model that never saw it, (rows, K)."""
+    warn_of_rows(found.status)
+    sizes = np.sqrt(noise.values**2 + found.variance / problem.n)
+    scores = np.abs(problem.targets - found.prediction) / sizes
+    seen = np.any(problem.loss_derivatives.cross.reshape(problem.n, -1) != 0, axis=1)
+    return np.where(np.isnan(scores), np.inf, scores)[seen]
+
+
+def refuse_training_rows(problem: Problem, inputs: Any, y: Any) -> int:
+    """Return how many calibration rows, input and response, are training rows too; warn of some, refuse all.
+
+    Raises:
+        InputError: When every calibration row is a training row.
+    """
+    responses = as_numbers("y_cal", y).reshape(-1, problem.outputs)
+    try:
+        fitted = set(_row_keys(problem, problem.X, problem.targets))
+        same = [row for row, key in enumerate(_row_keys(problem, inputs, responses)) if key in fitted]
+    except TypeError:  # a container of the user's own, whose arrays are not ours to find
+        return 0
+    if same and len(same) == problem.count(inputs):
+        raise InputError(
+            "every calibration row is also a training row, input and response alike: its residual says nothing about "
+            "a new response. Give rows that training did not see, or use calibrate('loo')."
+        )
+    if same:
+        warnings.warn(
+            f"{len(same)} of {problem.count(inputs)} calibration rows are also training rows, input and response alike "
+            f"({name_rows(same)}). If training saw them, leave them out: the level does not hold with them.",
+            CalibrationWarning,
+            stacklevel=outside(),
+        )
+    return len(same)
+
+
+def _row_keys(problem: Problem, inputs: Any, targets: np.ndarray) -> list[Any]:
+    """Return one hashable key a row of checked inputs and their responses."""
+    tables = [_table(problem, leaf) for leaf in (*_leaves(inputs), targets)]
+    return list(zip(*(map(_key, table) for table in tables), strict=True))
+
+
+def _leaves(inputs: Any) -> Iterator[Any]:
+    """Yield the arrays of checked inputs, whatever holds them together."""
+    parts = inputs.values() if isinstance(inputs, Mapping) else inputs
+    if isinstance(inputs, Mapping | tuple | list):
+        for part in parts:
+            yield from _leaves(part)
+    else:
+        yield inputs
+
+
+def _table(problem: Problem, leaf: Any) -> np.ndarray:
+    """Return an array of inputs as (rows, columns): numbers as float64, without a negative zero."""
+    try:
+        return problem.numpy(leaf).reshape(len(leaf), -1) + 0.0
+    except (TypeError, ValueError):  # names or dates, which a NumPy model may take
+        return np.asarray(leaf, dtype=object).reshape(len(leaf), -1)
+
+
+def _key(row: np.ndarray) -> Any:
+    return tuple(row) if row.dtype == object else row.tobytes()
+
+
+def _sentence(found: Calibrated, level: str, miss: str) -> str:
+    m, each = len(found.scores), " (each output alone)" if found.scores.ndim == 2 else ""
+    if found.source == "loo":
+        return (
+            f"Nominal {level} for a new response at one point{each}, bias included, from the {m} training rows, each "
+            "left out in turn to first order; there is no finite-sample guarantee (jackknife+ with exact refits would "
+            f"miss with probability at most 2 x {miss}); assumed: the new row and the training rows exchangeable, and "
+            "a fit that hardly depends on any one row."
+        )
+    known = f", BUT {found.repeated} OF THEM ARE TRAINING ROWS TOO" if found.repeated else ""
+    return (
+        f"A new response at one point{each} is missed with probability at most {miss}, bias included, in the mean over "
+        f"draws of the {m} calibration rows and of the new one together, not for each x nor for these {m} rows given "
+        "(split conformal); assumed: calibration rows and the new row exchangeable (the same population, no shift), "
+        "and model, noise level and weight decay fixed before these rows were seen, not chosen with "
+        f"them{known}; nothing is assumed of the model, its minimum or its noise."
+    )

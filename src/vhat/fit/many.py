@@ -1,0 +1,78 @@
+"""Many fits by one recipe: together where the recipe can, one after the other where it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from vhat.errors import InputError
+from vhat.fit.data import each_fit
+from vhat.progress import bar
+
+if TYPE_CHECKING:
+    from vhat.fitted import FittedModel
+
+__all__ = ["Recipe", "fit_many"]
+
+
+class Recipe(Protocol):
+    """From data to a fitted model; the same seed gives the same model."""
+
+    def __call__(self, X: Any, y: Any, *, seed: int, sample_weight: Any = None) -> FittedModel:
+        """Train on rows ``X`` and responses ``y``."""
+
+
+def fit_many(
+    recipe: Recipe, X: Any, y: Any, *, seeds: Sequence[int], sample_weights: Any = None, targets: Any = None
+) -> list[FittedModel]:
+    """Fit one model a seed, on the same rows.
+
+    A recipe that has a method ``many`` of the same arguments (all of :mod:`vhat.fit` have) trains them in one
+    compiled loop; any other callable is called once a fit.
+
+    Args:
+        recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``.
+        X: Rows, shared by all fits.
+        y: Responses.
+        seeds: One seed a fit.
+        sample_weights: Weights of the rows in each fit, (fits, n). A resample with replacement is its counts.
+        targets: Responses of each fit in place of ``y``, (fits, n) or (fits, n, outputs).
+
+    Returns:
+        One fitted model a seed.
+
+    Raises:
+        InputError: When the numbers of seeds, weights and targets differ, or the recipe returns something else.
+
+    Examples:
+        >>> import numpy as np
+        >>> from vhat.fit import AdamW, Network
+        >>> x = np.linspace(-1, 1, 30)[:, None]
+        >>> counts = np.random.default_rng(0).multinomial(30, np.full(30, 1 / 30), size=3)
+        >>> recipe = AdamW(Network((1, 8, 1)), weight_decay=1e-3, steps=200)
+        >>> fits = fit_many(recipe, x, x[:, 0] ** 2, seeds=[0, 0, 0], sample_weights=counts)
+        >>> len(fits)
+        3
+    """
+    many = getattr(recipe, "many", None)
+    if many is not None:
+        together: list[FittedModel] = many(X, y, seeds=seeds, sample_weights=sample_weights, targets=targets)
+        return together
+    every = each_fit(y, seeds, sample_weights, targets)
+    fits = []
+    with bar("fits", len(every)) as advance:
+        for seed, target, weight in every:
+            fits.append(_checked(recipe(X, target, seed=seed, sample_weight=weight)))
+            advance("")
+    return fits
+
+
+def _checked(fitted: Any) -> FittedModel:
+    from vhat.fitted import FittedModel
+
+    if not isinstance(fitted, FittedModel):
+        raise InputError(
+            f"the recipe returned {type(fitted).__name__}; it must end in a fitted model, such as "
+            "vhat.from_torch(module, X, y, weight_decay=...)."
+        )
+    return fitted

@@ -1,0 +1,220 @@
+"""The default recipe: a certified minimum of the penalised objective."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.checks import check_count, check_tolerance
+from vhat.errors import ConditioningWarning, InputError, NotPositiveDefinite, PolishError
+from vhat.fit import training
+from vhat.fit.adam_steps import AdamRule
+from vhat.fit.data import Fits
+from vhat.fit.recipe import NetworkRecipe, check_positive
+from vhat.fit.training import Glance, Trained, run
+from vhat.progress import bar
+from vhat.workspace import outside
+
+if TYPE_CHECKING:
+    from vhat.fitted import FittedModel
+    from vhat.minimise.polish import Polished
+    from vhat.problem import Problem
+
+__all__ = ["Minimum"]
+
+_PLATEAU = 0.02
+"""Warm-up goes on while so large a share of the objective is gained in one chunk of steps."""
+_NEARLY_SINGULAR = 1e-8
+"""A smallest eigenvalue below this, without unit, leaves V to the decay or to rounding (as in the audit)."""
+_LEAST_SHARE = 1e-6
+"""A decay of this share of the largest curvature of a parameter is seen beside it by products and solves."""
+
+_AGAIN = 3
+"""How often a descent that stalls is taken up again: a fresh trust region may find what a shrunken one did not."""
+
+
+@dataclass(frozen=True)
+class Minimum(NetworkRecipe):
+    """Train to a minimum of ``L_lam = L + lam/2 |theta|^2`` and certify it: what the intervals assume.
+
+    A warm-up in float32 (Adam on ``L_lam``) goes on as long as it pays, a few hundred steps on easy data and up to
+    ``warmup`` on hard ones. ``fitted.polish()`` then descends in float64 until the gradient vanishes and the
+    smallest eigenvalue of ``H + lam`` is positive: of all eigenvalues where there are few parameters, by Lanczos
+    iterations (strong evidence, no proof) where there are thousands. The record is in ``fitted.polished``, and
+    ``fitted.audit()`` says which it was.
+
+    Attributes:
+        network: What is trained; its activation must be smooth.
+        weight_decay: lam of the objective and of the fitted model. Too small a lam leaves directions that the data
+            do not determine: the recipe then warns or refuses, naming a lam that would do.
+        warmup: The most steps of Adam.
+        learning_rate: The rate of Adam.
+        gtol: The relative gradient to reach, without unit.
+        max_steps: The most Newton steps.
+
+    Examples:
+        >>> import numpy as np
+        >>> from vhat.fit import Network
+        >>> x = np.linspace(-2, 2, 40)[:, None]
+        >>> y = np.sin(2 * x[:, 0]) + 0.1 * np.cos(60 * x[:, 0])
+        >>> fitted = Minimum(Network((1, 8, 1)), weight_decay=1e-3)(x, y, seed=0)
+        >>> fitted.audit()["smallest eigenvalue"].verdict
+        'holds'
+        >>> fitted.polished.relative_gradient <= 1e-10
+        True
+    """
+
+    warmup: int = 10_000
+    learning_rate: float = 1e-2
+    gtol: float = 1e-10
+    max_steps: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.network.activation == "relu":
+            raise InputError(
+                'activation="relu" has kinks, and a network with kinks has no minimum that could be certified. Use '
+                '"tanh", "softplus", "gelu" or "silu", or train with vhat.fit.AdamW and ask for curvature="ggn".'
+            )
+        check_count("warmup", self.warmup)
+        check_positive("learning_rate", self.learning_rate)
+        check_tolerance("gtol", self.gtol)
+        check_count("max_steps", self.max_steps, least=1)
+
+    def many(
+        self, X: Any, y: Any, *, seeds: Sequence[int], sample_weights: Any = None, targets: Any = None
+    ) -> list[FittedModel]:
+        """Train many fits, each to its own certified minimum; the warm-up is one compiled loop.
+
+        Args:
+            X: Rows, (n, inputs), shared by all fits.
+            y: Responses, (n,) or (n, outputs).
+            seeds: One seed a fit.
+            sample_weights: Weights of the rows in each fit, (fits, n). A resample with replacement is its counts.
+            targets: Responses of each fit in place of ``y``, (fits, n) or (fits, n, outputs).
+
+        Returns:
+            One fitted model a seed.
+
+        Raises:
+            InputError: When the data cannot be used.
+            ModelError: When the warm-up diverges.
+            PolishError: When there is no certified minimum to be reached, with a lam that would do.
+        """
+        warm = super().many(X, y, seeds=seeds, sample_weights=sample_weights, targets=targets)
+        found = []
+        with bar("minima", len(warm)) as advance:
+            for fit, fitted in enumerate(warm):
+                name = f"fit {fit}: " if len(warm) > 1 else ""
+                found.append(self._minimum(fitted, name))
+                advance("")
+        return found
+
+    def _train(self, fits: Fits) -> list[Trained]:
+        return run(
+            self.network,
+            AdamRule(decoupled=False),
+            fits,
+            [self._schedule] * len(fits),
+            decay=self.weight_decay,
+            label="warm-up",
+            chunks=-(-self.warmup // training.CHUNK),
+        )
+
+    def _schedule(self, seen: Sequence[Glance]) -> np.ndarray | None:
+        """Hold the rate while a chunk of steps pays, let it fall to zero along one more, and end."""
+        left = self.warmup - len(seen) * training.CHUNK
+        settled = _settled([glance.objective for glance in seen])
+        if left <= 0 or (settled is not None and len(seen) > settled + 1):
+            return None
+        rates = np.full(min(left, training.CHUNK), self.learning_rate)
+        falls = settled is not None or left <= training.CHUNK
+        return rates * (1 - np.arange(len(rates)) / len(rates)) if falls else rates
+
+    def _minimum(self, warm: FittedModel, name: str) -> FittedModel:
+        """Move one fit to its minimum, and say what the certificate leaves open."""
+        from vhat.fitted import FittedModel
+
+        try:
+            record = self._descended(warm)
+        except (PolishError, NotPositiveDefinite) as error:
+            lam = _rounded_up(_enough_at(warm.problem, self.weight_decay))
+            raise PolishError(f"{name}{error} Or: raise weight_decay={self.weight_decay!r} to about {lam}.") from error
+        if record.definiteness.verdict != "positive" or record.definiteness.value < _NEARLY_SINGULAR:
+            warnings.warn(name + self._barely(record), ConditioningWarning, stacklevel=outside())
+        # The warm-up is nobody's model: how far polish moved from it says nothing, so it is not carried along.
+        return FittedModel(record.problem, polished=record)
+
+    def _descended(self, warm: FittedModel) -> Polished:
+        """Polish; where that stalls, try Newton's method alone, and take it up again from where it stalled."""
+        try:
+            end = warm.polish(gtol=self.gtol, max_steps=self.max_steps)
+        except PolishError:
+            end = warm.polish(gtol=self.gtol, max_steps=self.max_steps, warmup=0)
+        records = [_record(end)]
+        while records[-1].status != "converged" and len(records) <= _AGAIN:
+            try:
+                end = end.polish(gtol=self.gtol, max_steps=self.max_steps, warmup=0)
+            except PolishError:
+                break  # what was certified before stands
+            records.append(_record(end))
+        return _with_all_counts(min(records, key=lambda record: record.relative_gradient), records)
+
+    def _barely(self, record: Polished) -> str:
+        """Say that the data and lam hardly determine some direction, and which lam would."""
+        sign = record.definiteness
+        with record.problem.scope():
+            length = float(np.sum(record.problem.numpy(sign.vector) ** 2))
+        # x'(A + d)x = mu + d |x|^2 for the eigenvector x
+        lam = self.weight_decay + max(_NEARLY_SINGULAR - sign.value, 0.0) / length
+        found = (
+            f"the smallest eigenvalue of H + lam, {sign.value:.1e} without unit, is close to rounding"
+            if np.isfinite(sign.error)
+            else f"the smallest eigenvalue of H + lam did not settle (last value {sign.value:.1e} without unit)"
+        )
+        lam = max(lam, 2 * self.weight_decay)
+        return (
+            f"the gradient vanishes, but {found}: the data do not determine every direction at "
+            f"weight_decay={self.weight_decay!r}, and intervals rest on the decay there. Raise weight_decay to about "
+            f"{_rounded_up(lam)}."
+        )
+
+
+def _record(fitted: FittedModel) -> Polished:
+    assert fitted.polished is not None
+    return fitted.polished
+
+
+def _with_all_counts(best: Polished, records: Sequence[Polished]) -> Polished:
+    """Return the best of several descents in a row, with the work of all."""
+    counts = ("warmup_steps", "steps", "products", "escapes")
+    return replace(best, **{name: sum(getattr(record, name) for record in records) for name in counts})
+
+
+def _settled(objectives: Sequence[float]) -> int | None:
+    """Return the first chunk that gained less than the plateau's share on the best before it."""
+    best = math.inf
+    for chunk, objective in enumerate(objectives):
+        if objective > (1 - _PLATEAU) * best:
+            return chunk
+        best = min(best, objective)
+    return None
+
+
+def _enough_at(problem: Problem, lam: float) -> float:
+    """A lam that is not lost beside the curvature of the data here, and ten times the one that failed."""
+    with problem.scope():
+        curvature = float(np.max(problem.numpy(problem.diagonal())))
+    return max(10 * lam, _LEAST_SHARE * curvature)
+
+
+def _rounded_up(lam: float) -> str:
+    """Write lam with one digit, rounded up to 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(lam))
+    digit = next(digit for digit in (1, 2, 5, 10) if lam <= digit * power * (1 + 1e-9))
+    return f"{digit * power:.0e}"

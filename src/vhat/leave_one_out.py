@@ -1,0 +1,182 @@
+"""What the model would have predicted at each training row, had it not seen that row: from the solves, no refit.
+
+Without row i, and with ``1/n`` and the decay as they are, the minimum moves to first order by
+``A^-1 G_i' (l'_i + C_i u) / n``, where ``u`` is the move of the row's own prediction. With ``a = G_i A^-1 G_i' / n``::
+
+    u = (I - a C_i)^-1 a l'_i
+
+which for the square loss is ``(y - f)_-i = (y - f)_i / (1 - S_ii)``. Exact for models linear in their parameters.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from vhat.errors import ConvergenceWarning, LeverageWarning, name_rows
+from vhat.norm import contract, gradient_blocks
+from vhat.problem import Problem
+from vhat.progress import bar
+from vhat.solve import Prepared, Status
+from vhat.solve.contract import Response
+from vhat.workspace import outside
+
+__all__ = ["HIGH_LEVERAGE", "LeaveOneOut", "LeftOut", "describe", "leave_rows_out", "warn_of_rows"]
+
+HIGH_LEVERAGE = "leverage"
+_SLACK = 1e-6
+"""Leverages this close to 1 are called 1: the accuracy to which the solves are accepted."""
+
+
+@dataclass(frozen=True, repr=False)
+class LeaveOneOut:
+    """Predictions at the training rows by models that never saw them. Shapes are (n,) or (n, outputs) unless said.
+
+    Attributes:
+        prediction: ``f_-i(x_i)``; NaN where the status is not ``converged``.
+        residual: ``y_i - f_-i(x_i)``; None for a loss that is not a function of f - y, whose predictions are not on
+            the scale of y.
+        leverage: The share of a row's prediction that its own response decides, (n,): ``S_ii`` for the square loss;
+            with several outputs, or weights, the largest eigenvalue of the row's block ``a C``. At or above 1 the
+            row holds its own prediction up alone, there is no first-order answer, and the row is NaN.
+        weighted_norm: V at the row for the model that never saw it: its first-order variance is ``sigma^2 V/n``.
+        status: (n,): ``"converged"``, ``"leverage"`` where it is at or above 1, or how the row's solve failed.
+        curvature: ``"hessian"`` or ``"ggn"``.
+        solver: The solver's name.
+
+    Examples:
+        >>> import numpy as np, vhat
+        >>> x = np.linspace(0, 4, 30)
+        >>> y = 2.0 * np.exp(-x) + 0.01 * np.cos(30 * x)
+        >>> fitted = vhat.from_numpy(lambda q, x: q[0] * np.exp(-q[1] * x), [2.0, 1.0], x, y).polish()
+        >>> found = fitted.leave_one_out()
+        >>> bool(np.all(np.abs(found.residual) >= np.abs(y - fitted.predict(x))))
+        True
+    """
+
+    prediction: np.ndarray
+    residual: np.ndarray | None
+    leverage: np.ndarray
+    weighted_norm: np.ndarray
+    status: np.ndarray
+    curvature: str
+    solver: str
+
+    def __repr__(self) -> str:
+        good = self.status == Status.CONVERGED
+        size = "" if self.residual is None else f"root mean square {np.sqrt(np.nanmean(self.residual**2)):.4g}, "
+        known = self.leverage[np.isfinite(self.leverage)]
+        span = f"{known.min():.3g} to {known.max():.3g}" if known.size else "unknown"
+        return (
+            f"LeaveOneOut of {len(self.status)} rows ({self.curvature}, {self.solver}, {int(good.sum())} usable): "
+            f"{size}leverage {span}"
+        )
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The same, flat and before anything is divided by a noise level.
+
+    Attributes:
+        prediction: ``f_-i(x_i)``, (n, K).
+        leverage: (n,).
+        variance: ``n sum_jb sigma_jb^2 (d f_-i(x_i) / d y_jb)^2``, (n, K).
+        status: (n,) of str.
+    """
+
+    prediction: np.ndarray
+    leverage: np.ndarray
+    variance: np.ndarray
+    status: np.ndarray
+
+
+def leave_rows_out(problem: Problem, prepared: Prepared, sigma: np.ndarray) -> LeftOut:
+    """Leave out each training row in turn: n K right-hand sides through one prepared solver, block by block.
+
+    Args:
+        problem: The training problem, at its minimum.
+        prepared: The solver of ``A = H + lam``.
+        sigma: Noise of each training response, (n, K).
+    """
+    parts, start, blocks = [], 0, gradient_blocks(problem, problem.X)
+    with bar("rows left out", len(blocks)) as advance:
+        for g in blocks:
+            parts.append(_leave_block_out(problem, prepared.respond(g), sigma, start))
+            start += len(parts[-1].status)
+            advance("")
+    names = ("prediction", "leverage", "variance", "status")
+    return LeftOut(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def describe(problem: Problem, found: LeftOut, levels: np.ndarray, curvature: str, solver: str) -> LeaveOneOut:
+    """Bring what was found to the shape of the model's predictions, and warn of rows that have no answer.
+
+    Args:
+        problem: The training problem.
+        found: The rows left out, with noise of the relative sizes that ``levels`` belong to.
+        levels: Mean square of those sizes, one an output, (K,).
+        curvature: The curvature's name.
+        solver: The solver's name.
+    """
+    warn_of_rows(found.status)
+    norm, residual = found.variance / levels, problem.targets - found.prediction
+    prediction, residual, norm = (a[:, 0] if problem.squeeze else a for a in (found.prediction, residual, norm))
+    known = residual if problem.loss_derivatives.location else None
+    return LeaveOneOut(prediction, known, found.leverage, norm, found.status, curvature, solver)
+
+
+def warn_of_rows(status: np.ndarray) -> None:
+    """Warn of rows that cannot be left out, by name and with the remedy."""
+    high = np.flatnonzero(status == HIGH_LEVERAGE)
+    if high.size:
+        warnings.warn(
+            f"{high.size} of {status.size} training rows have leverage at or above 1 ({name_rows(high)}): they alone "
+            "hold up their own prediction, what it would be without them is not to be had to first order, and they are "
+            "NaN. Refit without them to know, or fit with more weight decay.",
+            LeverageWarning,
+            stacklevel=outside(),
+        )
+    failed = np.flatnonzero((status != HIGH_LEVERAGE) & (status != Status.CONVERGED))
+    if failed.size:
+        told = "; ".join(f"{kind}: {Status(kind).remedy}" for kind in dict.fromkeys(status[failed]))
+        warnings.warn(
+            f"{failed.size} of {status.size} training rows could not be left out ({name_rows(failed)}) and are NaN. "
+            f"{told}.",
+            ConvergenceWarning,
+            stacklevel=outside(),
+        )
+
+
+def _leave_block_out(problem: Problem, found: Response, sigma: np.ndarray, start: int) -> LeftOut:
+    """Leave out rows ``start`` on, one after the other, given the responses to their own gradients."""
+    n, K, loss = problem.n, problem.outputs, problem.loss_derivatives
+    status = _row_status(found.status.reshape(-1, K))
+    solved = (status == Status.CONVERGED)[:, None, None, None]
+    image = np.where(solved, found.image.reshape(-1, K, n, K), 0.0)
+    here = np.arange(len(image))
+    rows = start + here
+    a = image[here, :, rows, :] / n
+    curvature = loss.curvature[rows]
+    aC = a * curvature[:, None, :] if curvature.ndim == 2 else a @ curvature
+    leverage = np.linalg.eigvals(aC).real.max(axis=1)  # real: a C is similar to the symmetric a^1/2 C a^1/2
+    leverage[~solved.ravel()] = np.nan
+    status = np.where(leverage >= 1 - _SLACK, HIGH_LEVERAGE, status)
+    usable = status == Status.CONVERGED
+    remaining = np.where(usable[:, None, None], np.eye(K) - aC, np.eye(K))
+    moved = np.linalg.solve(remaining, a @ loss.first[rows][:, :, None])[:, :, 0]
+    leans = contract(image.reshape(-1, n, K), loss.cross).reshape(image.shape)  # -n d f_i / d y
+    leans[here, :, rows, :] = 0.0  # the row's own response is no longer there
+    leans = np.linalg.solve(remaining, leans.reshape(len(here), K, -1)).reshape(image.shape)
+    variance = np.sum((sigma * leans) ** 2, axis=(2, 3)) / n
+    prediction = problem.fitted_values[rows] + moved
+    prediction[~usable], variance[~usable] = np.nan, np.nan
+    return LeftOut(prediction, leverage, variance, status)
+
+
+def _row_status(status: np.ndarray) -> np.ndarray:
+    """Return the status of each row from those of its outputs, (b, K): the first that is not converged."""
+    failed = status != Status.CONVERGED
+    first = status[np.arange(len(status)), failed.argmax(axis=1)]
+    return np.where(failed.any(axis=1), first, Status.CONVERGED.value)

@@ -1,0 +1,11 @@
+"""Fitted models on disk: safetensors and JSON in a directory that is whole at every moment.
+
+- :mod:`vhat.store.directory`: any document with arrays in it, written at once or not at all, and checked when read;
+- :mod:`vhat.store.fitted`: a fitted model as such a document, and back;
+- :mod:`vhat.store.match`: whether the code and data that come with ``load`` are those that were saved.
+"""
+
+from vhat.store.directory import read, write
+from vhat.store.fitted import describe, load, restore, save
+
+__all__ = ["describe", "load", "read", "restore", "save", "write"]

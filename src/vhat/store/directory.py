@@ -1,0 +1,280 @@
+"""A directory that holds one document, whole: what a crash leaves is the old one or the new one.
+
+::
+
+    model/
+      vhat.json              the pointer: which version counts, and the SHA-256 of its manifest
+      v0002/manifest.json    kind, versions of the libraries, SHA-256 of the arrays, the document itself
+      v0002/arrays.safetensors
+
+A new version is written beside the old one and brought to the disk; then the pointer is renamed over the old pointer,
+which the file system does at once or not at all; only then are old versions removed. Nothing in a file is ever
+executed. The checksums find accidents. They are no signature: who can write to the directory can forge them.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from vhat.errors import StoreError
+from vhat.store.document import Document, join, split
+
+__all__ = ["FORMAT", "read", "write"]
+
+FORMAT = 1
+"""The format that is written, and the newest that can be read."""
+_POINTER, _MANIFEST, _ARRAYS = "vhat.json", "manifest.json", "arrays.safetensors"
+_TEMPORARY = _POINTER + ".new"
+_VERSION = re.compile(r"v\d{4,}")
+_ATTEMPTS = 5
+
+
+def write(directory: str | os.PathLike[str], kind: str, document: Document) -> None:
+    """Save a document, in the place of the one that the directory may hold.
+
+    Args:
+        directory: A new or empty directory, or one that this function has written.
+        kind: What the document describes, such as ``"fitted model"``; :func:`read` asks for it.
+        document: Dicts, lists, tuples, text, numbers, None and NumPy arrays, in any nesting.
+
+    Raises:
+        StoreError: When the directory is something else, or cannot be written; what it held is then as it was.
+    """
+    plain, arrays = split(document)
+    folder = Path(directory)
+    with _in_words(f"saving to {folder} failed"):
+        _make(folder)
+        with _locked(folder):
+            _refuse_foreign(folder)
+            name = f"v{1 + max((int(each.name[1:]) for each in _versions(folder)), default=0):04d}"
+            try:
+                seal = _write_version(folder / name, kind, plain, arrays)
+                _point(folder, name, seal)
+            except BaseException:
+                _discard(folder, name)
+                raise
+            for old in _versions(folder):
+                if old.name != name:
+                    shutil.rmtree(old, ignore_errors=True)
+
+
+def read(directory: str | os.PathLike[str], kind: str) -> Document:
+    """Return the document that :func:`write` saved, after checking it.
+
+    Raises:
+        StoreError: When there is none, or it is of another kind, of a newer format, truncated or changed.
+    """
+    folder = Path(directory)
+    for attempt in range(_ATTEMPTS):
+        pointer = _read_pointer(folder)
+        try:
+            with _in_words(f"reading {folder} failed"):
+                return _read_version(folder, pointer, kind)
+        except StoreError:  # another process may have saved, and removed this version, in the meantime
+            if attempt == _ATTEMPTS - 1 or _read_pointer(folder) == pointer:
+                raise
+    raise AssertionError("unreachable")
+
+
+# -- writing -------------------------------------------------------------------------------------
+def _make(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder} is a file; a model is saved as a directory. Give another name.")
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        _to_disk(folder.parent)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from saving here; the lock goes with the process, however it ends."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"another process is saving to {folder} at this moment. Try again.") from None
+        except OSError:  # a file system without locks: renaming is still atomic
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Refuse a directory with anything in it, unless it is a saved model or what a first save left when it was killed.
+
+    Raises:
+        StoreError: Naming what was found.
+    """
+    if (folder / _POINTER).is_file():
+        _read_pointer(folder)  # a newer or damaged one is not written over
+        return
+    parts = {_MANIFEST, _ARRAYS}
+    for found in folder.iterdir():
+        version = _VERSION.fullmatch(found.name) and found.is_dir() and {part.name for part in found.iterdir()} <= parts
+        if not version and found.name != _TEMPORARY:
+            raise StoreError(
+                f"{folder} is not empty and was not saved by vhat (it holds {found.name}). Give a new directory; "
+                "nothing was changed."
+            )
+
+
+def _versions(folder: Path) -> list[Path]:
+    return [found for found in folder.iterdir() if _VERSION.fullmatch(found.name)]
+
+
+def _write_version(folder: Path, kind: str, plain: Any, arrays: dict[str, Any]) -> str:
+    """Write manifest and arrays, to the disk; return the SHA-256 of the manifest."""
+    from safetensors.numpy import save
+
+    folder.mkdir()
+    content = save(arrays)
+    _write_file(folder / _ARRAYS, content)
+    manifest = {
+        "kind": kind,
+        "versions": _library_versions(),
+        "arrays": {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()},
+        "document": plain,
+    }
+    text = json.dumps(manifest, indent=1, allow_nan=False).encode()
+    _write_file(folder / _MANIFEST, text)
+    _to_disk(folder)
+    return hashlib.sha256(text).hexdigest()
+
+
+def _point(folder: Path, name: str, seal: str) -> None:
+    pointer = {"format": "vhat", "format_version": FORMAT, "current": name, "manifest_sha256": seal}
+    _write_file(folder / _TEMPORARY, json.dumps(pointer, indent=1).encode())
+    (folder / _TEMPORARY).replace(folder / _POINTER)
+    _to_disk(folder)
+
+
+def _discard(folder: Path, name: str) -> None:
+    """Remove a version that failed, unless the pointer has reached it already."""
+    with suppress(OSError, StoreError):
+        if (folder / _POINTER).exists() and _read_pointer(folder)["current"] == name:
+            return
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _to_disk(folder: Path) -> None:
+    """Bring the entries of a directory to the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _library_versions() -> dict[str, str]:
+    """The versions of what computed the document; of the frameworks, those that were in use."""
+    names = ["numpy", "scipy", "safetensors", *(name for name in ("jax", "jaxlib", "torch") if name in sys.modules)]
+    return {"vhat": _own_version(), "python": platform.python_version()} | {n: metadata.version(n) for n in names}
+
+
+def _own_version() -> str:
+    from vhat import __version__
+
+    return __version__
+
+
+# -- reading -------------------------------------------------------------------------------------
+def _read_pointer(folder: Path) -> dict[str, Any]:
+    path = folder / _POINTER
+    try:
+        pointer = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        missing = "there is no such directory" if not folder.exists() else f"it has no {_POINTER}"
+        raise StoreError(f"{folder} holds no model saved by vhat: {missing}.") from None
+    except NotADirectoryError:
+        raise StoreError(f"{folder} is a file; give the directory that the model was saved to.") from None
+    except OSError as error:
+        raise StoreError(f"reading {path} failed: {error.strerror}.") from error
+    except ValueError as error:
+        raise StoreError(f"{path} is damaged ({error}). {_RESTORE}") from error
+    if not isinstance(pointer, dict) or pointer.get("format") != "vhat":
+        raise StoreError(f"{path} was not written by vhat. Give the directory that a model was saved to.")
+    version = pointer.get("format_version")
+    if isinstance(version, int) and version > FORMAT:
+        raise StoreError(
+            f"{folder} was saved in format {version}, and vhat {_own_version()} knows format {FORMAT}. Update vhat."
+        )
+    current, seal = pointer.get("current"), pointer.get("manifest_sha256")
+    if version != FORMAT or not isinstance(seal, str) or not _VERSION.fullmatch(str(current)):
+        raise StoreError(f"{path} is damaged: it does not name a version. {_RESTORE}")
+    return pointer
+
+
+_RESTORE = "Restore the directory from a copy, or save the model again to a new one."
+
+
+def _read_version(folder: Path, pointer: dict[str, Any], kind: str) -> Document:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    version = folder / pointer["current"]
+    text = (version / _MANIFEST).read_bytes()
+    if hashlib.sha256(text).hexdigest() != pointer["manifest_sha256"]:
+        raise StoreError(f"{version / _MANIFEST} is not as it was saved: its checksum differs. {_RESTORE}")
+    manifest = json.loads(text)
+    if manifest["kind"] != kind:
+        raise StoreError(f"{folder} holds a {manifest['kind']}, not a {kind}. Load it as what it is.")
+    _check_arrays(version / _ARRAYS, manifest["arrays"])
+    try:
+        document: Document = join(manifest["document"], load_file(version / _ARRAYS))
+    except SafetensorError as error:
+        raise StoreError(f"{version / _ARRAYS} cannot be read: {error}. {_RESTORE}") from error
+    return document
+
+
+def _check_arrays(path: Path, expected: dict[str, Any]) -> None:
+    size = path.stat().st_size
+    if size != expected["bytes"]:
+        kind = "truncated" if size < expected["bytes"] else "longer than it was saved"
+        raise StoreError(f"{path} is {kind}: {size:,} bytes of {expected['bytes']:,}. {_RESTORE}")
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected["sha256"]:
+        raise StoreError(f"{path} is not as it was saved: its checksum differs. {_RESTORE}")
+
+
+_REMEDIES = {
+    errno.ENOSPC: "The disk is full: make room, or leave the factorisation out.",
+    errno.EDQUOT: "The quota is used up: make room, or leave the factorisation out.",
+    errno.EACCES: "There is no permission: give a directory of your own.",
+    errno.EPERM: "There is no permission: give a directory of your own.",
+    errno.EROFS: "The file system is read-only: give another directory.",
+    errno.ENOENT: "Files are missing that the directory should hold.",
+}
+
+
+@contextmanager
+def _in_words(doing: str) -> Iterator[None]:
+    """Turn what the operating system raises into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "")
+        where = f" ({error.filename})" if error.filename else ""
+        raise StoreError(f"{doing}: {error.strerror or error}{where}. {remedy}".strip()) from error

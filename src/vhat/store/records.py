@@ -1,0 +1,100 @@
+"""What a fitted model has found out about itself: the record of its polish, and its factorisations."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import fields
+from typing import Any
+
+from vhat.curvature.definiteness import Definiteness
+from vhat.errors import VhatWarning
+from vhat.minimise.polish import Polished
+from vhat.problem import Problem
+from vhat.solve.features import Features, Leaf, Structure
+from vhat.solve.kernel import Kernel, Root
+from vhat.store.document import Document
+from vhat.workspace import Workspace, outside
+
+__all__ = ["describe_factorisation", "describe_polished", "restore_factorisation", "restore_polished"]
+
+_CURVATURES = ("hessian", "ggn")
+
+
+def describe_polished(record: Polished) -> Document:
+    """Describe the record of a polish; the problem it led to is kept elsewhere."""
+    return _fields(record, "problem") | {"definiteness": _describe_definiteness(record.definiteness, record.problem)}
+
+
+def restore_polished(document: Document, problem: Problem) -> Polished:
+    """Make the record again, at the problem that the polish led to."""
+    definiteness = _restore_definiteness(document["definiteness"], problem)
+    return Polished(**{**document, "problem": problem, "definiteness": definiteness})
+
+
+def describe_factorisation(work: Workspace) -> Document:
+    """Describe what the workspace has worked out by now: matrices, the kernel, signs of eigenvalues.
+
+    Warns:
+        VhatWarning: When there is no matrix and no kernel yet, so that nothing heavy can be kept.
+    """
+    matrices = {c: work.kept(("matrix", c)) for c in _CURVATURES}
+    signs = {c: work.kept(("definite", c)) for c in _CURVATURES}
+    kernel, scale = work.kept("kernel"), work.kept("scale")
+    if kernel is None and all(matrix is None for matrix in matrices.values()):
+        warnings.warn(
+            "factorisation=True keeps nothing: this model has no matrix or kernel yet. Ask for an interval first; a "
+            "model that is solved by conjugate gradients never has one.",
+            VhatWarning,
+            stacklevel=outside(),
+        )
+    return {
+        "scale": None if scale is None else work.problem.numpy(scale),
+        "matrices": {c: matrix for c, matrix in matrices.items() if matrix is not None},
+        "signs": {c: _describe_definiteness(sign, work.problem) for c, sign in signs.items() if sign is not None},
+        "kernel": None if kernel is None else _describe_kernel(kernel),
+    }
+
+
+def restore_factorisation(document: Document, work: Workspace) -> None:
+    """Put back what was kept, so that it need not be worked out again."""
+    problem = work.problem
+    found: dict[Any, Any] = {("matrix", c): matrix for c, matrix in document["matrices"].items()}
+    found |= {("definite", c): _restore_definiteness(sign, problem) for c, sign in document["signs"].items()}
+    if document["scale"] is not None:
+        found["scale"] = problem.native(document["scale"])
+    if document["kernel"] is not None:
+        found["kernel"] = _restore_kernel(document["kernel"], problem)
+    for key, value in found.items():
+        work.keep(key, lambda value=value: value)  # type: ignore[misc]
+
+
+def _fields(record: Any, *without: str) -> Document:
+    return {field.name: getattr(record, field.name) for field in fields(record) if field.name not in without}
+
+
+def _describe_definiteness(sign: Definiteness, problem: Problem) -> Document:
+    return _fields(sign, "vector") | {"vector": problem.numpy(sign.vector)}
+
+
+def _restore_definiteness(document: Document, problem: Problem) -> Definiteness:
+    return Definiteness(**{**document, "vector": problem.native(document["vector"])})
+
+
+def _describe_kernel(kernel: Kernel) -> Document:
+    leaves = tuple(_fields(leaf) for leaf in kernel.structure.leaves)
+    return _fields(kernel, "problem") | {
+        "root": _fields(kernel.root),
+        "structure": _fields(kernel.structure) | {"leaves": leaves},
+        "features": _fields(kernel.features, "structure"),
+    }
+
+
+def _restore_kernel(document: Document, problem: Problem) -> Kernel:
+    leaves = tuple(Leaf(**leaf) for leaf in document["structure"]["leaves"])
+    structure = Structure(**{**document["structure"], "leaves": leaves})
+    rooms = {
+        "problem": problem,
+        "root": Root(**document["root"]),
+        "features": Features(structure=structure, **document["features"]),
+    }
+    return Kernel(**{**{name: value for name, value in document.items() if name != "structure"}, **rooms})

@@ -1,0 +1,146 @@
+"""Torch problems: a copy of the user's module with the saved tensors in it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from vhat.errors import StoreError
+from vhat.frontends.torch import torch_problem
+from vhat.frontends.torch.model import State, read_state
+from vhat.frontends.torch.problem import TorchProblem, unwrapped
+from vhat.store.document import Document
+from vhat.store.match import Brought
+
+__all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
+
+
+def describe(problem: TorchProblem) -> Document:
+    """Describe the module: its class, the tensors that training did not move, and how it takes its inputs."""
+    state, layout = problem.model.state, problem.model.layout
+    return {
+        "class": type(problem.model.module).__qualname__,
+        "fixed": {name: _array(value) for name, value in state.fixed.items()},
+        "frozen": state.frozen,
+        "loss": "half_mse" if isinstance(problem.loss, str) else "function",
+        "target_key": problem.target_key,
+        "columns": layout.columns,
+        "dtype": state.dtype,
+    }
+
+
+def point(problem: TorchProblem) -> dict[str, np.ndarray]:
+    """The trained parameters by name."""
+    return {name: _array(value) for name, value in problem.model.state.split(problem.theta).items()}
+
+
+def _array(tensor: Any) -> np.ndarray:
+    return np.asarray(tensor.detach().numpy(force=True))
+
+
+def inputs(problem: TorchProblem) -> Any:
+    """The training inputs as a document: an array, a tuple or a dict of them, as the module was given them."""
+    parts, layout = rows(problem), problem.model.layout
+    if layout.kind == "dict":
+        return dict(zip(layout.names, parts, strict=True))
+    return tuple(parts) if layout.kind == "tuple" else parts[0]
+
+
+def rows(problem: TorchProblem) -> list[np.ndarray]:
+    """The arrays of the training inputs, for their checksum."""
+    return [_array(part) for part in problem.X]
+
+
+def rebuild(saved: Document, at: dict[str, np.ndarray], X: Any, y: Any, brought: Brought) -> TorchProblem:
+    """Take a copy of the module, with the saved tensors in it, through the door again.
+
+    Args:
+        saved: The document, of which ``model``, ``weight_decay`` and ``sample_weight`` are read.
+        at: The parameters, as :func:`point` gave them.
+        X: Training inputs.
+        y: Training responses; None with a DataLoader.
+        brought: The caller's module and options.
+    """
+    model = saved["model"]
+    module = unwrapped(brought.required(f"module, a torch.nn.Module of class {model['class']} in eval() mode"))
+    if not isinstance(module, torch.nn.Module):
+        raise StoreError(f"model is a {type(module).__name__}; give a torch.nn.Module of class {model['class']}.")
+    state, _ = read_state(module)
+    _refuse_other_tensors(state, model, at)
+    sizes = np.cumsum([value.size for value in at.values()])[:-1]
+    parts = zip(at.items(), np.split(saved["weight_decay"], sizes), strict=True)
+    problem = torch_problem(
+        _with_tensors(module, {**at, **model["fixed"]}, state.device),
+        _tensors(X),
+        y,
+        weight_decay={name: decay.reshape(value.shape) for (name, value), decay in parts},
+        loss=brought.loss_for(model["loss"]),
+        target_key=model["target_key"],
+        memory=brought.memory,
+    )
+    own = problem.model
+    function = replace(
+        own,
+        state=replace(own.state, dtype=model["dtype"]),
+        layout=replace(own.layout, columns=model["columns"]),
+    )
+    return replace(problem, model=function, weights=problem.native(saved["sample_weight"]))
+
+
+def move(problem: TorchProblem, to: dict[str, np.ndarray]) -> TorchProblem:
+    """Return the problem at other saved parameters."""
+    return problem.at(np.concatenate([np.ravel(to[name]) for name in problem.model.state.names]))
+
+
+def whose(_: Document) -> str:
+    """What messages call the model."""
+    return "the module given"
+
+
+def _refuse_other_tensors(state: State, model: Document, params: dict[str, np.ndarray]) -> None:
+    """Refuse a module whose tensors have other names, shapes or roles.
+
+    Raises:
+        StoreError: Naming them.
+    """
+    pairs = (
+        ("trained parameters", dict(zip(state.names, state.shapes, strict=True)), params),
+        ("buffers and frozen parameters", {n: tuple(t.shape) for n, t in state.fixed.items()}, model["fixed"]),
+    )
+    for what, found, tensors in pairs:
+        wanted = {name: value.shape for name, value in tensors.items()}
+        missing = [f"{name} {shape}" for name, shape in wanted.items() if found.get(name) != shape]
+        unknown = [f"{name} {shape}" for name, shape in found.items() if wanted.get(name) != shape]
+        if missing or unknown:
+            raise StoreError(
+                f"the module given does not have the structure of the one that was saved ({model['class']}): among its "
+                f"{what}, missing {', '.join(missing) or 'nothing'}, unknown {', '.join(unknown) or 'nothing'}. Make "
+                "it with the same options, and freeze the same parameters."
+            )
+    if state.names != tuple(params):
+        raise StoreError("the module given registers its parameters in another order than the one that was saved.")
+
+
+def _with_tensors(module: Any, tensors: dict[str, np.ndarray], device: Any) -> Any:
+    """Return a copy of the module that holds these tensors, in their own dtype; tied parameters stay tied."""
+    try:
+        own = copy.deepcopy(module)
+    except Exception as error:
+        raise StoreError(f"the module given cannot be copied: {type(error).__name__}: {error}") from error
+    with torch.inference_mode(False), torch.no_grad():
+        for name, tensor in (*own.named_parameters(), *own.named_buffers()):
+            tensor.data = torch.from_numpy(tensors[name]).to(device, copy=True)
+    return own
+
+
+def _tensors(X: Any) -> Any:
+    """Arrays as tensors that keep the order of their axes in memory; what a caller brought is left as it is."""
+    if isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
+        return torch.from_numpy(X)
+    if isinstance(X, tuple):
+        return tuple(map(_tensors, X))
+    return {name: _tensors(part) for name, part in X.items()} if type(X) is dict else X

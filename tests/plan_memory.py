@@ -1,0 +1,63 @@
+"""Run one configuration in a process of its own and print what was planned and what was taken, in bytes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import vhat
+
+
+def jax_network(n, widths):
+    from vhat.fit import Network
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, widths[0]))
+    network = Network(widths)
+    params = network.init(0)
+    y = np.asarray(network(params, X)) + 1e-3 * rng.normal(size=n)
+    return vhat.from_jax(network, params, X, y, weight_decay=0.1, memory=6e9)
+
+
+def torch_network(n, widths):
+    import torch
+
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(widths[0], widths[1]), torch.nn.Tanh(), torch.nn.Linear(widths[1], widths[2])]
+    X = np.random.default_rng(0).normal(size=(n, widths[0])).astype(np.float32)
+    module = torch.nn.Sequential(*layers).eval()
+    with torch.no_grad():
+        y = module(torch.as_tensor(X)).numpy()
+    return vhat.from_torch(module, X, y, weight_decay=0.1, memory=6e9)
+
+
+CASES = {
+    "dense, jax": (lambda: jax_network(500, (10, 230, 1)), "auto", 300),
+    "dual, jax": (lambda: jax_network(6000, (10, 300, 1)), "auto", 300),
+    "dual, torch": (lambda: torch_network(5000, (10, 300, 1)), "auto", 300),
+    "cg, jax": (lambda: jax_network(50, (10, 5000, 1)), vhat.CG(rtol=1e-2), 64),
+}
+
+
+def status(field):
+    """Bytes of a field of this process's own status; ``ru_maxrss`` would remember the parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(field)))
+
+
+def main(name):
+    make, solver, points = CASES[name]
+    fitted = make()
+    x = np.random.default_rng(1).normal(size=(points, 10))
+    fitted.predict(x)
+    plan = fitted.plan(x, solver=solver)
+    before = status("VmRSS")
+    fitted.weighted_norm(x, curvature="hessian" if solver == "auto" else "ggn", solver=solver)
+    print(json.dumps({"planned": plan.memory, "taken": status("VmHWM") - before, "solver": plan.solver.name}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,50 @@
+"""The examples of the documentation run as they are printed, and show what the text says that they show."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vhat
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def run(page):
+    """Run a page's examples one after the other in one namespace, with the library's warnings as errors."""
+    names: dict = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", vhat.VhatWarning)
+        for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
+            exec(compile(block, page, "exec"), names)
+    return names
+
+
+def test_which_interval_shows_that_only_the_calibrated_one_holds_where_the_model_is_wrong(capsys):
+    names = run("which-interval.md")
+    truth = np.sin(2 * names["x_new"])
+    coverage = vhat.metrics.coverage
+    assert coverage(names["mean"].lower, names["mean"].upper, truth) < 0.2
+    assert coverage(names["observation"].lower, names["observation"].upper, names["y_new"]) < 0.5
+    # given 99 calibration rows the coverage of new rows is Beta(95, 5): 0.95 +- 0.022
+    assert coverage(names["safe"].lower, names["safe"].upper, names["y_new"]) == pytest.approx(0.95, abs=0.065)
+    assert names["safe"].half_width.mean() == pytest.approx(3 * names["observation"].half_width.mean(), rel=0.2)
+    assert 0 < names["doubtful"].sum() < names["doubtful"].size
+    residual = names["fitted"].leave_one_out().residual
+    assert np.sqrt(np.mean(residual**2)) > 4 * 0.1
+    assert "missed with probability at most delta" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+def test_every_call_that_a_page_names_exists(page):
+    text = (DOCS / page).read_text()
+    for name in set(re.findall(r"`fitted\.(\w+)", text)):
+        assert hasattr(vhat.FittedModel, name), name
+    for name in set(re.findall(r"`band\.(\w+)", text)):
+        assert name in vhat.Interval.__dataclass_fields__ or hasattr(vhat.Interval, name), name
+    for name in set(re.findall(r"`vhat\.([a-zA-Z]\w*)", text)):
+        assert hasattr(vhat, name), name
