@@ -9,7 +9,7 @@ JOBS   ?= 2
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: setup test quick demo lint format clean
+.PHONY: setup test quick demo bench lint format clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,25 @@ quick: $(STAMP)
 demo: $(STAMP)
 	$(BIN)/vhat demo --out demo
 
+# The whole table takes about two hours on two quiet cores, the first time half an hour more for training.
+# `make bench BENCH="--only per-point --quick"` measures some rows, or small ones; the others are kept.
+RIVALS  := .venv-bench
+THREADS ?= $(shell nproc 2>/dev/null || echo 1)
+BENCH   ?=
+
+bench: export OMP_NUM_THREADS := $(THREADS)
+bench: export OPENBLAS_NUM_THREADS := $(THREADS)
+bench: $(STAMP) $(RIVALS)/.installed
+	$(BIN)/python -m benchmarks $(BENCH)
+
+# laplace-torch brings a torchvision that it does not use; one built for another torch would stop its import.
+$(RIVALS)/.installed: benchmarks/rivals.txt
+	test -x $(RIVALS)/bin/python || $(PYTHON) -m venv $(RIVALS)
+	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/rivals.txt
+	$(RIVALS)/bin/python -c "import torchvision" 2>/dev/null || \
+		$(RIVALS)/bin/python -m pip uninstall --quiet --yes torchvision
+	touch $@
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,4 +59,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist demo/*.png .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(RIVALS) build dist demo/*.png .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

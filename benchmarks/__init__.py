@@ -1,0 +1,1 @@
+"""Measured costs of vhat beside its rivals: ``python -m benchmarks``."""

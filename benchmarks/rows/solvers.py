@@ -1,0 +1,110 @@
+"""Other people's solvers for the same V, all on n = 1000 and 100 points, each at its best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import vhat
+from benchmarks import truth
+from benchmarks.ours import Ours, medians
+from benchmarks.problems import Setting, Trained
+from benchmarks.registry import Measurement, Run, row
+from benchmarks.rivals.foreign import Foreign, Unavailable
+from benchmarks.rivals.jax_cg import JaxCG
+from benchmarks.timing import Job
+
+RUNGS = 10.0 ** -np.arange(2, 10.1, 0.5)
+WANTED = 1e-6
+
+
+def loosest(solve: Callable[[float], Sequence[float]], V: np.ndarray, say: Callable[[str], None]) -> float:
+    """The largest tolerance at which a rival has V to 1e-6 on its own points; the smallest rung if none does."""
+    for rtol in RUNGS:
+        say(f"tolerance {rtol:.0e}")
+        if truth.error(solve(float(rtol)), V) <= WANTED:
+            return float(rtol)
+    return float(RUNGS[-1])
+
+
+def _problem(run: Run) -> tuple[Trained, np.ndarray, Ours]:
+    trained = run.load(Setting(n=1000))
+    ours = Ours(trained, trained.points(run.count(100, 20)), curvature="hessian")
+    return trained, truth.true_norm(trained), ours
+
+
+def _compare(run: Run, ours: Ours, V: np.ndarray, rival: Job, block: int, values: list[Any], how: str) -> Measurement:
+    """Interleave ours with a rival that solves ``block`` points at a time, and take the ratio for all points."""
+    seconds = medians(run.watch.interleaved({"rival": rival, "ours": Job(ours, run.count(5))}))
+    points = len(ours.points)
+    scaled = f" Timed on {block} points, times {points / block:g}." if block < points else ""
+    return Measurement(
+        value=points / block * seconds["rival"] / seconds["ours"],
+        how=f"{ours.trained.setting}; {points} points. {how}{scaled}",
+        error=ours.error(V),
+        rival_error=truth.error(values[-1], V),
+        details={"seconds": seconds, "points timed": block, "ours": ours.details},
+    )
+
+
+@row("batched-cg", "plain CG batched over points (vhat.CG) / ours, n = 1000")
+def batched(run: Run) -> Measurement:
+    trained, V, ours = _problem(run)
+    fitted, values = trained.fitted(), []
+
+    def solve(rtol: float) -> np.ndarray:
+        return fitted.weighted_norm(ours.points, curvature="hessian", solver=vhat.CG(rtol=rtol)).value
+
+    rtol = loosest(solve, V, run.watch.say)
+    how = f"Jacobi-preconditioned, rtol = {rtol:.0e}, the largest with V to 1e-6; the certificate of H is not charged."
+    job = Job(lambda _: values.append(solve(rtol)), run.count(3))
+    return _compare(run, ours, V, job, len(ours.points), values, how)
+
+
+@row("jax-cg", "jax.scipy.sparse.linalg.cg / ours, n = 1000")
+def jax_cg(run: Run) -> Measurement:
+    trained, V, ours = _problem(run)
+    block = ours.points[: run.count(16)]
+    ways = {"one by one": JaxCG(trained, together=False), "under vmap": JaxCG(trained, together=True)}
+    rtol = loosest(lambda rtol: ways["one by one"](block, rtol), V, run.watch.say)
+    best = run.watch.fastest({name: lambda way=way: way(block, rtol) for name, way in ways.items()}, times=1)
+    values: list[Any] = []
+    how = f"Around the linearised product, {best} (the quicker way), tol = {rtol:.0e}, the largest with V to 1e-6."
+    job = Job(lambda _: values.append(ways[best](block, rtol)), run.count(3))
+    return _compare(run, ours, V, job, len(block), values, how)
+
+
+def _foreign(run: Run, name: str, block: int, how: str, **options: Any) -> Measurement:
+    trained, V, ours = _problem(run)
+    block = min(block, len(ours.points))
+    try:
+        with Foreign(name, trained, len(ours.points), run.watch, **options) as rival:
+            values: list[Any] = []
+
+            def solve(rtol: float) -> Sequence[float]:
+                return rival.call("norms", start=0, stop=block, rtol=rtol)[1]
+
+            def timed(_: int) -> float:
+                seconds, found = rival.call("norms", start=0, stop=block, rtol=rtol)
+                values.append(found)
+                return seconds
+
+            rtol = loosest(solve, V, run.watch.say)
+            text = f"{how}, relative residual {rtol:.0e}, the largest with V to 1e-6."
+            return _compare(run, ours, V, Job(timed, run.count(3), warm=False), block, values, text)
+    except Unavailable as reason:
+        return Measurement(None, str(reason))
+
+
+@row("curvlinops-cg", "curvlinops, CG inverse of its Hessian / ours, n = 1000")
+def curvlinops_cg(run: Run) -> Measurement:
+    how = "CGInverseLinearOperator of HessianLinearOperator + lam, float64, one batch, right-hand sides together"
+    return _foreign(run, "curvlinops", 20, how)
+
+
+@row("pydvl-cg", "pyDVL, CG influence factors / ours, n = 1000")
+def pydvl_cg(run: Run) -> Measurement:
+    how = "CgInfluence, float64, one batch, solve_simultaneously=True (its block CG, by far the quicker way)"
+    return _foreign(run, "pydvl", 100, how, together=True)
