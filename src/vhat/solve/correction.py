@@ -23,10 +23,6 @@ _ROUNDING = 1e-13
 """Share of ``|g|`` in the metric of ``P^-1`` below which a residual is rounding."""
 
 _PROBES = 8
-_BOUNDED = 1e-3
-"""A bound of the error above which its estimate by changes is not trusted."""
-_CONTRACTING = 0.3
-"""A contraction above which it is not trusted either."""
 
 Product = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
 
@@ -126,7 +122,6 @@ class _Block:
         self.q, self.Pq, self.Jq = self.h0[self.rows], self.r.copy(), self.seen.image
         self.Jx = np.zeros_like(self.Jq)
         self.alphas = self.betas = np.zeros((len(self.rows), 0))
-        self.shown = np.zeros(len(self.rows))
 
     def descend(self, product: Product, rtol: float) -> np.ndarray:
         """Move to the minimum along q, look at the new residual, and return the curvature ``q'Aq``."""
@@ -155,7 +150,6 @@ class _Block:
         image = self.Jx + used[:, None, None] * self.seen.image
         shown = self._shown(image)
         error = np.divide(factor * left, shown, out=np.full_like(left, np.inf), where=shown > 0)
-        error = np.minimum(error, self._settling(shown, error, contraction))
         arrived = (error <= rtol) | (left <= _ROUNDING * np.sqrt(self.first[self.rows]))
         conditions = [~np.isfinite(bend), bend <= 0, arrived, np.full(len(left), self.alphas.shape[1] >= max_steps)]
         statuses = [Status.NOT_FINITE, Status.INDEFINITE, Status.CONVERGED, Status.NOT_CONVERGED]
@@ -168,19 +162,6 @@ class _Block:
         """``|s' J h|``: the root of V for the square loss, (k,)."""
         shown: np.ndarray = np.sqrt(np.sum(self.kernel.root.times(image) ** 2, axis=(1, 2)))
         return shown
-
-    def _settling(self, shown: np.ndarray, bound: np.ndarray, contraction: float) -> np.ndarray:
-        """Estimate the relative error of ``|s'J h|`` from its last change, (k,).
-
-        The error of a norm is of second order in that of h, because conjugate gradients leave residuals orthogonal to
-        where they have been; ``bound``, which knows h alone, is far above it. Two steps must have been taken, and the
-        bound must be small in itself.
-        """
-        before, self.shown = self.shown, shown
-        fall = np.maximum(contraction, np.sqrt(self.betas[:, -1]))
-        trusted = (self.betas.shape[1] > 1) & (bound <= _BOUNDED) & (fall < _CONTRACTING) & (shown > 0)
-        change = np.abs(shown - before) / np.where(shown > 0, shown, 1.0)
-        return np.where(trusted, np.maximum(change * fall / (1.0 - np.minimum(fall, 0.5)), _ROUNDING), np.inf)
 
     def _settle(
         self, at: np.ndarray, status: np.ndarray, used: np.ndarray, image: np.ndarray, error: np.ndarray
@@ -199,8 +180,7 @@ class _Block:
     def turn(self, going: np.ndarray) -> None:
         """Drop the rows that are settled and turn the others to their next, conjugate direction."""
         self.rows, self.r, self.Jx = self.rows[going], self.r[going], self.Jx[going]
-        self.alphas, self.betas, self.shown = self.alphas[going], self.betas[going], self.shown[going]
-        self.seen = self.seen.take(going)
+        self.alphas, self.betas, self.seen = self.alphas[going], self.betas[going], self.seen.take(going)
         if not len(self.rows):
             return
         beta = self.betas[:, -1:]
