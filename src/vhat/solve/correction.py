@@ -24,7 +24,8 @@ _ROUNDING = 1e-13
 
 _PROBES = 8
 
-Product = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
+Product = Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, bool]]
+"""``(q, P q, tolerance)`` to ``R q``, right to ``tolerance |q|`` in the metric of P, and whether in single."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def correct(
     Args:
         kernel: ``P`` factorised.
         g: Right-hand sides.
-        product: ``(q, P q, tolerance) -> A q``, right to ``tolerance |q|`` in the metric of P.
+        product: ``R q`` for directions q whose ``P q`` is known.
         contraction: What :func:`find_contraction` found.
         rtol: Relative error of ``s'J h`` to reach, by its estimate.
         max_steps: Products with A after which a row is given up.
@@ -119,7 +120,8 @@ class _Block:
         )
         self.rows = np.flatnonzero(seen.energy > 0)
         self.seen, self.r = seen.take(self.rows), g[self.rows]
-        self.q, self.Pq, self.Jq = self.h0[self.rows], self.r.copy(), self.seen.image
+        self.q, self.Pq, self.FPq, self.Jq = self.h0[self.rows], self.r.copy(), self.seen.cross, self.seen.image
+        self.single = False
         self.Jx = np.zeros_like(self.Jq)
         self.alphas = self.betas = np.zeros((len(self.rows), 0))
 
@@ -127,14 +129,16 @@ class _Block:
         """Move to the minimum along q, look at the new residual, and return the curvature ``q'Aq``."""
         # a later, shorter direction may be followed less exactly; little may be lost where the data see little of h
         needed = self._shown(self.Jx + self.seen.image) / np.sqrt(self.seen.energy)
-        Aq = product(self.q, self.Pq, rtol / 4 * float(needed.min()))
+        Rq, self.single = product(self.q, self.Pq, rtol / 4 * float(needed.min()))
+        Aq, FAq = self.Pq + Rq, self.FPq + self.kernel.cross(Rq, single=self.single)
         bend = np.einsum("kp,kp->k", self.q, Aq)
         good = np.isfinite(bend) & (bend > 0)
         alpha = np.divide(self.seen.energy, bend, out=np.zeros_like(bend), where=good)
         self.found.x[self.rows] += alpha[:, None] * self.q
         self.Jx = self.Jx + alpha[:, None, None] * self.Jq
         self.r = self.r - alpha[:, None] * np.where(good[:, None], Aq, 0.0)
-        before, self.seen = self.seen.energy, self.kernel.look(self.r)
+        cross = self.seen.cross - alpha[:, None] * np.where(good[:, None], FAq, 0.0)
+        before, self.seen = self.seen.energy, self.kernel.look(self.r, cross=cross)
         self.alphas = np.column_stack([self.alphas, alpha])
         self.betas = np.column_stack([self.betas, np.maximum(self.seen.energy, 0.0) / before])
         return bend
@@ -184,8 +188,8 @@ class _Block:
         if not len(self.rows):
             return
         beta = self.betas[:, -1:]
-        self.q = self.kernel.lift(self.seen) + beta * self.q[going]
-        self.Pq = self.r + beta * self.Pq[going]
+        self.q = self.kernel.lift(self.seen, single=self.single) + beta * self.q[going]
+        self.Pq, self.FPq = self.r + beta * self.Pq[going], self.seen.cross + beta * self.FPq[going]
         self.Jq = self.seen.image + beta[:, :, None] * self.Jq[going]
 
 

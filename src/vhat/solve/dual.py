@@ -22,6 +22,8 @@ _DIRECT = 1e-8
 """A relative residual above this sends a direct solution on to conjugate gradients."""
 _ACCEPTED = 1e-6
 """A relative residual above this, in the unit-free scale, is not converged, whatever the kernel's own metric says."""
+_QUICK_STEPS = 50
+"""Corrections after which a row is left to the careful solver: a kernel with all its digits needs fewer."""
 
 
 @dataclass(frozen=True)
@@ -181,8 +183,8 @@ class Corrected:
 
     def _block(self, g: Array) -> Response:
         rows, finite = _finite(self.problem, g)
-        options, gradients = self.options, g if finite.all() else None
-        answer = correct(self.kernel, rows, self.product, self.contraction, options.rtol, options.max_steps, gradients)
+        most, gradients = min(self.options.max_steps, _QUICK_STEPS), g if finite.all() else None
+        answer = correct(self.kernel, rows, self.product, self.contraction, self.options.rtol, most, gradients)
         return _verified(self, self.curvature, g, rows, finite, answer, _ACCEPTED)
 
 
@@ -202,26 +204,32 @@ def _verified(
     answer: Correction,
     accepted: float,
 ) -> Response:
-    """Return the answer if a random combination of its rows solves the equation, else that of the careful solver.
+    """Return the answer if a random combination of its rows is what the iteration says, else the careful solver's.
 
-    The solution is linear in g: ``sum_i e_i h_i / |g_i|`` with random signs has the residual ``sum_i e_i r_i / |g_i|``,
-    whose mean square is the sum of the rows' own. One product with the front end's derivatives, which the kernel never
-    saw, then vouches for the whole block.
+    With random signs, ``sum_i e_i m_i / |g_i|`` has the sum of ``|m_i|^2 / |g_i|^2`` for its mean square. For
+    ``h = x + z``, ``m = g - A x - P z`` is zero but for rounding: what is left of the equation, ``R z``, is the
+    iteration's to judge. Two products with the front end's derivatives, which the kernel never saw, then vouch for the
+    whole block.
     """
     problem, kernel = solver.problem, solver.kernel
     good = answer.status == Status.CONVERGED
     size = metric_norm(problem, problem.native(rows), solver.scale)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=len(rows))
     weights = np.divide(signs * good, size, out=np.zeros_like(size), where=size > 0)
-    h = weights @ answer.x + kernel.lift(answer.last.combined(weights))[0]
-    native = problem.native(h[None])
-    r = problem.native((weights @ rows)[None]) - Operator(problem, curvature)(native)
+    x, z = (weights @ answer.x)[None], kernel.lift(answer.last.combined(weights))
+    # a kernel that clipped negative curvature has a P that no product of the front end gives
+    metric: Curvature = "ggn" if kernel.root.exact else curvature
+    r = problem.native((weights @ rows)[None]) - Operator(problem, metric)(problem.native(z))
+    if x.any():
+        r = r - Operator(problem, curvature)(problem.native(x))
+    native = problem.native(x + z)
     share = np.sqrt(max(int(np.count_nonzero(weights)), 1))
     residual = float(metric_norm(problem, r, solver.scale)[0]) / share
     image = np.tensordot(weights, answer.image, axes=1)
     apart = solver.kernel.root.times((problem.jvp(native)[0] - image)[None])
     shown = np.sqrt(np.sum(kernel.root.times(answer.image) ** 2, axis=(1, 2)) @ weights**2)
-    if not (residual <= accepted and np.linalg.norm(apart) <= accepted * max(shown, np.finfo(float).tiny)):
+    alike = residual <= accepted and np.linalg.norm(apart) <= accepted * max(shown, np.finfo(float).tiny)
+    if not alike or np.any(answer.status == Status.NOT_CONVERGED):
         return solver.careful.respond(g)
     status = np.where(finite, answer.status, Status.NOT_FINITE.value)
     return Response(
@@ -236,7 +244,7 @@ def _verified(
 
 @dataclass(frozen=True)
 class Product:
-    """``A q`` for directions whose ``P q`` is known; where that is enough, with R in single precision.
+    """``R q = A q - P q`` for directions whose ``P q`` is known; where that is enough, in single precision.
 
     Attributes:
         problem: The training problem.
@@ -248,24 +256,27 @@ class Product:
     curvature: Curvature
     slip: float
 
-    def __call__(self, q: np.ndarray, Pq: np.ndarray, tolerance: float) -> np.ndarray:
-        """Return ``A q`` for each row, right to ``tolerance |q|`` in the metric of the kernel."""
-        if self.slip > tolerance:
-            return self.problem.numpy(Operator(self.problem, self.curvature)(self.problem.native(q)))
-        residual = self.problem.residual_product(q)
-        assert residual is not None
-        return Pq + residual
+    def __call__(self, q: np.ndarray, Pq: np.ndarray, tolerance: float) -> tuple[np.ndarray, bool]:
+        """Return ``R q`` for each row, right to ``tolerance |q|`` in the metric of P, and whether in single."""
+        found = self.problem.residual_product(q) if self.slip <= tolerance else None
+        if found is not None:
+            return found, True
+        return self.problem.numpy(Operator(self.problem, self.curvature)(self.problem.native(q))) - Pq, False
 
     @staticmethod
     def make(problem: Problem, curvature: Curvature, kernel: Kernel) -> Product:
         """Measure the single-precision way on one direction that the data see."""
-        exact = Product(problem, curvature, np.inf)
+        double = Product(problem, curvature, np.inf)
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(1, len(kernel.features)))
         r = kernel.features.transposed(signs) * kernel.root_decay
         seen = kernel.look(r)
         q = kernel.lift(seen)
-        residual = problem.residual_product(q) if curvature == "hessian" and kernel.root.exact else None
-        if residual is None or not seen.energy[0] > 0:
-            return exact
-        off = kernel.look(r + residual - exact(q, r, 0.0)).energy[0]
-        return replace(exact, slip=float(np.sqrt(off / seen.energy[0])) if off >= 0 else np.inf)
+        narrow = problem.residual_product(q) if curvature == "hessian" and kernel.root.exact else None
+        if narrow is None or not seen.energy[0] > 0:
+            return double
+        wide = kernel.look(double(q, r, 0.0)[0])
+        # what the rest of the iteration takes the image of R q for is off as well
+        off = kernel.look(narrow, cross=kernel.cross(narrow, single=True))
+        gap = kernel.lift(off) - kernel.lift(wide)
+        slip = np.sqrt(np.einsum("kp,kp->k", gap, kernel.apply(gap)) / seen.energy)[0]
+        return replace(double, slip=float(slip) if np.isfinite(slip) else np.inf)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -107,7 +108,7 @@ class Features:
 
     def times(self, v: np.ndarray) -> np.ndarray:
         """Return ``F v`` for each row of v: (k, p) to (k, rows)."""
-        out = np.zeros((len(self), len(v)))
+        out = np.zeros((len(self), len(v)), v.dtype)
         for leaf, part in zip(self.structure.leaves, self.parts, strict=True):
             block = v[:, leaf.start : leaf.stop]
             if leaf.matrix is None:
@@ -122,13 +123,13 @@ class Features:
 
     def transposed(self, t: np.ndarray) -> np.ndarray:
         """Return ``F' t`` for each row of t: (k, rows) to (k, p), zero for the parameters without decay."""
-        out = np.zeros((len(t), self.structure.p))
+        out = np.zeros((len(t), self.structure.p), t.dtype)
         for leaf, part in zip(self.structure.leaves, self.parts, strict=True):
             if leaf.matrix is None:
                 out[:, leaf.start : leaf.stop] = t @ part[0]
                 continue
             long, short, axes = _by_length(part)
-            columns = np.zeros((long.shape[1], len(t) * short.shape[1]))
+            columns = np.zeros((long.shape[1], len(t) * short.shape[1]), t.dtype)
             for rows in _rows_of_work(len(self), columns.shape[1]):
                 weighted = t.T[rows, :, None] * short[rows, None, :]
                 columns += long[rows].T @ weighted.reshape(len(weighted), -1)
@@ -139,6 +140,12 @@ class Features:
     def rescaled(self, factor: float) -> Features:
         """Return ``factor F``: the features under another decay, ``1/factor^2`` times this one."""
         parts = tuple((factor * part[0], *part[1:]) for part in self.parts)
+        return Features(self.structure, parts, self.free)
+
+    @cached_property
+    def single(self) -> Features:
+        """The same in single precision, for products with arrays in single precision."""
+        parts = tuple(tuple(factor.astype(np.float32) for factor in part) for part in self.parts)
         return Features(self.structure, parts, self.free)
 
     def _rows(self, start: int, stop: int) -> Features:

@@ -95,6 +95,7 @@ class Seen:
 
     Attributes:
         scaled: ``Lam^-1/2 r``, (k, p).
+        cross: ``F Lam^-1/2 r``, (k, N).
         pushed: ``s u``, (k, N): ``z = Lam^-1/2 (scaled - F' pushed)`` on the parameters with decay.
         free: z on those without, (k, free).
         image: ``J z``, n-space (k, n, K), zero where the loss has no curvature.
@@ -103,6 +104,7 @@ class Seen:
     """
 
     scaled: np.ndarray
+    cross: np.ndarray
     pushed: np.ndarray
     free: np.ndarray
     image: np.ndarray
@@ -125,14 +127,14 @@ class Seen:
     def times(self, weights: np.ndarray) -> Seen:
         """Multiply each row by a number."""
         c = weights[:, None]
-        scaled, pushed, free = c * self.scaled, c * self.pushed, c * self.free
-        return Seen(scaled, pushed, free, c[:, :, None] * self.image, weights**2 * self.energy, self.lost)
+        vectors = (c * self.scaled, c * self.cross, c * self.pushed, c * self.free)
+        return Seen(*vectors, c[:, :, None] * self.image, weights**2 * self.energy, self.lost)
 
     def combined(self, weights: np.ndarray) -> Seen:
         """Return the one row ``sum_i weights_i z_i``; its energy is not known."""
-        c = weights[None]
-        image = np.tensordot(c, self.image, axes=1)
-        return Seen(c @ self.scaled, c @ self.pushed, c @ self.free, image, np.full(1, np.nan), np.full(1, np.nan))
+        c, unknown = weights[None], np.full(1, np.nan)
+        vectors = (c @ self.scaled, c @ self.cross, c @ self.pushed, c @ self.free)
+        return Seen(*vectors, np.tensordot(c, self.image, axes=1), unknown, unknown)
 
 
 @dataclass(frozen=True)
@@ -163,16 +165,17 @@ class Kernel:
         """How the parameters fall into leaves."""
         return self.features.structure
 
-    def look(self, r: np.ndarray, gradients: Array | None = None) -> Seen:
+    def look(self, r: np.ndarray, gradients: Array | None = None, cross: np.ndarray | None = None) -> Seen:
         """Solve ``P z = r`` for each row of r, (k, p), without a vector of length p.
 
         Args:
             r: Right-hand sides.
             gradients: The same as an array of the framework, where the rows are gradients of predictions and may be
                 compressed.
+            cross: ``F Lam^-1/2 r``, (k, N), where it is at hand.
         """
         scaled = r * self.inverse_root
-        c = self._cross(scaled, gradients)
+        c = self._cross(scaled, gradients) if cross is None else cross
         shape = (len(r), self.problem.n, self.problem.outputs)
         weighted = self.root.times(c.reshape(shape)).reshape(len(r), -1).T
         half = scipy.linalg.solve_triangular(self.factor, weighted, lower=True, check_finite=False)
@@ -188,7 +191,12 @@ class Kernel:
         total = np.einsum("kp,kp->k", scaled, scaled)
         energy = total - np.einsum("ki,ki->k", c, pushed) + np.einsum("kf,kf->k", g_free, free)
         lost = np.divide(total, np.abs(energy), out=np.ones_like(total), where=energy != 0)
-        return Seen(scaled, pushed, free, self.root.divide(u), energy, lost)
+        return Seen(scaled, c, pushed, free, self.root.divide(u), energy, lost)
+
+    def cross(self, r: np.ndarray, *, single: bool = False) -> np.ndarray:
+        """Return ``F Lam^-1/2 r``, (k, N), from products in single precision if that is enough."""
+        scaled = r * self.inverse_root
+        return _in_single(self.features.single.times, scaled) if single else self.features.times(scaled)
 
     def _cross(self, scaled: np.ndarray, gradients: Array | None) -> np.ndarray:
         if gradients is not None:
@@ -198,9 +206,13 @@ class Kernel:
                 pass
         return self.features.times(scaled)
 
-    def lift(self, seen: Seen) -> np.ndarray:
-        """Return ``z`` itself, (k, p)."""
-        z = (seen.scaled - self.features.transposed(seen.pushed)) * self.inverse_root
+    def lift(self, seen: Seen, *, single: bool = False) -> np.ndarray:
+        """Return ``z`` itself, (k, p), from products in single precision if that is enough."""
+        if single:
+            pulled = _in_single(self.features.single.transposed, seen.pushed)
+        else:
+            pulled = self.features.transposed(seen.pushed)
+        z = (seen.scaled - pulled) * self.inverse_root
         z[:, self.structure.free] = seen.free
         return z
 
@@ -254,6 +266,12 @@ class Kernel:
         """``Lam^-1/2``, zero for parameters without decay, (p,)."""
         root = self.root_decay
         return np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+
+
+def _in_single(product: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """Apply a linear map in single precision to rows whose largest number is made one."""
+    size = np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    return product((rows / size).astype(np.float32)) * size
 
 
 @dataclass(frozen=True)
@@ -346,5 +364,5 @@ def _require_memory(problem: Problem, structure: Structure) -> None:
         fits = int(np.sqrt(problem.memory / 8))
         raise MemoryBudgetError(
             f"vhat.Dual() needs {need / 1e9:.1f} GB for a {N:,} x {N:,} kernel; the budget is "
-            f"{problem.memory / 1e9:.1f} GB, enough for about {fits:,} rows. Use solver=vhat.CG(), or raise memory=."
+            f"{problem.memory / 1e9:.1f} GB, enough for about {fits:,} rows. Use solver=vhat.Nystrom(), or raise memory=."
         )

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from vhat.frontends.jax.narrow import narrowed
 from vhat.frontends.jax.tree import Held, Layout
 
 __all__ = [
@@ -118,11 +119,15 @@ def product(model: Model, curvature: str, fixed: Any, theta: Any, data: Data, v:
 
 @partial(jax.jit, static_argnums=0)
 def residual_product(model: Model, fixed: Any, theta: Any, X: Any, first: Any, v: Any) -> Any:
-    """Return ``sum_i sum_a first_ia hess f_ia v`` for each row of v, (k, p)."""
+    """Return ``sum_i sum_a first_ia hess f_ia v`` for each row of v, (k, p) in float32.
+
+    Raises:
+        CannotNarrowError: Where the model holds what has no single-precision twin.
+    """
 
     def body(part: tuple[Any, Any]) -> Any:
         slope = jax.grad(lambda t: jnp.sum(part[1] * model(fixed, t, part[0])))
-        return jax.lax.map(jax.linearize(slope, theta)[1], v)
+        return jax.lax.map(narrowed(jax.linearize(slope, theta)[1], theta), v)
 
     return jax.lax.scan(lambda total, part: (total + body(part), None), jnp.zeros_like(v), (X, first))[0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from vhat.checks import check_finite
 from vhat.errors import ModelError
 from vhat.frontends.jax import kernels, tree
+from vhat.frontends.jax.narrow import CannotNarrowError
 from vhat.frontends.refusals import refuse_flat_functional, refuse_functional
 from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts, diagonal_if_separable
 
@@ -39,6 +40,15 @@ class JaxProblem:
     memory: int
     dtype: str
     columns: tuple[tuple[Any, ...] | None, ...]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # fields alone, and as NumPy: read outside the float64 scope, a JAX array would lose half of its digits
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        return state | {"theta": np.asarray(self.theta), "decay": np.asarray(self.decay)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        with self.scope():
+            self.__dict__.update(state | {name: self.native(state[name]) for name in ("theta", "decay")})
 
     # -- sizes -----------------------------------------------------------------------------
     @property
@@ -137,6 +147,13 @@ class JaxProblem:
         moved.__dict__["data"] = self.data
         return moved
 
+    def rows(self, index: np.ndarray) -> JaxProblem:
+        """Return the problem of some training rows alone."""
+        X = jax.tree.map(lambda leaf: leaf[index], self.X)
+        part = replace(self, X=X, targets=self.targets[index], weights=self.weights[index])
+        part.__dict__["fitted_values"] = self.fitted_values[index]
+        return part
+
     # -- test points -------------------------------------------------------------------------
     def inputs(self, x: Any) -> Any:
         """Check test inputs against the training inputs."""
@@ -199,24 +216,25 @@ class JaxProblem:
         return kernels.product(self.model, curvature, self.fixed, self.theta, self.data, filled)[: len(v)] / self.n
 
     def residual_product(self, v: np.ndarray, /) -> np.ndarray | None:
-        """``(H - J'CJ/n) v`` for each row of v, in single precision, the largest numbers of each array made one."""
-        if self._single is None:
-            return None
-        theta, fixed, X, first, unit = self._single
+        """``(H - J'CJ/n) v`` for each row of v, products in single precision; None where the model has no such twin."""
         size = np.maximum(np.abs(v).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
         filled = np.zeros((self.padded(len(v)), self.p), np.float32)
         filled[: len(v)] = v / size
-        found = kernels.residual_product(self.model, fixed, theta, X, first, jnp.asarray(filled))
+        first, unit = self._slopes
+        try:
+            found = kernels.residual_product(
+                self.model, self.fixed, self.theta, self.data.X, first, jnp.asarray(filled)
+            )
+        except CannotNarrowError:
+            return None
         return np.asarray(found, dtype=np.float64)[: len(v)] * (size * unit / self.n)
 
     @cached_property
-    def _single(self) -> tuple[Any, ...] | None:
-        """Parameters, inputs and loss slopes in single precision; None where it cannot hold them."""
-        unit = float(np.abs(self.loss_derivatives.first).max()) or 1.0
-        first = tree.chunk(self.loss_derivatives.first / unit, *self.data.w.shape, fill="zero")
-        held = jax.tree.map(_to_single, (self.theta, self.fixed, self.data.X, first))
-        leaves = [leaf for leaf in jax.tree.leaves(held) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-        return (*held, unit) if all(bool(jnp.isfinite(leaf).all()) for leaf in leaves) else None
+    def _slopes(self) -> tuple[jax.Array, float]:
+        """The loss's slopes in chunks, the largest made one, and what it was."""
+        first = self.loss_derivatives.first
+        unit = float(np.abs(first).max()) or 1.0
+        return jnp.asarray(tree.chunk(first / unit, *self.data.w.shape, fill="zero")), unit
 
     def diagonal(self) -> jax.Array:
         """The diagonal of the Gauss-Newton part, (p,)."""
@@ -262,9 +280,3 @@ class JaxProblem:
     def compiled(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """Compile a pure function, once."""
         return _compile(step)
-
-
-def _to_single(leaf: Any) -> Any:
-    """Narrow floating-point arrays; leave whole numbers, keys and flags as they are."""
-    array = jnp.asarray(leaf)
-    return array.astype(jnp.float32) if jnp.issubdtype(array.dtype, jnp.floating) else array
