@@ -1,4 +1,4 @@
-"""Measure, print and write: ``python -m benchmarks [--only NAME] [--quick] [--clock cpu] [--cores K]``."""
+"""Measure, print and write: ``python -m benchmarks [--only NAME] [--quick] [--clock cpu] [--cores K] [--uci DIR]``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ Quick = Annotated[bool, typer.Option(help="Small sizes: checks that everything r
 Clock = Annotated[str, typer.Option(help="wall, or cpu: processor time, for a busy machine.")]
 Cores = Annotated[int, typer.Option(help="Cores to use; 0 for all.")]
 Names = Annotated[bool, typer.Option("--list", help="List the rows and end.")]
+Uci = Annotated[str | None, typer.Option(help="Folder of UCI tables; without it their rows are left out.")]
 Draw = Annotated[bool, typer.Option(help="Measure nothing: print and draw what is kept.")]
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -28,6 +29,7 @@ def main(
     cores: Cores = 0,
     names: Names = False,
     draw: Draw = False,
+    uci: Uci = None,
 ) -> None:
     """Measure the rows one after another; each is written as soon as it is done."""
     if cores:  # before any framework starts its threads
@@ -47,6 +49,7 @@ def main(
     if clock not in CLOCKS:
         raise typer.BadParameter(f"{clock!r} is neither {' nor '.join(CLOCKS)}.", param_hint="--clock")
     chosen = [] if draw else [name for name in titles if not only or name.startswith(tuple(only))]
+    chosen = [name for name in chosen if uci is not None or not name.startswith("uci-")]
     if only and not chosen:
         raise typer.BadParameter(f"no row begins with {', '.join(only)}; see --list.", param_hint="--only")
     folder = HERE / ".cache" / "quick" if quick else HERE
@@ -55,7 +58,7 @@ def main(
     for number, name in enumerate(chosen, 1):
         results.configuration = report.configuration(clock)
         with console.status(name) as status:
-            run = Run(quick, Stopwatch(clock, lambda note, name=name: status.update(f"{name}: {note}")))
+            run = Run(quick, Stopwatch(clock, lambda note, name=name: status.update(f"{name}: {note}")), uci)
             _measure(name, run, results, console, f"{number}/{len(chosen)}")
         results.write(list(titles))
     _publish(results, folder, console)
@@ -79,10 +82,12 @@ def _measure(name: str, run: Any, results: Any, console: Console, number: str) -
 
 def _publish(results: Any, folder: Path, console: Console) -> None:
     """Print the table, write the Markdown, draw the plot."""
-    from benchmarks import growth, report
+    from benchmarks import growth, report, tables
 
     console.print(report.table(results))
     (folder / "results.md").write_text(report.markdown(results))
+    if shown := tables.markdown(results.rows):
+        (folder / "tables.md").write_text(shown)
     if results.growth:
         growth.plot(results.growth, folder / "growth.png")
         for panel, powers in growth.slopes(results.growth).items():

@@ -69,10 +69,12 @@ class Run:
     Attributes:
         quick: Small sizes and few repetitions: checks that the code runs, measures nothing of interest.
         watch: The clock.
+        uci: Where the UCI tables are, if anywhere.
     """
 
     quick: bool
     watch: Stopwatch
+    uci: str | None = None
 
     def load(self, setting: Setting) -> Trained:
         """A trained network: the setting, or something small in its place."""

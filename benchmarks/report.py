@@ -23,6 +23,8 @@ THEIRS = (
     "laplace-torch",
     "pyDVL",
     "backpack-for-pytorch",
+    "MAPIE",
+    "scikit-learn",
     "linear_operator",
     "numpy",
     "torch",

@@ -11,7 +11,7 @@ import numpy as np
 import vhat
 
 
-def jax_network(n, widths):
+def jax_network(n, widths, memory=6e9):
     from vhat.fit import Network
 
     rng = np.random.default_rng(0)
@@ -19,7 +19,7 @@ def jax_network(n, widths):
     network = Network(widths)
     params = network.init(0)
     y = np.asarray(network(params, X)) + 1e-3 * rng.normal(size=n)
-    return vhat.from_jax(network, params, X, y, weight_decay=0.1, memory=6e9)
+    return vhat.from_jax(network, params, X, y, weight_decay=0.1, memory=memory)
 
 
 def torch_network(n, widths):
@@ -38,6 +38,7 @@ CASES = {
     "dense, jax": (lambda: jax_network(500, (10, 230, 1)), "auto", 300),
     "dual, jax": (lambda: jax_network(6000, (10, 300, 1)), "auto", 300),
     "dual, torch": (lambda: torch_network(5000, (10, 300, 1)), "auto", 300),
+    "nystrom, jax": (lambda: jax_network(10_000, (10, 300, 1), memory=5e8), "auto", 64),
     "cg, jax": (lambda: jax_network(50, (10, 5000, 1)), vhat.CG(rtol=1e-2), 64),
 }
 

@@ -81,3 +81,14 @@ def test_kinks_on_data_points_stay_where_they_are():
         wide = problem.numpy(problem.product(native, "hessian") - problem.product(native, "ggn"))
         narrow = problem.residual_product(v)
     np.testing.assert_allclose(narrow, wide, rtol=0, atol=2e-6 * np.abs(wide).max())
+
+
+def test_what_a_problem_keeps_is_double_whoever_asks_first():
+    network = Network((3, 5, 1))
+    make = lambda: vhat.from_jax(network, network.init(0), X, y, weight_decay=1e-2).problem  # noqa: E731
+    outside, inside = make(), make()
+    found = outside.fitted_values, outside.loss_derivatives.first, outside.objective()
+    with inside.scope():
+        expected = inside.fitted_values, inside.loss_derivatives.first, inside.objective()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -25,9 +25,9 @@ class Foreign:
     """A rival in a process of its own, to be used as a context manager.
 
     Args:
-        name: "curvlinops", "laplace" or "pydvl".
-        trained: The problem.
-        points: How many test points it is given.
+        name: "curvlinops", "laplace", "pydvl" or "mapie".
+        problem: The trained network, or the arrays of a table.
+        points: How many test points it is given with a network.
         watch: The clock that it is to use.
         options: Of the rival.
 
@@ -35,13 +35,18 @@ class Foreign:
         Unavailable: When the environment is missing or the package cannot be imported.
     """
 
-    def __init__(self, name: str, trained: Trained, points: int, watch: Stopwatch, **options: Any) -> None:
+    def __init__(
+        self, name: str, problem: Trained | dict[str, np.ndarray], points: int, watch: Stopwatch, **options: Any
+    ) -> None:
         if not PYTHON.exists():
             raise Unavailable("not run: the rivals' environment is missing (make bench builds .venv-bench)")
         self.clock = watch.name
         self.folder = tempfile.TemporaryDirectory()
         file = Path(self.folder.name) / "problem.npz"
-        _write(file, trained, points)
+        if isinstance(problem, dict):
+            np.savez(file, **problem)
+        else:
+            _write(file, problem, points)
         self.process = subprocess.Popen(
             [str(PYTHON), "-m", "benchmarks.foreign"],
             cwd=ROOT,

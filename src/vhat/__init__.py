@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vhat import bounds, fit, metrics, plot, study
+    from vhat import bounds, fit, methods, metrics, plot, study
     from vhat.acquire import Acquisition
     from vhat.audit import Audit, Line
     from vhat.calibrate import Calibrated
@@ -24,22 +24,26 @@ if TYPE_CHECKING:
         Interrupted,
         LeverageWarning,
         MemoryBudgetError,
+        MissingPackage,
         ModelError,
         NoiseError,
         NotConverged,
         NotMinimumWarning,
         NotPositiveDefinite,
         PolishError,
+        SelectionWarning,
         StoreError,
+        TableWarning,
         VhatError,
         VhatWarning,
     )
     from vhat.estimated_tail import EstimatedTail, Redraws
+    from vhat.estimator import NetworkRegressor
     from vhat.fitted import FittedModel
     from vhat.interval import Interval
     from vhat.leave_one_out import LeaveOneOut
     from vhat.norm import WeightedNorm
-    from vhat.solve import CG, Dense, Dual, Plan, Status
+    from vhat.solve import CG, Dense, Dual, Nystrom, Plan, Status
     from vhat.store import load
     from vhat.tail import Tail
 
@@ -59,27 +63,31 @@ _HOMES = {
         "Interrupted",
         "LeverageWarning",
         "MemoryBudgetError",
+        "MissingPackage",
         "ModelError",
         "NoiseError",
         "NotConverged",
         "NotMinimumWarning",
         "NotPositiveDefinite",
         "PolishError",
+        "SelectionWarning",
         "StoreError",
+        "TableWarning",
         "VhatError",
         "VhatWarning",
     ),
     "estimated_tail": ("EstimatedTail", "Redraws"),
+    "estimator": ("NetworkRegressor",),
     "fitted": ("FittedModel",),
     "interval": ("Interval",),
     "leave_one_out": ("LeaveOneOut",),
     "norm": ("WeightedNorm",),
-    "solve": ("CG", "Dense", "Dual", "Plan", "Status"),
+    "solve": ("CG", "Dense", "Dual", "Nystrom", "Plan", "Status"),
     "store": ("load",),
     "tail": ("Tail",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("bounds", "fit", "metrics", "plot", "study")
+_MODULES = ("bounds", "fit", "methods", "metrics", "plot", "study")
 
 __all__ = [
     "CG",
@@ -101,16 +109,21 @@ __all__ = [
     "LeverageWarning",
     "Line",
     "MemoryBudgetError",
+    "MissingPackage",
     "ModelError",
+    "NetworkRegressor",
     "NoiseError",
     "NotConverged",
     "NotMinimumWarning",
     "NotPositiveDefinite",
+    "Nystrom",
     "Plan",
     "PolishError",
     "Redraws",
+    "SelectionWarning",
     "Status",
     "StoreError",
+    "TableWarning",
     "Tail",
     "VhatError",
     "VhatWarning",
@@ -122,6 +135,7 @@ __all__ = [
     "from_numpy",
     "from_torch",
     "load",
+    "methods",
     "metrics",
     "plot",
     "study",

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from vhat.errors import VhatError
+from vhat.study.commands import app as study
 
 __all__ = ["app"]
 
@@ -54,6 +55,9 @@ def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Hold the options of every command; their work is done by their callbacks and by the group."""
+
+
+app.add_typer(study, name="study")
 
 
 @app.command()

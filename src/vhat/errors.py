@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vhat.fit.curve import Curve
     from vhat.norm import WeightedNorm
 
 __all__ = [
@@ -17,13 +18,16 @@ __all__ = [
     "Interrupted",
     "LeverageWarning",
     "MemoryBudgetError",
+    "MissingPackage",
     "ModelError",
     "NoiseError",
     "NotConverged",
     "NotMinimumWarning",
     "NotPositiveDefinite",
     "PolishError",
+    "SelectionWarning",
     "StoreError",
+    "TableWarning",
     "VhatError",
     "VhatWarning",
     "name_rows",
@@ -58,6 +62,10 @@ class MemoryBudgetError(VhatError, MemoryError):
     """The work would not fit into the memory budget."""
 
 
+class MissingPackage(VhatError, ImportError):  # noqa: N818
+    """A package that vhat does without until it is asked for this is not installed."""
+
+
 class PolishError(VhatError):
     """No certified minimum could be reached from these parameters."""
 
@@ -67,14 +75,15 @@ class StoreError(VhatError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C came while predictions were being solved for; the finished ones are kept.
+    """Ctrl-C came in the middle of long work; what is finished is kept.
 
     Attributes:
-        record: The :class:`vhat.WeightedNorm` of all predictions that were asked for. Those that were not finished
-            have the status ``interrupted`` and no number.
+        record: The :class:`vhat.WeightedNorm` of all predictions that were asked for, or the
+            :class:`vhat.fit.Curve` of all weight decays. What was not finished has the status ``interrupted`` and no
+            number.
     """
 
-    def __init__(self, message: str, record: WeightedNorm) -> None:
+    def __init__(self, message: str, record: WeightedNorm | Curve) -> None:
         super().__init__(message, record)
         self.record = record
 
@@ -106,8 +115,16 @@ class CalibrationWarning(VhatWarning):
     """The calibration rows are not what the level of a calibrated interval rests on."""
 
 
+class SelectionWarning(VhatWarning):
+    """The best weight decay is an end of the grid: a better one may lie beyond."""
+
+
 class LeverageWarning(VhatWarning):
     """Some rows decide their own prediction alone: there is no leave-one-out answer for them."""
+
+
+class TableWarning(VhatWarning):
+    """Something about a table of data limits what can be learned from it."""
 
 
 def name_rows(rows: Iterable[int], most: int = 8, *, noun: str = "row") -> str:

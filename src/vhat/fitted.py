@@ -164,7 +164,7 @@ class FittedModel:
 
         Args:
             x: Test inputs, shaped like the training inputs.
-            solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Dual` or :class:`vhat.CG` with its options.
+            solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Dual`, :class:`vhat.Nystrom` or :class:`vhat.CG`.
             curvature: ``"hessian"``, ``"ggn"`` or ``"auto"``.
             shortcut: Return ``g'h`` in place of V: equal to it when the fit interpolates without decay, above it
                 where ``R + lam`` is positive, and without the pass over the training rows' noise.
@@ -220,7 +220,7 @@ class FittedModel:
             noise: Standard deviation of the training responses: a number, one per row, or None to estimate it.
             observation_noise: Standard deviation of a new response, where it differs from ``noise``.
             bias: None, ``"plug-in"``, or a bound on the absolute bias to be added.
-            solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Dual` or :class:`vhat.CG` with its options.
+            solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Dual`, :class:`vhat.Nystrom` or :class:`vhat.CG`.
             curvature: ``"hessian"``, ``"ggn"`` or ``"auto"``.
             seed: Seed of random probes and of the sup-t simulation.
 

@@ -43,8 +43,8 @@ class Interval:
         bound: The bound's name.
         tail: The tail of V, supplied or estimated, or None where it was neglected.
         target: ``"mean"`` or ``"observation"``.
-        curvature: ``"hessian"`` or ``"ggn"``.
-        solver: The solver's name.
+        curvature: ``"hessian"`` or ``"ggn"``; empty for a method that rests on neither (:mod:`vhat.methods`).
+        solver: The solver's name, likewise.
         guarantee: What is claimed, what was checked, what was assumed: one sentence.
         inputs: The points asked about, where they were a single array.
     """
@@ -112,9 +112,13 @@ class Interval:
             A boolean array of the shape of ``center``, True where not to rely: ``x[~band.abstain(...)]`` are the rest.
 
         Raises:
-            InputError: For a threshold that is NaN, negative, or of a shape that does not fit.
+            InputError: For a threshold that is NaN, negative, or of a shape that does not fit; for ``max_unsupported``
+                where the method that made the interval has no such notion.
         """
-        doubtful = ~(self.status == Status.CONVERGED) | np.isnan(self.half_width)
+        converged = self.status == Status.CONVERGED
+        if max_unsupported is not None and np.any(converged & np.isnan(self.unsupported)):
+            raise InputError(f"{self.bound} knows nothing of what is unsupported: leave max_unsupported=None.")
+        doubtful = ~converged | np.isnan(self.half_width)
         for name, most, values in (
             ("max_half_width", max_half_width, self.half_width),
             ("max_unsupported", max_unsupported, self.unsupported),
@@ -145,11 +149,12 @@ class Interval:
     def __repr__(self) -> str:
         good = int(np.sum(self.status == Status.CONVERGED))
         noise = np.array2string(np.asarray(self.noise), precision=4)
+        parts = ((self.curvature, "curvature"), (self.solver, "solver"))  # empty where a method has none
+        how = [f"{name} {kind}" for name, kind in parts if name]
         count = f"{self.center.size} value{'s' if self.center.size != 1 else ''}"
         head = [
             f"Interval: {count}, {100 * (1 - self.delta):g}% confidence, target {self.target}, bound {self.bound}",
-            f"noise {noise} ({self.noise_source}), {self.curvature} curvature, {self.solver} solver, "
-            f"{good} of {self.center.size} converged",
+            ", ".join([f"noise {noise} ({self.noise_source})", *how, f"{good} of {self.center.size} converged"]),
             f"{'center':>12}{'lower':>12}{'upper':>12}{'std. error':>12}{'unsupported':>13}  status",
         ]
         columns = [np.ravel(a) for a in (self.center, self.lower, self.upper, self.standard_error, self.unsupported)]

@@ -156,6 +156,9 @@ class Problem(Protocol):
     def with_decay(self, decay: Array) -> Problem:
         """Return the same problem under another decay, p-space (p,)."""
 
+    def rows(self, index: np.ndarray) -> Problem:
+        """Return the problem of some training rows alone, with ``L`` the mean over these."""
+
     # -- test points -----------------------------------------------------------------------
     def inputs(self, x: Any) -> Any:
         """Check test inputs (shape, finite, width) and bring them to the framework.

@@ -15,7 +15,7 @@ from vhat.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.errors import CurvatureWarning, ModelError, NotPositiveDefinite
 from vhat.noise import Freedom, Noise, estimate_noise, given_noise, measure_freedom
 from vhat.problem import Array, Curvature, Problem
-from vhat.solve import Dense, Dual, Prepared, Solver, choose
+from vhat.solve import Dense, Dual, Nystrom, Prepared, Solver, choose
 from vhat.solve.kernel import Kernel, KernelMetric, make_kernel
 
 __all__ = ["Chosen", "Workspace", "outside"]
@@ -53,6 +53,10 @@ class Workspace:
     twin: Workspace | None = field(default=None, repr=False)
     _kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     _told: set[str] = field(default_factory=set, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # what is kept belongs to the framework's float64 scope, and is made again when it is needed
+        return self.__dict__ | {"_kept": {}}
 
     def keep(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what is kept under ``key``, made on the first request."""
@@ -94,6 +98,10 @@ class Workspace:
 
         return self.keep("kernel", make)
 
+    def sample(self, solver: Nystrom) -> Kernel:
+        """The kernel of a sample of the rows, which both curvatures share."""
+        return self.keep(("sample", solver), lambda: solver.sample(self.problem, self.scale()))
+
     def is_dense(self) -> bool:
         """Whether the plan for this problem is to form ``A``."""
         return isinstance(choose(self.problem, 1).solver, Dense)
@@ -107,10 +115,18 @@ class Workspace:
 
         def find() -> Definiteness:
             matrix = self.matrix(curvature) if self.is_dense() else None
-            metric = KernelMetric(self.kernel()) if self.is_dual() else None
-            return smallest_eigenvalue(self.problem, curvature, scale=self.scale(), matrix=matrix, metric=metric)
+            return smallest_eigenvalue(
+                self.problem, curvature, scale=self.scale(), matrix=matrix, metric=self._metric(curvature)
+            )
 
         return self.keep(("definite", curvature), find)
+
+    def _metric(self, curvature: Curvature) -> KernelMetric | None:
+        """The metric in which the spectrum of ``A`` is narrowest, of those that the plan allows."""
+        solver = choose(self.problem, 1).solver
+        if isinstance(solver, Nystrom) and curvature == "hessian":  # Gauss-Newton is positive by its form
+            return KernelMetric(self.sample(solver))
+        return KernelMetric(self.kernel()) if isinstance(solver, Dual) else None
 
     def prepared(self, solver: Solver, curvature: Curvature) -> Prepared:
         """A solver made ready, once."""
@@ -120,6 +136,8 @@ class Workspace:
                 return solver.prepare(self.problem, curvature, self.scale(), self.matrix(curvature))
             if isinstance(solver, Dual):
                 return solver.prepare(self.problem, curvature, self.scale(), self.kernel())
+            if isinstance(solver, Nystrom):
+                return solver.prepare(self.problem, curvature, self.scale(), self.sample(solver))
             return solver.prepare(self.problem, curvature, self.scale())
 
         return self.keep(("prepared", solver, curvature), prepare)

@@ -8,6 +8,8 @@ A *recipe* is any callable ``recipe(X, y, *, seed, sample_weight=None) -> fitted
 - :class:`Adam`: on the penalised objective;
 - :class:`GradientDescent`: plain, with the step of the descent lemma.
 
+:func:`choose_weight_decay` chooses lam by held-out scores.
+
 A training loop of your own becomes a recipe by ending in ``vhat.from_torch`` or ``vhat.from_jax``:
 
 >>> import numpy as np, torch, vhat
@@ -32,22 +34,27 @@ from __future__ import annotations
 
 from vhat.fit.adam import Adam
 from vhat.fit.adamw import AdamW
+from vhat.fit.curve import Curve
 from vhat.fit.gradient_descent import GradientDescent
 from vhat.fit.many import Recipe, fit_many
 from vhat.fit.minimum import Minimum
 from vhat.fit.networks import Network, VarianceScaling, glorot, normal
+from vhat.fit.selection import Selection, choose_weight_decay
 from vhat.fit.training import Trace, Trained
 
 __all__ = [
     "Adam",
     "AdamW",
+    "Curve",
     "GradientDescent",
     "Minimum",
     "Network",
     "Recipe",
+    "Selection",
     "Trace",
     "Trained",
     "VarianceScaling",
+    "choose_weight_decay",
     "fit_many",
     "glorot",
     "normal",

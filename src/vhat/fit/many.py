@@ -12,7 +12,7 @@ from vhat.progress import bar
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
 
-__all__ = ["Recipe", "fit_many"]
+__all__ = ["Recipe", "check_fitted", "fit_many"]
 
 
 class Recipe(Protocol):
@@ -62,12 +62,13 @@ def fit_many(
     fits = []
     with bar("fits", len(every)) as advance:
         for seed, target, weight in every:
-            fits.append(_checked(recipe(X, target, seed=seed, sample_weight=weight)))
+            fits.append(check_fitted(recipe(X, target, seed=seed, sample_weight=weight)))
             advance("")
     return fits
 
 
-def _checked(fitted: Any) -> FittedModel:
+def check_fitted(fitted: Any) -> FittedModel:
+    """Return what a recipe returned, or say that it is no fitted model."""
     from vhat.fitted import FittedModel
 
     if not isinstance(fitted, FittedModel):

@@ -14,7 +14,7 @@ from vhat.checks import check_count, check_tolerance
 from vhat.errors import ConditioningWarning, InputError, NotPositiveDefinite, PolishError
 from vhat.fit import training
 from vhat.fit.adam_steps import AdamRule
-from vhat.fit.data import Fits
+from vhat.fit.data import Fits, check_fits
 from vhat.fit.recipe import NetworkRecipe, check_positive
 from vhat.fit.training import Glance, Trained, run
 from vhat.progress import bar
@@ -114,6 +114,28 @@ class Minimum(NetworkRecipe):
                 found.append(self._minimum(fitted, name))
                 advance("")
         return found
+
+    def resume(self, params: Any, X: Any, y: Any, *, sample_weight: Any = None) -> FittedModel:
+        """Go on from parameters that are known, such as the minimum under another decay: no draw, no warm-up.
+
+        Args:
+            params: In the structure of ``network.init``.
+            X: Rows, (n, inputs).
+            y: Responses, (n,) or (n, outputs).
+            sample_weight: One weight a row, or None.
+
+        Returns:
+            The fitted model.
+
+        Raises:
+            InputError: When the data or the parameters cannot be used.
+            PolishError: When there is no certified minimum to be reached, with a lam that would do.
+        """
+        from vhat.construct import from_jax
+
+        check_fits(self.network, X, y, seeds=[0], sample_weights=None if sample_weight is None else [sample_weight])
+        start = from_jax(self.network, params, X, y, weight_decay=self.weight_decay, sample_weight=sample_weight)
+        return self._minimum(start, "")
 
     def _train(self, fits: Fits) -> list[Trained]:
         return run(

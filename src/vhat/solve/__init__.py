@@ -8,6 +8,7 @@ from vhat.solve.cg import CG
 from vhat.solve.contract import Prepared, Solution, Solver, Status
 from vhat.solve.dense import Dense
 from vhat.solve.dual import Dual
+from vhat.solve.nystrom import Nystrom
 from vhat.solve.plan import Plan, choose
 
-__all__ = ["CG", "Dense", "Dual", "Plan", "Prepared", "Solution", "Solver", "Status", "choose"]
+__all__ = ["CG", "Dense", "Dual", "Nystrom", "Plan", "Prepared", "Solution", "Solver", "Status", "choose"]

@@ -130,9 +130,14 @@ class Solver(Protocol):
         """Do once what all right-hand sides share (factorise, precondition)."""
 
 
+IMAGES = 4
+"""Of a solution, ``J h``, that exist at once."""
+
+
 def points_together(problem: Problem) -> int:
-    """How many test points are worked on at once, so that some forty vectors of length p for each fit the budget."""
-    return max(1, min(256, int(problem.memory // (40 * 8 * problem.p * problem.outputs))))
+    """How many test points are worked on at once: forty vectors of length p for each fit, or twice its images."""
+    each = 8 * (40 * problem.p + 2 * IMAGES * problem.n * problem.outputs)
+    return max(1, min(256, int(problem.memory // (each * problem.outputs))))
 
 
 def metric_norm(problem: Problem, v: Array, scale: Array) -> np.ndarray:

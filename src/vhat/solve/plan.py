@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from vhat.errors import InputError
 from vhat.problem import Problem
 from vhat.solve.cg import CG
-from vhat.solve.contract import Solver, points_together
+from vhat.solve.contract import IMAGES, Solver, points_together
 from vhat.solve.dense import Dense, dense_bytes
 from vhat.solve.dual import Dual
 from vhat.solve.features import find_structure
 from vhat.solve.kernel import kernel_bytes
+from vhat.solve.nystrom import NYSTROM_VECTORS, Nystrom, nystrom_block
+from vhat.solve.sample import affordable_rows, sample_bytes, sample_gradients
 
 __all__ = ["Plan", "choose"]
 
@@ -27,6 +29,10 @@ _COMPILED = 2**27
 """What a framework's compiled programs and their workspaces take."""
 _DUAL_MOST = 20_000
 """Gradients of the loss that a kernel may cost before iterating from scratch is the better bargain."""
+_NYSTROM_LEAST = 64
+"""Rows of a sample, times outputs, below which it is not worth the trouble."""
+_NYSTROM_GRADIENTS = 60.0
+"""Of the loss, for one point: some forty steps."""
 _FLOPS_PER_WEIGHT = 6.0
 """Of one gradient of the loss, per training row and parameter."""
 
@@ -63,17 +69,22 @@ def choose(problem: Problem, points: int, solver: Solver | str = "auto") -> Plan
         InputError: For a solver that is neither ``"auto"`` nor a solver's options.
     """
     if solver != "auto" and (isinstance(solver, type) or not hasattr(solver, "prepare")):
-        raise InputError(f"solver={solver!r} is not known. Use 'auto', vhat.CG(...), vhat.Dense() or vhat.Dual().")
+        raise InputError(
+            f"solver={solver!r} is not known. Use 'auto', vhat.CG(...), vhat.Dense(), vhat.Dual() or vhat.Nystrom()."
+        )
     if not isinstance(solver, str):
         return _named(problem, points, solver)
     # The choice must not depend on how many points are asked about: a row alone is solved as in company.
-    dense, dual, iterated = _dense(problem), _dual(problem, points), _cg(problem, points)
+    most = points_together(problem) * problem.outputs
     budget = problem.memory + _COMPILED  # which is for arrays, not for programs
-    if problem.p <= _DENSE_MOST and dense.memory <= budget:
-        return dense
-    if dual.memory <= budget and _setup(problem) <= _DUAL_MOST:
-        return dual
-    return iterated
+    if problem.p <= _DENSE_MOST and _dense(problem).memory <= budget:
+        return _dense(problem)
+    if _dual(problem, most).memory <= budget and _setup(problem) <= _DUAL_MOST:
+        return _dual(problem, points)
+    sampled = _nystrom(problem, most, Nystrom())
+    if sampled.memory <= budget and _sampled_rows(problem, None) * problem.outputs >= _NYSTROM_LEAST:
+        return _nystrom(problem, points, Nystrom())
+    return _cg(problem, points)
 
 
 def _named(problem: Problem, points: int, solver: Solver) -> Plan:
@@ -82,6 +93,8 @@ def _named(problem: Problem, points: int, solver: Solver) -> Plan:
         plan = _dense(problem)
     elif isinstance(solver, Dual):
         plan = _dual(problem, points)
+    elif isinstance(solver, Nystrom):
+        plan = _nystrom(problem, points, solver)
     elif isinstance(solver, CG):
         plan = _cg(problem, points)
     else:
@@ -111,11 +124,37 @@ def _setup(problem: Problem) -> float:
     return flops / (_FLOPS_PER_WEIGHT * N * problem.p)
 
 
-def _cg(problem: Problem, points: int) -> Plan:
-    reason = (
-        f"p = {problem.p:,} is above {_DENSE_MOST:,} and a kernel of {problem.n * problem.outputs:,} rows does not pay "
-        f"or does not fit {problem.memory / 1e9:.1f} GB: matrix-free"
-    )
+def _nystrom(problem: Problem, points: int, options: Nystrom) -> Plan:
+    rows, numbers = _sampled_rows(problem, options.rows), find_structure(problem).numbers
+    reason = f"{_no_kernel(problem)}: the kernel of {rows:,} random rows preconditions conjugate gradients on all"
     held = min(points, points_together(problem) * problem.outputs)
-    memory = 8 * problem.p * (3 * held + _CG_VECTORS * min(held, CG().block)) + _COMPILED
+    vectors = 3 * held + NYSTROM_VECTORS * min(held, nystrom_block(problem, options.block))
+    memory = sample_bytes(problem, rows, numbers) + 8 * problem.p * vectors + _images(problem, held) + _COMPILED
+    gradients = sample_gradients(problem, rows, numbers) + _NYSTROM_GRADIENTS * points
+    return Plan(options, memory, gradients, reason)
+
+
+def _sampled_rows(problem: Problem, asked: int | None) -> int:
+    numbers = find_structure(problem).numbers
+    return affordable_rows(problem, numbers) if asked is None else min(asked, problem.n)
+
+
+def _images(problem: Problem, held: int) -> int:
+    """What ``J h`` of the rows held takes."""
+    return 8 * IMAGES * held * problem.n * problem.outputs
+
+
+def _no_kernel(problem: Problem) -> str:
+    N = problem.n * problem.outputs
+    most = points_together(problem) * problem.outputs
+    fits = _dual(problem, most).memory <= problem.memory + _COMPILED
+    fault = f"costs {_setup(problem):,.0f} gradients" if fits else f"does not fit {problem.memory / 1e9:.2g} GB"
+    return f"p = {problem.p:,} is large and a {N:,} x {N:,} kernel {fault}"
+
+
+def _cg(problem: Problem, points: int) -> Plan:
+    reason = f"{_no_kernel(problem)}, nor does one of a few rows: matrix-free"
+    held = min(points, points_together(problem) * problem.outputs)
+    vectors = 3 * held + _CG_VECTORS * min(held, CG().block)
+    memory = 8 * problem.p * vectors + _images(problem, held) + _COMPILED
     return Plan(CG(), memory, 2.0 * min(_CG_STEPS, problem.p) * points, reason)

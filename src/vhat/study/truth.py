@@ -12,10 +12,13 @@ import numpy as np
 from vhat.checks import check_finite
 from vhat.errors import InputError
 
-__all__ = ["MaternTruth"]
+__all__ = ["MaternTruth", "exact_draw", "matern_kernel"]
 
 _DEGREES = 3  # 2 nu: the spectral density of the Matern(3/2) kernel is a Student t with 3 degrees of freedom
 _STREAM = 1  # keeps these draws apart from data drawn with the same seed
+_EXACT_STREAM = 3
+_MOST = 5000  # points of an exact draw: 200 MB of covariance
+_JITTER = 1e-10  # of the variance: what rounding takes from a covariance of points that nearly coincide
 _ROWS = 1024  # rows evaluated at once: 32 MB of features
 
 
@@ -86,3 +89,45 @@ class MaternTruth:
             block = slice(start, start + _ROWS)
             values[block] = np.cos(rows[block] @ frequencies + phases) @ heights
         return values
+
+
+def matern_kernel(a: Any, b: Any, *, length_scale: float = 1.0, amplitude: float = 1.0) -> np.ndarray:
+    """Return ``amplitude^2 (1 + sqrt(3) r/l) exp(-sqrt(3) r/l)`` between rows of ``a`` and rows of ``b``."""
+    from scipy.spatial.distance import cdist
+
+    scaled = math.sqrt(3.0) * cdist(np.asarray(a, dtype=float), np.asarray(b, dtype=float)) / length_scale
+    return amplitude**2 * (1.0 + scaled) * np.exp(-scaled)
+
+
+def exact_draw(x: Any, *, seed: int, length_scale: float = 1.0, amplitude: float = 1.0) -> np.ndarray:
+    """Draw a Matern(3/2) process at the rows of ``x`` themselves, through the Cholesky factor of their covariance.
+
+    No features stand between: the values are jointly Gaussian with the kernel as covariance. The price is that the
+    function is known at these points alone, so that training, validation and test points must be drawn together.
+
+    Args:
+        x: Points, (rows, d).
+        seed: Fixes the draw.
+        length_scale: As in :class:`MaternTruth`.
+        amplitude: As there.
+
+    Returns:
+        The values, (rows,).
+
+    Raises:
+        InputError: When there are more points than a dense covariance is meant for.
+
+    Examples:
+        >>> exact_draw(np.zeros((2, 3)), seed=0).shape
+        (2,)
+    """
+    rows = np.asarray(x, dtype=np.float64)
+    if rows.ndim != 2 or not len(rows):
+        raise InputError(f"x has shape {rows.shape}; give (rows, d).")
+    if len(rows) > _MOST:
+        raise InputError(f"{len(rows)} points are too many for an exact draw, at most {_MOST}. Use MaternTruth.")
+    check_finite("x", rows)
+    covariance = matern_kernel(rows, rows, length_scale=length_scale, amplitude=amplitude)
+    covariance[np.diag_indices_from(covariance)] += _JITTER * amplitude**2
+    z = np.random.default_rng([seed, _EXACT_STREAM]).standard_normal(len(rows))
+    return np.linalg.cholesky(covariance) @ z

@@ -80,11 +80,12 @@ class JaxProblem:
     def data(self) -> kernels.Data:
         """The training rows in chunks, on the device."""
         sizes = tree.chunk_sizes(self.n)
-        return kernels.Data(
-            jax.tree.map(lambda leaf: jnp.asarray(tree.chunk(leaf, *sizes)), self.X),
-            jnp.asarray(tree.chunk(self.targets, *sizes)),
-            jnp.asarray(tree.chunk(self.weights, *sizes, fill="zero")),
-        )
+        with self.scope():
+            return kernels.Data(
+                jax.tree.map(lambda leaf: jnp.asarray(tree.chunk(leaf, *sizes)), self.X),
+                jnp.asarray(tree.chunk(self.targets, *sizes)),
+                jnp.asarray(tree.chunk(self.weights, *sizes, fill="zero")),
+            )
 
     # -- the fitted model --------------------------------------------------------------------
     @property
@@ -95,7 +96,8 @@ class JaxProblem:
     @cached_property
     def fitted_values(self) -> np.ndarray:
         """Predictions on the training rows, (n, K)."""
-        values = kernels.predictions(self.model, self.fixed, self.theta, self.data.X)
+        with self.scope():  # what is kept must be double, whoever asks first
+            values = kernels.predictions(self.model, self.fixed, self.theta, self.data.X)
         return np.asarray(values).reshape(-1, self.outputs)[: self.n]
 
     @cached_property
@@ -105,7 +107,8 @@ class JaxProblem:
         if self.model.loss is None:
             r, ones = f - self.targets, np.ones_like(f)
             return LossDerivatives(w * 0.5 * (r**2).sum(1), w[:, None] * r, w[:, None] * ones, -w[:, None] * ones, True)
-        value, first, second, cross = map(np.asarray, kernels.loss_parts(self.model, f, self.targets))
+        with self.scope():
+            value, first, second, cross = map(np.asarray, kernels.loss_parts(self.model, f, self.targets))
         return LossDerivatives(
             w * value,
             w[:, None] * first,
@@ -199,8 +202,9 @@ class JaxProblem:
     # -- derivatives over the training rows ------------------------------------------------------
     @cached_property
     def _first_order(self) -> tuple[float, jax.Array]:
-        value, slope = kernels.gradient(self.model, self.fixed, self.theta, self.data)
-        return float(value) / self.n, slope / self.n
+        with self.scope():
+            value, slope = kernels.gradient(self.model, self.fixed, self.theta, self.data)
+            return float(value) / self.n, slope / self.n
 
     def objective(self) -> float:
         """The loss, without the penalty."""

@@ -113,6 +113,12 @@ class NumpyProblem:
         """Return the same problem under another decay, (p,)."""
         return replace(self, decay=np.array(decay, dtype=np.float64))
 
+    def rows(self, index: np.ndarray) -> NumpyProblem:
+        """Return the problem of some training rows alone."""
+        start = self._settled[1] if "_settled" in self.__dict__ else self.start
+        X = door.take(self.X, index)
+        return replace(self, X=X, targets=self.targets[index], weights=self.weights[index], start=start)
+
     # -- test points -------------------------------------------------------------------------
     def inputs(self, x: Any) -> Any:
         """Check test inputs against the training inputs."""

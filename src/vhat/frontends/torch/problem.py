@@ -115,6 +115,11 @@ class TorchProblem:
         """Return the same problem under another decay, (p,)."""
         return replace(self, decay=self.native(decay))
 
+    def rows(self, index: np.ndarray) -> TorchProblem:
+        """Return the problem of some training rows alone."""
+        chosen = torch.as_tensor(index, device=self.theta.device)
+        return replace(self, X=take_rows(self.X, chosen), y=self.y[chosen], weights=self.weights[chosen])
+
     def write_to(self, module: Any) -> None:
         """Copy the trained parameters into a module's own, in place and in its dtype.
 

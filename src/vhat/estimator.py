@@ -1,0 +1,347 @@
+"""A network with intervals as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat import tables
+from vhat.checks import check_choice, check_weights
+from vhat.errors import InputError, MissingPackage, StoreError
+from vhat.fitted import FittedModel
+from vhat.frontends.standardised import Scaling, StandardisedProblem
+
+try:
+    from sklearn.base import BaseEstimator, RegressorMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise MissingPackage(
+        "NetworkRegressor is a scikit-learn estimator, and scikit-learn 1.6 or newer is not installed. Install it: "
+        'pip install "vhat[sklearn]", or pip install scikit-learn. The rest of vhat does without.'
+    ) from error
+
+if TYPE_CHECKING:
+    from vhat.audit import Audit
+    from vhat.fit import Network, Selection
+    from vhat.interval import Interval
+
+__all__ = ["NetworkRegressor"]
+
+KIND = "NetworkRegressor"
+"""What a directory that holds a saved estimator calls its content."""
+_RECIPES = {"minimum": "Minimum", "adam": "Adam", "adamw": "AdamW", "gradient_descent": "GradientDescent"}
+_ENOUGH = 10
+"""Rows, copies counted once, below which leave-one-out cannot choose a weight decay."""
+
+
+class NetworkRegressor(RegressorMixin, BaseEstimator):
+    """A fully connected network, trained to a certified minimum, with a confidence interval for every prediction.
+
+    Inputs and target are standardised inside, to mean 0 and standard deviation 1 over the training rows; predictions
+    and intervals come back in the units of ``y``. Everything else that a fitted model can do is in ``fitted_``, in the
+    same units: ``fitted_.calibrate("loo")``, ``fitted_.leave_one_out()``, ``fitted_.acquire(pool, k)``.
+
+    Args:
+        hidden_layer_sizes: Units of each hidden layer; ``()`` is a linear model.
+        activation: ``"tanh"``, ``"softplus"``, ``"gelu"`` or ``"silu"``; ``"relu"`` has kinks, and only the recipes
+            that certify nothing take it.
+        weight_decay: lam of ``1/(2n) sum_i (f_i - y_i)^2 + lam/2 |theta|^2`` in the *standardised* target, so that it
+            does not depend on the units of the table; the penalty acts on biases too. ``"auto"`` chooses it by
+            leave-one-out, without refitting for every row, over a grid of four decades: five to ten fits.
+            :func:`vhat.fit.choose_weight_decay` has other ways.
+        recipe: ``"minimum"`` (what intervals assume), ``"adam"``, ``"adamw"``, ``"gradient_descent"``; or
+            ``recipe(network, weight_decay)`` that returns one of :mod:`vhat.fit`, such as
+            ``functools.partial(vhat.fit.AdamW, steps=2000)``.
+        random_state: Draws the first parameters. A number gives the same fit every time.
+
+    Attributes:
+        fitted_: The fitted model, in the units of the table: :class:`vhat.FittedModel`.
+        weight_decay_: The lam that was used.
+        selection_: How it was chosen (:class:`vhat.fit.Selection`, in standardised units), or None.
+        scaling_: Means and standard deviations of the columns and of the target.
+        n_features_in_: How many columns X has.
+        feature_names_in_: Their names, where X was a data frame.
+
+    Examples:
+        >>> import numpy as np, vhat
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-2, 2, size=(80, 1))
+        >>> y = 100 + 20 * np.sin(2 * X[:, 0]) + rng.normal(size=80)
+        >>> network = vhat.NetworkRegressor(hidden_layer_sizes=(8,), weight_decay=1e-3).fit(X, y)
+        >>> band = network.predict_interval([[0.5]], delta=0.1, target="observation")
+        >>> bool(band.lower[0] < 116.8 < band.upper[0])
+        True
+    """
+
+    def __init__(
+        self,
+        hidden_layer_sizes: tuple[int, ...] = (32,),
+        *,
+        activation: str = "tanh",
+        weight_decay: float | str = "auto",
+        recipe: str | Callable[..., Any] = "minimum",
+        random_state: Any = 0,
+    ) -> None:
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.weight_decay = weight_decay
+        self.recipe = recipe
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    # -- training ----------------------------------------------------------------------------
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NetworkRegressor:
+        """Train on a table.
+
+        Args:
+            X: Numbers, (rows, columns), or a data frame.
+            y: The target, (rows,), or (rows, outputs).
+            sample_weight: How much each row counts in the loss. A row with weight 2 is fitted like two copies of it;
+                its noise is taken to be that of the others.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            InputError: For a table that nothing can be learned from, and options that are not known.
+            PolishError: When there is no certified minimum to be reached, with a lam that would do.
+
+        Warns:
+            TableWarning: Of constant columns, which are left out, and of fewer rows than columns.
+        """
+        X, y, weights = self._table(X, y, sample_weight)
+        names = getattr(self, "feature_names_in_", None)
+        rows = tables.weighted(X, y, weights)
+        kept = tables.check_table(rows, names)
+        training = tables.merge_copies(rows)
+        scaling = Scaling.of(training.X, training.y, training.weights, kept)
+        self._check_decay(training)
+        standardised = replace(training, X=scaling.inputs(training.X), y=scaling.responses(training.y))
+        trained = self._train(standardised)
+        self.scaling_ = scaling
+        self.constants_ = {int(at): float(X[0, at]) for at in np.setdiff1d(np.arange(X.shape[1]), kept)}
+        self.fitted_ = _in_user_units(trained, scaling, rows, self.weight_decay_, names)
+        return self
+
+    def _table(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Check the table as scikit-learn does, and in our own words where we can say more."""
+        tables.refuse_text(X)
+        tables.refuse_missing_responses(y)
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False, multi_output=True, y_numeric=True)
+        tables.refuse_missing(X, getattr(self, "feature_names_in_", None))
+        y = np.asarray(y, dtype=np.float64)
+        return X, y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, check_weights(sample_weight, len(X))
+
+    def _check_decay(self, training: tables.Rows) -> None:
+        decay = self.weight_decay
+        if isinstance(decay, str):
+            check_choice("weight_decay", decay, ("auto",))
+            if len(training.X) < _ENOUGH:
+                raise InputError(
+                    f'weight_decay="auto" holds rows out to choose it, and {len(training.X)} different rows are too '
+                    f"few for that (it takes {_ENOUGH}). Give more rows, or a number, such as weight_decay=0.01."
+                )
+        elif isinstance(decay, bool) or not isinstance(decay, numbers.Real) or not 0 <= float(decay) < math.inf:
+            raise InputError(f'weight_decay={decay!r} is neither a finite number of at least 0 nor "auto".')
+
+    def _train(self, rows: tables.Rows) -> FittedModel:
+        """Train on standardised rows, at the lam that was given or chosen."""
+        outputs = 1 if rows.y.ndim == 1 else rows.y.shape[1]
+        network = _network((rows.X.shape[1], *self._hidden(), outputs), self.activation)
+        seed, recipe = self._seed(), functools.partial(self._recipe, network)
+        self.selection_: Selection | None = None
+        if isinstance(self.weight_decay, str):
+            from vhat.fit.sparing import choose_sparingly
+
+            self.selection_ = choose_sparingly(recipe(1.0), rows.X, rows.y, sample_weight=rows.weights, seed=seed)
+            self.weight_decay_ = self.selection_.weight_decay
+            return self.selection_.trained
+        self.weight_decay_ = float(self.weight_decay)
+        trained: FittedModel = recipe(self.weight_decay_)(rows.X, rows.y, seed=seed, sample_weight=rows.weights)
+        return trained
+
+    def _hidden(self) -> tuple[int, ...]:
+        sizes = self.hidden_layer_sizes
+        units = (sizes,) if isinstance(sizes, numbers.Integral) else tuple(sizes)
+        if not all(isinstance(size, numbers.Integral) and size > 0 for size in units):
+            raise InputError(f"hidden_layer_sizes={sizes!r} must be positive whole numbers, such as (32,) or (32, 16).")
+        return tuple(int(size) for size in units)
+
+    def _recipe(self, network: Network, weight_decay: float) -> Any:
+        from vhat import fit
+        from vhat.fit.recipe import NetworkRecipe
+
+        if callable(self.recipe):
+            made = self.recipe(network, weight_decay)
+        else:
+            check_choice("recipe", self.recipe, tuple(_RECIPES))
+            made = getattr(fit, _RECIPES[self.recipe])(network, weight_decay)
+        if not isinstance(made, NetworkRecipe):
+            raise InputError(
+                f"recipe(network, weight_decay) returned {type(made).__name__}; it must return a recipe of vhat.fit, "
+                "such as functools.partial(vhat.fit.AdamW, steps=2000) does. For a training loop of your own, end it "
+                "in vhat.from_torch or vhat.from_jax."
+            )
+        return made
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, numbers.Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    # -- predictions ---------------------------------------------------------------------------
+    def predict(self, X: Any) -> np.ndarray:
+        """Predict the target, (points,) or (points, outputs)."""
+        points = self._points(X)
+        return self.fitted_.predict(points)
+
+    def predict_interval(
+        self,
+        X: Any,
+        delta: float = 0.05,
+        *,
+        target: str = "mean",
+        bound: str = "tight",
+        simultaneous: bool | str = False,
+        noise: Any = None,
+    ) -> Interval:
+        """Compute an interval for every prediction, in the units of the target.
+
+        Args:
+            X: Points, with the columns of the training table.
+            delta: Probability of a miss: 0.05 asks for 95% confidence.
+            target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
+            bound: As in :meth:`vhat.FittedModel.interval`, which has more options: ``fitted_.interval(X, ...)``.
+            simultaneous: As in :meth:`vhat.FittedModel.interval`.
+            noise: Standard deviation of the target's noise where it is known, in the units of y.
+
+        Returns:
+            The interval, with its evidence in ``guarantee``.
+
+        Raises:
+            InputError: For points or options that cannot be used.
+            NoiseError: When the noise has to be estimated and the fit interpolates.
+        """
+        points = self._points(X)
+        return self.fitted_.interval(points, delta, target=target, bound=bound, simultaneous=simultaneous, noise=noise)
+
+    def audit(self, *, noise: Any = None, refits: int = 0) -> Audit:
+        """Check what the intervals assume, one line an assumption: see :meth:`vhat.FittedModel.audit`."""
+        check_is_fitted(self)
+        return self.fitted_.audit(noise=noise, refits=refits)
+
+    def _points(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        tables.refuse_text(X)
+        points: np.ndarray = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
+        names = getattr(self, "feature_names_in_", None)
+        tables.refuse_missing(points, names)
+        tables.warn_of_moved(points, self.constants_, names)
+        return points
+
+    # -- on disk -------------------------------------------------------------------------------
+    def save(self, directory: str | os.PathLike[str], *, factorisation: bool = False) -> None:
+        """Save for :meth:`load`: parameters, scaling, column names and training data; safetensors and JSON, no pickle.
+
+        Args:
+            directory: A new or empty directory, or one that was saved to before.
+            factorisation: Keep the matrix or kernel that has been worked out, so that it is not made again.
+
+        Raises:
+            StoreError: When the directory cannot be written, or an option is an object that no file can hold.
+        """
+        from vhat.store import describe, write
+        from vhat.store.document import is_plain
+
+        check_is_fitted(self)
+        params = {**self.get_params(deep=False), "recipe": None if callable(self.recipe) else self.recipe}
+        for name, value in params.items():
+            if not is_plain(value):
+                raise StoreError(
+                    f"{name}={value!r} is an object that no file without code can hold. Set it to a number."
+                )
+        names = getattr(self, "feature_names_in_", None)
+        document = {
+            "params": params,
+            "weight_decay": self.weight_decay_,
+            "columns": self.n_features_in_,
+            "names": None if names is None else list(names),
+            "constants": self.constants_,
+            "fitted": describe(self.fitted_, factorisation=factorisation),
+        }
+        write(directory, KIND, document)
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str], *, recipe: Callable[..., Any] | None = None) -> NetworkRegressor:
+        """Load an estimator that :meth:`save` has saved: it predicts as it did. ``selection_`` is not kept.
+
+        Args:
+            directory: The directory.
+            recipe: The recipe, where it was a function: code is not saved.
+
+        Raises:
+            StoreError: When there is no such estimator, or it is damaged.
+        """
+        from vhat.store import read, restore
+
+        saved = read(directory, KIND)
+        params = dict(saved["params"])
+        if (params["recipe"] is None) != (recipe is not None):
+            found = "a function, which is not saved" if recipe is None else f"{params['recipe']!r}, which was saved"
+            remedy = "Give load(..., recipe=your function)." if recipe is None else "Leave recipe= out."
+            raise StoreError(f"the recipe of this estimator was {found}. {remedy}")
+        params["recipe"] = params["recipe"] if recipe is None else recipe
+        loaded = cls(**params)
+        loaded.fitted_ = restore(saved["fitted"])
+        loaded.scaling_ = loaded.fitted_.problem.scaling  # type: ignore[attr-defined]
+        loaded.selection_, loaded.weight_decay_ = None, saved["weight_decay"]
+        loaded.constants_, loaded.n_features_in_ = saved["constants"], saved["columns"]
+        if saved["names"] is not None:
+            loaded.feature_names_in_ = np.array(saved["names"], dtype=object)
+        return loaded
+
+
+@functools.lru_cache(maxsize=64)
+def _network(widths: tuple[int, ...], activation: str) -> Network:
+    """One network of each kind: what is compiled for it serves every fit."""
+    from vhat.fit import Network
+
+    return Network(widths, activation)
+
+
+def _in_user_units(
+    trained: FittedModel, scaling: Scaling, rows: tables.Rows, weight_decay: float, names: Any
+) -> FittedModel:
+    """Put the parameters that were found with all rows of the table, copies among them, in the user's units."""
+    from vhat.frontends.jax import JaxProblem, jax_problem
+
+    base = trained.problem
+    assert isinstance(base, JaxProblem)
+    problem = StandardisedProblem(
+        jax_problem(
+            base.model.predict.value,
+            trained.params,
+            scaling.inputs(rows.X),
+            scaling.responses(rows.y),
+            weight_decay=weight_decay,
+            sample_weight=rows.weights,
+        ),
+        scaling,
+        rows.X,
+        rows.y.reshape(len(rows.y), -1),
+        None if names is None else tuple(names),
+    )
+    record = trained.polished
+    return FittedModel(problem, polished=None if record is None else replace(record, problem=problem))

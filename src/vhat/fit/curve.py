@@ -1,0 +1,114 @@
+"""Held-out scores over a grid of weight decays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+__all__ = ["CONVERGED", "FAILED", "NEARLY_SINGULAR", "NOT_A_MINIMUM", "UNTRIED", "Curve", "Entry", "assemble"]
+
+CONVERGED, NEARLY_SINGULAR, NOT_A_MINIMUM = "converged", "nearly singular", "not a minimum"
+FAILED, UNTRIED = "failed", "interrupted"
+_TOLD = 60
+"""Letters of a remark that are printed; ``to_pandas()`` has all of them."""
+
+
+class Entry(NamedTuple):
+    """One lam of a :class:`Curve`."""
+
+    score: float
+    standard_error: float
+    relative_gradient: float
+    status: str
+    remark: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Curve:
+    """What each lam scored. Arrays are (lams,), lam rising.
+
+    Attributes:
+        weight_decay: The grid.
+        score: Mean score of the held-out rows, in units of y (squared for ``"mse"``); infinite where there is none,
+            NaN for what an interruption left open.
+        standard_error: Of that mean, from the spread of the rows' scores as if they were independent.
+        relative_gradient: How far the fit is from stationary, without unit (the worst of several folds).
+        status: ``"converged"``; ``"nearly singular"``, where the data and this lam hardly determine some direction;
+            ``"not a minimum"``; ``"failed"``, with no score; ``"interrupted"``.
+        remark: What there is to say about this lam: why it failed, what its fits warned of.
+        measure: What the score is.
+    """
+
+    weight_decay: np.ndarray
+    score: np.ndarray
+    standard_error: np.ndarray
+    relative_gradient: np.ndarray
+    status: np.ndarray
+    remark: np.ndarray
+    measure: str
+
+    def __len__(self) -> int:
+        return len(self.weight_decay)
+
+    @property
+    def best(self) -> int | None:
+        """The index of the smallest score, of the larger lam where two are equal; None where no lam has one."""
+        usable = np.flatnonzero(np.isfinite(self.score))
+        return None if not usable.size else int(usable[self.score[usable] == self.score[usable].min()][-1])
+
+    @property
+    def edge(self) -> str:
+        """A sentence where the best lam is an end of the grid, so that the best of all may lie beyond; else empty."""
+        if self.best == 0:
+            end, way, hint = "smallest", "down", ""
+        elif self.best == len(self) - 1:
+            end, way, hint = "largest", "up", ", unless the inputs say nothing about y"
+        else:
+            return ""
+        return (
+            f"the best weight decay, {self.weight_decay[self.best]:.3g}, is the {end} of the grid, and the score may "
+            f"fall further beyond it. Extend the grid {way}wards{hint}."
+        )
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row a lam: weight_decay, score, standard_error, relative_gradient, status, remark, best."""
+        import pandas as pd
+
+        names = ("weight_decay", "score", "standard_error", "relative_gradient", "status", "remark")
+        frame = pd.DataFrame({name: getattr(self, name) for name in names})
+        return frame.assign(best=np.arange(len(self)) == self.best)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the scores over lam; see :func:`vhat.plot.decay_curve`."""
+        from vhat import plot
+
+        return plot.decay_curve(self, ax)
+
+    def __repr__(self) -> str:
+        lines = [self.measure, f"{'weight_decay':>14}{'score':>12}{'std. error':>12}{'gradient':>11}  status"]
+        for k in range(len(self)):
+            numbers = f"{self.weight_decay[k]:>14.3g}{self.score[k]:>12.4g}{self.standard_error[k]:>12.2g}"
+            mark = "  <- best" if k == self.best else ""
+            lines.append(f"{numbers}{self.relative_gradient[k]:>11.1e}  {self.status[k]}{mark}{_short(self.remark[k])}")
+        return "\n".join([*lines, *filter(None, [self.edge])])
+
+
+def assemble(grid: np.ndarray, entries: Sequence[Entry], measure: str) -> Curve:
+    """Return the curve of the lams that have been tried; the rest of the grid is ``interrupted``."""
+    missing = Entry(np.nan, np.nan, np.nan, UNTRIED, "")
+    every = [*entries, *[missing] * (len(grid) - len(entries))]
+    columns = {name: np.array([getattr(entry, name) for entry in every]) for name in Entry._fields}
+    return Curve(weight_decay=grid, measure=measure, **columns)
+
+
+def _short(remark: str) -> str:
+    if not remark:
+        return ""
+    return f" ({remark if len(remark) <= _TOLD else remark[: _TOLD - 3] + '...'})"

@@ -1,0 +1,135 @@
+"""How well a fit predicts rows that it has not seen: one score a row, smaller is better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from vhat import bounds
+from vhat.checks import check_choice, check_count, check_delta
+from vhat.errors import InputError, NotConverged, name_rows
+from vhat.fit.splits import Table
+from vhat.leave_one_out import LeftOut, leave_rows_out
+from vhat.solve import Status
+
+if TYPE_CHECKING:
+    from vhat.fitted import FittedModel
+
+__all__ = ["Scored", "Scoring"]
+
+_ROUGH = 0.5
+"""Above this leverage a row's absence moves its own prediction by more than the residual that is seen."""
+
+
+class Scored(NamedTuple):
+    """Scores of rows, (m,), and what is to be said about them."""
+
+    rows: np.ndarray
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What is measured.
+
+    Attributes:
+        kind: ``"winkler"``, of the asymptotic interval for a new response, ``center +- q sqrt(sigma^2 + sigma^2
+            V/n)``: its width plus ``2/delta`` times the distance by which it misses; or ``"mse"``. Several outputs are
+            averaged, as the loss sums over them: they have one unit.
+        delta: The probability of a miss that the intervals claim.
+        noise: Standard deviation of the responses, or None to estimate it in every fit.
+        seed: Seed of random probes.
+    """
+
+    kind: Literal["winkler", "mse"] = "winkler"
+    delta: float = 0.05
+    noise: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("score", self.kind, ("winkler", "mse"))
+        object.__setattr__(self, "delta", check_delta(self.delta))
+        check_count("seed", self.seed)
+        if self.noise is not None and not (np.ndim(self.noise) == 0 and 0 < self.noise < np.inf):
+            raise InputError(f"noise={self.noise!r} is not a positive number. It is the standard deviation of y.")
+
+    @property
+    def words(self) -> str:
+        """The name of the mean score."""
+        if self.kind == "mse":
+            return "mean squared error"
+        return f"mean Winkler score of {100 * (1 - self.delta):g}% intervals"
+
+    def of_rows(self, fitted: FittedModel, test: Table) -> Scored:
+        """Score rows that the fit has not seen.
+
+        Raises:
+            NotConverged: When some have no interval.
+        """
+        if self.kind == "mse":
+            return Scored(_by_row((fitted.predict(test.X) - test.y) ** 2))
+        band = fitted.interval(
+            test.X, self.delta, bound="asymptotic", target="observation", noise=self.noise, seed=self.seed
+        )
+        _require_all(band.status, "held-out rows have no interval")
+        return Scored(self._winkler(test.y - band.center, band.half_width))
+
+    def of_left_out(self, fitted: FittedModel) -> Scored:
+        """Score every training row by the fit that would not have seen it, to first order; sigma is that of all rows.
+
+        Raises:
+            NotConverged: When some row cannot be left out.
+            InputError: When the loss is not a function of f - y.
+        """
+        problem, work = fitted.problem, fitted.workspace
+        if not problem.loss_derivatives.location:
+            raise InputError("leave-one-out residuals need a loss that is a function of f - y. Use by='validation'.")
+        with problem.scope():
+            curvature = work.choose_curvature("auto").curvature
+            solver = work.own_solver(curvature)
+            if self.kind == "mse":
+                found = leave_rows_out(problem, solver, work.shape)
+                return Scored(_by_row(_residuals(found, problem.targets) ** 2), _rough(found))
+            noise = work.noise(self.noise, curvature, self.seed)
+            found = leave_rows_out(problem, solver, noise.values)
+        residual = _residuals(found, problem.targets)
+        spread = np.sqrt(noise.values**2 + found.variance / problem.n)
+        return Scored(
+            self._winkler(residual, bounds.asymptotic(1.0, 1, spread, self.delta, df=noise.df)), _rough(found)
+        )
+
+    def _winkler(self, residual: np.ndarray, half_width: np.ndarray) -> np.ndarray:
+        missed = np.maximum(np.abs(residual) - half_width, 0.0)
+        return _by_row(2.0 * half_width + (2.0 / self.delta) * missed)
+
+
+def _by_row(scores: np.ndarray) -> np.ndarray:
+    """Average over outputs."""
+    means: np.ndarray = scores.reshape(len(scores), -1).mean(axis=1)
+    return means
+
+
+def _residuals(found: LeftOut, targets: np.ndarray) -> np.ndarray:
+    _require_all(found.status, "training rows cannot be left out to first order")
+    residuals: np.ndarray = targets - found.prediction
+    return residuals
+
+
+def _require_all(status: np.ndarray, what: str) -> None:
+    """Refuse a mean over the rows that happen to have an answer: it would flatter the fit."""
+    by_row = (status != Status.CONVERGED).reshape(len(status), -1).any(axis=1)
+    if by_row.any():
+        kinds = ", ".join(dict.fromkeys(str(kind) for kind in status[status != Status.CONVERGED]))
+        raise NotConverged(f"{by_row.sum()} of {len(status)} {what} ({kinds}: {name_rows(np.flatnonzero(by_row))}).")
+
+
+def _rough(found: LeftOut) -> str:
+    high = int(np.sum(found.leverage > _ROUGH))
+    if not high:
+        return ""
+    return (
+        f"{high} of {len(found.leverage)} rows have leverage above {_ROUGH}: leaving them out to first order is rough "
+        "unless the model is linear in its parameters (by='cross_validation' refits)."
+    )

@@ -1,0 +1,139 @@
+"""The linearised Laplace approximation: a Gaussian posterior with the Gauss-Newton matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.errors import InputError
+from vhat.fit.many import Recipe
+from vhat.interval import Interval
+from vhat.methods.evidence import best_factor
+from vhat.methods.local_error import shortfall
+from vhat.methods.method import (
+    Claim,
+    Target,
+    check_noise,
+    check_question,
+    find_noise,
+    fit_once,
+    make_interval,
+    normal_limits,
+    widened,
+)
+from vhat.methods.requirements import require_square_loss
+
+if TYPE_CHECKING:
+    from vhat.fitted import FittedModel
+
+__all__ = ["FittedLaplace", "LinearizedLaplace"]
+
+
+@dataclass(frozen=True)
+class LinearizedLaplace:
+    """One fit, and the posterior ``N(theta_hat, sigma^2/n (J'J/n + lam)^-1)`` of the model linearised about it.
+
+    The variance of a prediction is ``sigma^2 g'(J'J/n + lam)^-1 g / n``, never below the library's own with
+    Gauss-Newton curvature: the prior's share is counted as uncertainty, not as bias.
+
+    Attributes:
+        evidence: Whether the decay of the posterior is tuned after training, to the highest evidence of the linearised
+            model; the predictions stay those of the fit.
+        noise: The standard deviation of y; None estimates it from the residuals.
+
+    Examples:
+        >>> import numpy as np, vhat
+        >>> def line(X, y, *, seed, sample_weight=None):
+        ...     slope = (X[:, 0] @ y / len(y)) / (X[:, 0] @ X[:, 0] / len(y) + 0.1)
+        ...     return vhat.from_numpy(lambda q, X: X @ q, [slope], X, y, jac=lambda q, X: X, weight_decay=0.1)
+        >>> X = np.linspace(-1, 1, 50)[:, None]
+        >>> band = LinearizedLaplace(noise=0.5).fit(line, X, X[:, 0]).interval([[1.0]])
+        >>> float((band.standard_error / (0.5 / np.sqrt(50 * (np.mean(X**2) + 0.1))))[0].round(6))
+        1.0
+    """
+
+    evidence: bool = False
+    noise: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.evidence, bool | np.bool_):
+            raise InputError(f"evidence={self.evidence!r} is neither True nor False.")
+        check_noise(self.noise)
+
+    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> FittedLaplace:
+        """Train once, and tune the decay of the posterior where that is asked for.
+
+        Args:
+            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``, with the square loss.
+            X: Rows.
+            y: Responses.
+            seed: Seed of the training.
+
+        Raises:
+            InputError: When the loss is not the square loss.
+            NoiseError: When the noise has to be estimated and the fit interpolates.
+        """
+        fitted = fit_once(recipe, X, y, seed)
+        require_square_loss(fitted, "LinearizedLaplace")
+        factor = best_factor(fitted, find_noise(fitted, self.noise).overall) if self.evidence else 1.0
+        return FittedLaplace(self, fitted, factor, fitted.scale_weight_decay(factor) if self.evidence else fitted)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedLaplace:
+    """A fitted model and its posterior.
+
+    Attributes:
+        options: The options.
+        fitted: The fitted model.
+        factor: How many times the decay of the fit that of the posterior is.
+        posterior: The same parameters under the decay of the posterior.
+    """
+
+    options: LinearizedLaplace
+    fitted: FittedModel = field(repr=False)
+    factor: float
+    posterior: FittedModel = field(repr=False)
+
+    def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
+        """Compute a credible interval at every point.
+
+        Args:
+            x: Test inputs, shaped like the training inputs.
+            delta: Posterior probability outside.
+            target: ``"mean"`` for the regression function, ``"observation"`` for a new response.
+        """
+        delta = check_question("linearised Laplace", delta, target)
+        noise = find_noise(self.fitted, self.options.noise)
+        norm = self.posterior.weighted_norm(x, curvature="ggn", shortcut=True)
+        # the square loss, summed over outputs, is the likelihood of one noise level for all of them
+        error = noise.overall * np.sqrt(norm.value / self.fitted.problem.n)
+        center = self.fitted.predict(x)
+        limits = normal_limits(center, error, delta)
+        limits = widened(limits, noise, delta) if target == "observation" else limits
+        tuned = f", the decay tuned to {self.factor:.3g} times that of training by the evidence" * self.options.evidence
+        claim = Claim(
+            name="linearised Laplace" + ", evidence" * self.options.evidence,
+            covers="the regression function, in the belief that the decay expresses as a prior",
+            by=f"the Gaussian posterior of the model linearised about its fit{tuned}",
+            assumed=(
+                *shortfall(self.fitted, noise, "ggn"),
+                "that the truth is a draw from that prior",
+                f"Gaussian noise, its level {noise.source}",
+                "a model that is linear in its parameters over the reach of the posterior",
+            ),
+        )
+        return make_interval(
+            claim,
+            center,
+            limits,
+            delta=delta,
+            target=target,
+            standard_error=error,
+            noise=noise,
+            x=x,
+            curvature="ggn",
+            solver=norm.solver,
+        )

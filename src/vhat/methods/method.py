@@ -1,0 +1,286 @@
+"""What every method of this package promises, and the few steps that all of them share.
+
+A method answers for the *mean* (what its own argument covers, which its guarantee says) or for an *observation*, a new
+response. The noise of a new response enters in one way for all methods: the quantile of the noise is added in
+quadrature to half the width, about the middle of the interval::
+
+    middle +- sqrt(half_width^2 + (q sigma)^2)
+
+with q the normal quantile, or Student's where sigma was estimated. For normal predictions that is exact.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from vhat import bounds
+from vhat.checks import as_numbers, check_choice, check_count, check_delta, check_finite
+from vhat.errors import ConvergenceWarning, InputError, name_rows
+from vhat.fit.many import Recipe, check_fitted
+from vhat.interval import Interval
+from vhat.noise import Noise, given_noise
+from vhat.solve import Status
+from vhat.workspace import outside
+
+if TYPE_CHECKING:
+    from vhat.fitted import FittedModel
+
+__all__ = [
+    "Claim",
+    "FittedMethod",
+    "Limits",
+    "Method",
+    "Predictor",
+    "Target",
+    "check_level",
+    "check_noise",
+    "check_question",
+    "find_noise",
+    "fit_once",
+    "make_interval",
+    "normal_limits",
+    "residuals",
+    "responses",
+    "widened",
+]
+
+Target = Literal["mean", "observation"]
+
+
+class Predictor(Protocol):
+    """Anything that predicts: a fitted model, or a member of an ensemble."""
+
+    def predict(self, x: Any) -> np.ndarray:
+        """Return predictions, (points,) or (points, outputs)."""
+
+
+class FittedMethod(Protocol):
+    """A method after training."""
+
+    def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
+        """Return an interval for every point, each on its own."""
+
+
+class Method(Protocol):
+    """A way from data to intervals: frozen options, and a ``fit``."""
+
+    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> FittedMethod:
+        """Train whatever the method needs by ``recipe``; the same seed gives the same intervals."""
+
+
+class Limits(NamedTuple):
+    """Lower and upper limits, in the shape of the predictions."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a method says about its intervals, from which the guarantee is made.
+
+    Attributes:
+        name: The method's name, which the interval carries as its ``bound``.
+        covers: What ``target="mean"`` covers.
+        by: The argument that it rests on.
+        assumed: What is taken on trust, one clause each.
+        checked: What was established.
+        nominal: Whether the level is only a nominal one; False where the argument proves it.
+    """
+
+    name: str
+    covers: str
+    by: str
+    assumed: tuple[str, ...]
+    checked: tuple[str, ...] = ()
+    nominal: bool = True
+
+    def sentence(self, delta: float, target: Target, noise: Noise | None = None) -> str:
+        """Compose the guarantee."""
+        covers = self.covers if target == "mean" else "a new response, if the model has no bias"
+        extra = () if target == "mean" or noise is None else (f"Gaussian noise in a new response, {noise.source}",)
+        level = f"{'Nominal ' if self.nominal else ''}{100 * (1 - delta):g}%"
+        checked = ", ".join(self.checked) or "nothing"
+        assumed = ", ".join((*self.assumed, *extra))
+        return f"{level} at each point taken alone, for {covers}, by {self.by}; checked: {checked}; assumed: {assumed}."
+
+
+# -- what is checked at the door ------------------------------------------------------------
+
+
+def check_question(method: str, delta: float, target: Target, *, only: Target | None = None, why: str = "") -> float:
+    """Return delta; refuse a delta outside (0, 1), an unknown target, and a target that the method cannot answer for.
+
+    Args:
+        method: The method's name.
+        delta: The probability of a miss.
+        target: What is asked.
+        only: The one target that the method has; None where it has both.
+        why: Why, and what to use instead.
+    """
+    check_choice("target", target, ("mean", "observation"))
+    if only is not None and target != only:
+        raise InputError(f"{method} gives no interval for target={target!r}, only for {only!r}. {why}".strip())
+    return check_delta(delta)
+
+
+def check_noise(noise: Any) -> None:
+    """Refuse a noise level that is neither None nor a positive number."""
+    number = isinstance(noise, int | float | np.integer | np.floating) and not isinstance(noise, bool)
+    if noise is not None and not (number and 0 < noise < math.inf):
+        raise InputError(
+            f"noise={noise!r} is neither None (estimate it) nor a positive number, the standard deviation of y."
+        )
+
+
+def check_level(name: str, value: Any, *, zero: bool = True) -> None:
+    """Refuse a share that is not in [0, 1), or in (0, 1) where ``zero`` is False."""
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or not (0 <= value < 1) or (value == 0 and not zero):
+        raise InputError(f"{name}={value!r} is not a number in {'[' if zero else '('}0, 1).")
+
+
+def responses(y: Any) -> np.ndarray:
+    """Return the responses as numbers, (n,) or (n, outputs)."""
+    array = as_numbers("y", y)
+    if array.ndim not in (1, 2) or not len(array):
+        raise InputError(f"y has shape {array.shape}; give (rows,) or (rows, outputs).")
+    check_finite("y", array)
+    return array
+
+
+# -- training and noise ---------------------------------------------------------------------
+
+
+def fit_once(recipe: Recipe, X: Any, y: Any, seed: int) -> FittedModel:
+    """Train once on all rows."""
+    check_count("seed", seed)
+    return check_fitted(recipe(X, y, seed=int(seed), sample_weight=None))
+
+
+def find_noise(fitted: FittedModel, noise: float | None, seed: int = 0) -> Noise:
+    """Return the noise that was given, or its estimate from the residuals of a fitted model.
+
+    Raises:
+        NoiseError: When it has to be estimated and the fit interpolates.
+    """
+    if noise is not None:
+        return given_noise(noise, fitted.problem)
+    with fitted.problem.scope():
+        chosen = fitted.workspace.choose_curvature("auto", quiet=True)
+        return fitted.workspace.noise(None, chosen.curvature, seed)
+
+
+def residuals(fitted: FittedModel) -> np.ndarray:
+    """Return ``y - f`` on the training rows, (n, K), in float64."""
+    problem = fitted.problem
+    with problem.scope():
+        return problem.targets - problem.fitted_values
+
+
+# -- limits -----------------------------------------------------------------------------------
+
+
+def normal_limits(center: np.ndarray, error: np.ndarray, delta: float, *, df: Any = None) -> Limits:
+    """Return ``center +- q error`` with q the normal quantile, or Student's with ``df`` degrees of freedom."""
+    half = bounds.asymptotic(1.0, 1, 1.0, delta, df=df) * error
+    return Limits(center - half, center + half)
+
+
+def widened(limits: Limits, noise: Noise, delta: float) -> Limits:
+    """Make limits for a new response of limits for the mean: see the head of this module."""
+    if not noise.uniform:
+        raise InputError(
+            "the training rows have noise of different sizes, so the noise of a new response is not known here. Ask "
+            "for target='mean', or use fitted.interval(x, target='observation', observation_noise=...)."
+        )
+    middle, half = (limits.lower + limits.upper) / 2, (limits.upper - limits.lower) / 2
+    q = bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df) * noise.level
+    half = np.hypot(half, q[0] if middle.ndim == 1 else q)
+    return Limits(middle - half, middle + half)
+
+
+def make_interval(
+    claim: Claim,
+    center: np.ndarray,
+    limits: Limits,
+    *,
+    delta: float,
+    target: Target,
+    standard_error: np.ndarray | None = None,
+    noise: Noise | None = None,
+    x: Any = None,
+    curvature: str = "",
+    solver: str = "",
+    guarantee: str = "",
+    why: str = "",
+) -> Interval:
+    """Put limits into the :class:`vhat.Interval` that every method returns.
+
+    What the method has no notion of is NaN (weighted norm, unsupported share, standard error, noise) or empty. A value
+    that is not finite has the status ``"not finite"``, no limits, and a warning that names its row.
+
+    Args:
+        claim: What the method says.
+        center: The prediction, (points,) or (points, outputs).
+        limits: The limits, for this target already.
+        delta: The checked probability of a miss.
+        target: The target.
+        standard_error: The standard deviation of the prediction, where the method has one.
+        noise: The noise level, where it was used.
+        x: The points, kept for plots where they are one array.
+        curvature: ``"hessian"`` or ``"ggn"``, where the method rests on one.
+        solver: The solver's name, where there was one.
+        guarantee: A sentence in place of the claim's own.
+        why: What to say of points without limits: the likely cause and the remedy.
+    """
+    center = np.asarray(center, dtype=np.float64)
+    good = np.isfinite(center) & np.isfinite(limits.lower) & np.isfinite(limits.upper)
+    lower, upper = np.where(good, limits.lower, np.nan), np.where(good, limits.upper, np.nan)
+    if not good.all():
+        rows = np.flatnonzero(~good.reshape(len(good), -1).all(axis=1))
+        warnings.warn(
+            f"{int((~good).sum())} of {good.size} predictions have no interval by {claim.name} ({name_rows(rows)}) and "
+            f"are NaN. {why}".rstrip(),
+            ConvergenceWarning,
+            stacklevel=outside(),
+        )
+    missing = np.full(center.shape, np.nan)
+    return Interval(
+        center=center,
+        lower=lower,
+        upper=upper,
+        half_width=(upper - lower) / 2,
+        standard_error=missing if standard_error is None else np.asarray(standard_error, dtype=np.float64),
+        weighted_norm=missing,
+        unsupported=missing,
+        noise=np.nan if noise is None else _plain(noise.level),
+        noise_source="not used" if noise is None else noise.source,
+        df=None if noise is None or noise.df is None else _plain(noise.df),
+        status=np.where(good, Status.CONVERGED.value, Status.NOT_FINITE.value),
+        delta=delta,
+        bound=claim.name,
+        tail=None,
+        target=target,
+        curvature=curvature,
+        solver=solver,
+        guarantee=guarantee or claim.sentence(delta, target, noise),
+        inputs=_as_array(x),
+    )
+
+
+def _plain(values: np.ndarray) -> float | np.ndarray:
+    return float(values[0]) if values.shape == (1,) else values
+
+
+def _as_array(x: Any) -> np.ndarray | None:
+    """Keep points for plotting where they are one numeric array."""
+    try:
+        return None if x is None else np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError):
+        return None

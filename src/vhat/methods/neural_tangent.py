@@ -1,0 +1,191 @@
+"""Kernel regression with a network's tangent kernel, at its first parameters or at the trained ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from vhat import bounds
+from vhat.checks import check_choice, check_count
+from vhat.errors import InputError
+from vhat.fit.many import Recipe
+from vhat.fit.recipe import NetworkRecipe
+from vhat.interval import Interval
+from vhat.methods.method import (
+    Claim,
+    Limits,
+    Target,
+    check_noise,
+    check_question,
+    fit_once,
+    make_interval,
+    widened,
+)
+from vhat.methods.requirements import require_one_output, require_square_loss
+from vhat.methods.smoother import KernelFit, check_bound, fit_kernel
+from vhat.norm import gradient_blocks
+
+if TYPE_CHECKING:
+    from vhat.fitted import FittedModel
+    from vhat.noise import Noise
+
+__all__ = ["FittedTangent", "NeuralTangent"]
+
+
+@dataclass(frozen=True)
+class NeuralTangent:
+    """Ridge regression on the features ``grad_theta f(x; theta)``, under the weight decay of the recipe.
+
+    A linear model is its own tangent: there this is ridge regression, wherever the parameters are.
+
+    Attributes:
+        at: ``"trained"``: at the parameters where the recipe ends; ``"initialisation"``: at those where it begins,
+            without training, for the recipes of :mod:`vhat.fit`.
+        norm: A bound on the length of the parameters of the truth, counted in the metric of the decay; None plugs in
+            that of the fit, which is a heuristic and errs low.
+        noise: The standard deviation of y; None estimates it from the residuals.
+
+    Examples:
+        >>> import numpy as np
+        >>> from vhat.fit import Minimum, Network
+        >>> x = np.linspace(-1, 1, 30)[:, None]
+        >>> recipe = Minimum(Network((1, 8, 1)), weight_decay=1e-3)
+        >>> fit = NeuralTangent(at="initialisation").fit(recipe, x, x[:, 0] ** 2 + 0.1 * np.cos(40 * x[:, 0]))
+        >>> fit.interval([[0.0]]).bound
+        'tangent kernel at initialisation'
+    """
+
+    at: Literal["trained", "initialisation"] = "trained"
+    norm: float | None = None
+    noise: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("at", self.at, ("trained", "initialisation"))
+        check_bound("norm", self.norm)
+        check_noise(self.noise)
+
+    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> FittedTangent:
+        """Train where that is asked for, and fit the kernel regression.
+
+        Args:
+            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``, with the square loss and one output.
+            X: Rows.
+            y: Responses.
+            seed: Draws the first parameters.
+
+        Raises:
+            InputError: When the recipe does not say where it begins, when a parameter has no decay, or for several
+                outputs.
+        """
+        fitted = self._begin(recipe, X, y, seed) if self.at == "initialisation" else fit_once(recipe, X, y, seed)
+        problem = fitted.problem
+        require_one_output(problem.outputs, "NeuralTangent")
+        require_square_loss(fitted, "NeuralTangent")
+        with problem.scope():
+            decay = problem.numpy(problem.decay)
+            if not np.all(decay > 0):
+                raise InputError("NeuralTangent needs weight decay on every parameter: raise it above 0 in the recipe.")
+            gram = _inner_products(fitted, problem.X).cross
+        return FittedTangent(self, fitted, fit_kernel(gram, problem.targets, float(decay.max())))
+
+    def _begin(self, recipe: Recipe, X: Any, y: Any, seed: int) -> FittedModel:
+        from vhat.construct import from_jax
+
+        if not isinstance(recipe, NetworkRecipe):
+            raise InputError(
+                "this recipe does not say where its training begins. Use one of vhat.fit, or at='trained'."
+            )
+        check_count("seed", seed)
+        return from_jax(recipe.network, recipe.network.init(int(seed)), X, y, weight_decay=recipe.weight_decay)
+
+
+class _Products(NamedTuple):
+    cross: np.ndarray
+    diagonal: np.ndarray
+
+
+def _inner_products(fitted: FittedModel, inputs: Any) -> _Products:
+    """Return ``k(x, x_i)`` and ``k(x, x)`` for ``k = g(x)' diag(max(lam)/lam) g(x')``, the tangent kernel.
+
+    With one decay for all parameters that is ``g(x)'g(x')``; a parameter that decays less counts more.
+    """
+    problem = fitted.problem
+    cross, diagonal = [], []
+    scale = problem.decay / problem.decay.max()
+    for g in gradient_blocks(problem, inputs):
+        scaled = g / scale
+        cross.append(problem.jvp(scaled)[:, :, 0])
+        diagonal.append(problem.numpy((g * scaled).sum(1)))
+    return _Products(np.concatenate(cross), np.concatenate(diagonal))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedTangent:
+    """A network's tangent kernel, and the regression with it.
+
+    Attributes:
+        options: The options.
+        fitted: The network at the parameters of the kernel.
+        found: The kernel regression.
+    """
+
+    options: NeuralTangent
+    fitted: FittedModel = field(repr=False)
+    found: KernelFit
+
+    def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
+        """Compute an interval about the kernel regression at every point.
+
+        Args:
+            x: Test inputs, shaped like the training inputs.
+            delta: Probability of a miss.
+            target: ``"mean"`` for the truth, ``"observation"`` for a new response.
+
+        Raises:
+            NoiseError: When the noise has to be estimated and the fit interpolates.
+        """
+        delta = check_question("NeuralTangent", delta, target)
+        problem = self.fitted.problem
+        with problem.scope():
+            products = _inner_products(self.fitted, problem.inputs(x))
+        at = self.found.at(products.cross, products.diagonal)
+        noise = self.found.noise(self.options.noise)
+        norm = float(self.found.norm[0]) if self.options.norm is None else self.options.norm
+        error = at.response * noise.level
+        half = norm * at.power + bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df) * error
+        center = at.center[:, 0]
+        if not problem.squeeze:
+            center, half, error = center[:, None], half[:, None], error[:, None]
+        limits = Limits(center - half, center + half)
+        return make_interval(
+            self._claim(noise, norm),
+            center,
+            widened(limits, noise, delta) if target == "observation" else limits,
+            delta=delta,
+            target=target,
+            standard_error=error,
+            noise=noise,
+            x=x,
+        )
+
+    def _claim(self, noise: Noise, norm: float) -> Claim:
+        options, first = self.options, self.options.at == "initialisation"
+        features = (
+            "features that were drawn before y was seen"
+            if first
+            else "features that do not depend on the noise, WHICH TRAINED ONES DO"
+        )
+        plugged = ", WHICH IS ONLY THAT OF THE FIT" * (options.norm is None)
+        return Claim(
+            name=f"tangent kernel at {'initialisation' if first else 'trained parameters'}",
+            covers="the regression function, if it is linear in these features",
+            by="the quantile of the noise and the norm's bound on the bias of the kernel regression",
+            assumed=(
+                features,
+                f"a truth whose parameters have length at most {norm:.3g}{plugged}",
+                f"Gaussian noise, its level {noise.source}",
+            ),
+            nominal=not (first and options.norm is not None and options.noise is not None),
+        )

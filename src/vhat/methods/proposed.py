@@ -1,0 +1,101 @@
+"""The library's own interval, behind the interface of the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vhat.estimated_tail import EstimatedTail, Redraws
+from vhat.fit.many import Recipe
+from vhat.interval import Interval
+from vhat.limits import Options
+from vhat.methods.method import Target, fit_once
+from vhat.solve import Solver
+from vhat.tail import Tail
+
+if TYPE_CHECKING:
+    from vhat.fitted import FittedModel
+
+__all__ = ["FittedProposed", "Proposed"]
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """One fit, and the weighted norm of its predictions: :meth:`vhat.FittedModel.interval`.
+
+    Attributes:
+        bound: As there, like all that follow.
+        tail: As there.
+        simultaneous: As there.
+        noise: As there.
+        observation_noise: As there; used for ``target="observation"`` alone.
+        bias: As there.
+        curvature: As there.
+        solver: As there.
+
+    Examples:
+        >>> import numpy as np
+        >>> from vhat.fit import Minimum, Network
+        >>> x = np.linspace(-1, 1, 30)[:, None]
+        >>> recipe = Minimum(Network((1, 4, 1)), weight_decay=1e-2)
+        >>> fit = Proposed(bound="asymptotic").fit(recipe, x, x[:, 0] ** 2 + 0.1 * np.cos(40 * x[:, 0]))
+        >>> fit.interval([[0.0]], target="observation").bound
+        'asymptotic'
+    """
+
+    bound: str = "tight"
+    tail: Tail | EstimatedTail | Redraws | str | None = None
+    simultaneous: bool | str = False
+    noise: Any = None
+    observation_noise: Any = None
+    bias: Any = None
+    curvature: str = "auto"
+    solver: Solver | str = "auto"
+
+    def __post_init__(self) -> None:
+        Options(simultaneous=self.simultaneous, bound=self.bound, tail=self.tail, bias=self.bias)
+        Options(target="observation", observation_noise=self.observation_noise)
+
+    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> FittedProposed:
+        """Train once.
+
+        Args:
+            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``.
+            X: Rows.
+            y: Responses.
+            seed: Seed of the training and of random probes.
+        """
+        return FittedProposed(self, fit_once(recipe, X, y, seed), seed)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedProposed:
+    """A fitted model and the options of its interval.
+
+    Attributes:
+        options: The options.
+        fitted: The fitted model, with everything else that it can do.
+        seed: Seed of random probes.
+    """
+
+    options: Proposed
+    fitted: FittedModel
+    seed: int
+
+    def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
+        """Compute an interval at every point: :meth:`vhat.FittedModel.interval`."""
+        options = self.options
+        return self.fitted.interval(
+            x,
+            delta,
+            target=target,
+            bound=options.bound,
+            tail=options.tail,
+            simultaneous=options.simultaneous,
+            noise=options.noise,
+            observation_noise=options.observation_noise if target == "observation" else None,
+            bias=options.bias,
+            curvature=options.curvature,
+            solver=options.solver,
+            seed=self.seed,
+        )

@@ -1,0 +1,161 @@
+"""Randomised prior functions: members that are pulled towards different random functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.checks import check_count
+from vhat.errors import InputError
+from vhat.fit.many import Recipe, fit_many
+from vhat.fit.recipe import NetworkRecipe, check_positive
+from vhat.methods.ensemble import Ensemble, new_seeds
+from vhat.methods.method import Claim, check_noise, find_noise, fit_once, responses
+from vhat.methods.requirements import require_square_loss
+
+if TYPE_CHECKING:
+    from vhat.fit.networks import Network
+    from vhat.fitted import FittedModel
+
+__all__ = ["NetworkPrior", "RandomizedPrior"]
+
+_STREAM = 13
+
+Prior = Callable[[Any, int], np.ndarray]
+"""``prior(x, seed)``: a random function at the points x, (points,) or (points, outputs), the same for the same seed."""
+
+
+@dataclass(frozen=True)
+class NetworkPrior:
+    """A network at random first parameters, as a prior function.
+
+    Attributes:
+        network: The network.
+    """
+
+    network: Network
+
+    def __call__(self, x: Any, seed: int) -> np.ndarray:
+        """Return its predictions, (points,) or (points, outputs)."""
+        import jax
+
+        with jax.enable_x64(True):
+            return np.asarray(self.network(self.network.init(seed), np.asarray(x, dtype=np.float64)), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class RandomizedPrior:
+    """Train each member with a fixed random function added to it (Osband et al., 2018).
+
+    Member k is ``f_k + beta p_k``, where the random function ``p_k`` stays as it is drawn, and ``f_k`` is trained on
+    ``y + sigma z_k - beta p_k(X)``: far from the data, where nothing is trained, members differ as their priors do. For
+    a linear model with decay lam whose prior has variance ``sigma^2 / (n lam)`` each member is an exact draw from the
+    posterior of Bayesian linear regression.
+
+    Attributes:
+        members: How many.
+        scale: beta, in standard deviations of y (each output its own), so that units do not matter.
+        prior: ``prior(x, seed) -> predictions``; None takes the recipe's own network at random parameters.
+        noise: The standard deviation sigma of y; None estimates it from the residuals of a fit to the data.
+
+    Examples:
+        >>> RandomizedPrior(members=20, scale=0.5).scale
+        0.5
+    """
+
+    members: int = 10
+    scale: float = 1.0
+    prior: Prior | None = field(default=None, repr=False)
+    noise: float | None = None
+
+    def __post_init__(self) -> None:
+        check_count("members", self.members, least=2)
+        check_positive("scale", self.scale)
+        check_noise(self.noise)
+        if self.prior is not None and not callable(self.prior):
+            raise InputError(f"prior={self.prior!r} is not a function prior(x, seed) of points and a seed.")
+
+    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> Ensemble:
+        """Train the members, each on its own responses and from its own first parameters.
+
+        Args:
+            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``, with the square loss.
+            X: Rows.
+            y: Responses.
+            seed: Determines priors, noise and training.
+
+        Raises:
+            InputError: When there is no prior function to be had, it returns another shape than y has, or the loss is
+                not the square loss.
+        """
+        observed, prior = responses(y), self._prior(recipe)
+        base = fit_once(recipe, X, y, seed)
+        require_square_loss(base, "RandomizedPrior")
+        noise = find_noise(base, self.noise)
+        beta = self.scale * observed.std(axis=0)
+        seeds = new_seeds(seed, 2 * self.members + 1)[1:]
+        trained, drawn = seeds[: self.members], seeds[self.members :]
+        offsets = np.stack([beta * _values(prior, X, each, observed.shape) for each in drawn])
+        z = np.random.default_rng([seed, _STREAM]).standard_normal(offsets.shape)
+        targets = observed + noise.values.reshape(observed.shape) * z - offsets
+        fits = fit_many(recipe, X, y, seeds=trained, targets=targets)
+        members = tuple(WithPrior(fitted, prior, each, beta) for fitted, each in zip(fits, drawn, strict=True))
+        claim = Claim(
+            name="randomised prior",
+            covers="the regression function, in the belief that the prior functions and this training express",
+            by=f"the normal quantile of {self.members} members, approximate draws of a posterior",
+            assumed=(
+                f"Gaussian noise, its level {noise.source}",
+                f"prior functions of {self.scale:g} standard deviations of y that resemble the truth",
+                "members that draw from the posterior, as they do only for linear models with a matching decay",
+            ),
+        )
+        return Ensemble(members, claim, base, self.noise)
+
+    def _prior(self, recipe: Recipe) -> Prior:
+        if self.prior is not None:
+            return self.prior
+        if isinstance(recipe, NetworkRecipe):
+            return NetworkPrior(recipe.network)
+        raise InputError(
+            "RandomizedPrior adds random networks like the one that is trained, and a training loop of your own does "
+            "not show its network. Give prior=, a function prior(x, seed) that returns a random function at x."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class WithPrior:
+    """A trained model with its prior function added.
+
+    Attributes:
+        fitted: What was trained.
+        prior: The prior function.
+        seed: Its seed.
+        scale: beta, () or (outputs,).
+    """
+
+    fitted: FittedModel = field(repr=False)
+    prior: Prior
+    seed: int
+    scale: np.ndarray
+
+    def predict(self, x: Any) -> np.ndarray:
+        """Return predictions, (points,) or (points, outputs)."""
+        trained = self.fitted.predict(x)
+        if isinstance(self.prior, NetworkPrior):
+            with self.fitted.problem.scope():
+                x = self.fitted.problem.inputs(x)  # columns of a frame in the order of training
+        return trained + np.reshape(self.scale * _values(self.prior, x, self.seed), trained.shape)
+
+
+def _values(prior: Prior, x: Any, seed: int, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Evaluate a prior function; hold it to the shape of the responses where that is known."""
+    values = np.asarray(prior(x, seed), dtype=np.float64)
+    if shape is not None and values.shape != shape:
+        raise InputError(f"prior(X, seed) has shape {values.shape}; the responses have {shape}. They must agree.")
+    if not np.all(np.isfinite(values)):
+        raise InputError("prior(x, seed) returned NaN or infinite values.")
+    return values

@@ -1,0 +1,116 @@
+"""A cell: the unit of work of the study, with a name and a seed that depend on nothing but what it is."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from vhat.checks import check_choice, check_count
+from vhat.errors import InputError
+
+__all__ = ["STEPS", "TRUTHS", "VERSIONS", "Cell", "Seeds", "TruthName", "Version", "decay_text"]
+
+Version = Literal["published", "met"]
+TruthName = Literal["matern", "smooth"]
+
+VERSIONS: tuple[Version, ...] = ("published", "met")
+"""As published; and with every assumption met."""
+TRUTHS: tuple[TruthName, ...] = ("matern", "smooth")
+"""The paper's truth, which cannot be learned in ten dimensions; and one of a longer length scale, which can."""
+STEPS = 10_000
+"""Passes over the training data in the paper."""
+_METHOD = re.compile(r"[a-z][a-z0-9-]*")
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """What is drawn in a cell, each from a seed of its own."""
+
+    train: int
+    test: int
+    validation: int
+    fit: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one draw of the data.
+
+    Attributes:
+        version: ``"published"``: trained and bounded as in the paper; ``"met"``: every assumption met.
+        truth: ``"matern"``, the paper's, or ``"smooth"``, the same process with a longer length scale.
+        d: Number of inputs.
+        n: Training points drawn, before those in the box are removed.
+        lam: The weight decay.
+        method: ``"proposed"``, ``"bootstrap"``, or another of :mod:`vhat.methods` in lower case with hyphens.
+        trial: Number of the draw of the data.
+        steps: Passes over the training data; fewer than the paper's are marked wherever the cell appears.
+
+    Examples:
+        >>> cell = Cell("published", "matern", d=10, n=100, lam=1e-3, method="bootstrap", trial=0)
+        >>> cell.key
+        'published-matern-d10-n100-lam1e-3-bootstrap-trial0'
+    """
+
+    version: Version
+    truth: TruthName
+    d: int
+    n: int
+    lam: float
+    method: str
+    trial: int
+    steps: int = STEPS
+
+    def __post_init__(self) -> None:
+        check_choice("version", self.version, VERSIONS)
+        check_choice("truth", self.truth, TRUTHS)
+        for name, least in (("d", 1), ("n", 2), ("trial", 0), ("steps", 1)):
+            check_count(name, getattr(self, name), least=least)
+        if not 0 < self.lam < math.inf:
+            raise InputError(f"lam={self.lam!r} is not a finite number above 0.")
+        if not _METHOD.fullmatch(self.method):
+            raise InputError(f"method={self.method!r} is not a name such as 'bootstrap' or 'deep-ensemble'.")
+
+    @property
+    def key(self) -> str:
+        """The name under which the result is kept."""
+        reduced = "" if self.steps == STEPS else f"-steps{self.steps}"
+        return (
+            f"{self.version}-{self.truth}-d{self.d}-n{self.n}-lam{decay_text(self.lam)}-{self.method}"
+            f"-trial{self.trial}{reduced}"
+        )
+
+    @property
+    def seed(self) -> int:
+        """The seed of the cell: that of its truth, d, n and trial.
+
+        Methods, versions and decays of one trial share it, so that they are compared on the same data and begin
+        from the same draw of the weights.
+        """
+        text = f"vhat study: {self.truth}, d={self.d}, n={self.n}, trial={self.trial}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+    @property
+    def seeds(self) -> Seeds:
+        """The seeds of everything that is drawn in the cell."""
+        return Seeds(*(int(each) for each in np.random.SeedSequence(self.seed).generate_state(4)))
+
+    def config(self) -> dict[str, Any]:
+        """Return the fields, from which ``Cell(**config)`` makes the cell again."""
+        return asdict(self)
+
+
+def decay_text(lam: float) -> str:
+    """Write a decay in full and short: ``1e-3``.
+
+    Examples:
+        >>> decay_text(1e-3), decay_text(2.5e-4)
+        ('1e-3', '2.5e-4')
+    """
+    digits, power = np.format_float_scientific(lam, trim="-", exp_digits=1).split("e")
+    return f"{digits}e{int(power)}"

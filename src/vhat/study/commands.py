@@ -1,0 +1,98 @@
+"""``vhat study``: one command for each table and figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Compute the paper's tables and figures, as published and with every assumption met. A run that was stopped "
+    "goes on where it was; results that are there are kept.",
+)
+
+Sizes = Annotated[str, typer.Option(help="Numbers of training points, with commas; the paper's by default.")]
+Trials = Annotated[int, typer.Option(min=1, help="Draws of the data.")]
+Methods = Annotated[str, typer.Option(help="Methods, with commas: proposed, bootstrap, deep-ensemble, wald, ...")]
+Versions = Annotated[str, typer.Option(help="published, met (every assumption met), or both with a comma.")]
+Truths = Annotated[str, typer.Option(help="matern, smooth (d = 10 only), or both with a comma.")]
+Steps = Annotated[int, typer.Option(min=1, help="Training steps; fewer than the paper's are marked on every output.")]
+Out = Annotated[Path, typer.Option(help="Directory of the results.")]
+EngineName = Annotated[str, typer.Option(help="local, dask or ray.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Cells at once, each on one core.")]
+Scheduler = Annotated[str | None, typer.Option(help="Address of a Dask scheduler or Ray cluster; none starts one.")]
+Report = Annotated[bool, typer.Option("--report", help="Compute nothing: make the outputs from what is there.")]
+
+_STEPS = 10_000
+_OUT = Path("study/results")
+_METHODS, _VERSIONS, _TRUTHS = "proposed,bootstrap", "published,met", "matern,smooth"
+
+
+def _command(experiments: tuple[str, ...], about: str) -> Callable[..., None]:
+    """Make the command of one or more experiments; all of them have the same options."""
+
+    def command(
+        trials: Trials = 5,
+        sizes: Sizes = "",
+        methods: Methods = _METHODS,
+        versions: Versions = _VERSIONS,
+        truths: Truths = _TRUTHS,
+        steps: Steps = _STEPS,
+        out: Out = _OUT,
+        engine: EngineName = "local",
+        jobs: Jobs = 1,
+        scheduler: Scheduler = None,
+        report: Report = False,
+    ) -> None:
+        from vhat.errors import InputError
+        from vhat.study.conduct import conduct
+        from vhat.study.experiments import Plan
+
+        def listed(text: str) -> tuple[str, ...]:
+            return tuple(part.strip() for part in text.split(",") if part.strip())
+
+        try:
+            numbers = tuple(int(part) for part in listed(sizes))
+        except ValueError:
+            raise InputError(f"--sizes {sizes!r} is not a list such as 100,1000.") from None
+        plans = [
+            Plan(
+                experiment,  # type: ignore[arg-type]
+                sizes=numbers,
+                trials=trials,
+                methods=listed(methods),
+                versions=listed(versions),  # type: ignore[arg-type]
+                truths=listed(truths),  # type: ignore[arg-type]
+                steps=steps,
+            )
+            for experiment in experiments
+        ]
+        chosen: Any = engine  # checked by the run
+        complete = conduct(
+            plans,
+            out,
+            engine=chosen,
+            jobs=jobs,
+            scheduler=scheduler,
+            compute=not report,
+        )
+        raise typer.Exit(0 if complete else 1)
+
+    command.__doc__ = about
+    return command
+
+
+for _name, _experiments, _about in (
+    ("figure1", ("figure1",), "Bands in one dimension: rows the methods, columns n."),
+    ("table1", ("table1",), "Coverage, widths and scores in 10 dimensions, beside the published ones."),
+    ("table2", ("table2",), "The same in 100 dimensions."),
+    ("figure2", ("figure2",), "Coverage against median width over the weight decay, in 10 and 100 dimensions."),
+    ("tables", ("table1", "table2"), "Both tables: the small sizes of both before the large ones."),
+    ("all", ("table1", "table2", "figure1", "figure2"), "Everything: tables and figure 1, then figure 2 by trials."),
+):
+    app.command(_name)(_command(_experiments, _about))

@@ -1,0 +1,112 @@
+"""A study from beginning to end: compute what is missing, then make every output from what there is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vhat.study import selection
+from vhat.study.experiments import Plan, in_order
+from vhat.study.results import Results, write_whole
+from vhat.study.run import Engine, run
+from vhat.study.summary import gaps, summarise
+from vhat.study.tables import to_csv, to_latex, to_markdown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["conduct", "write_outputs"]
+
+
+def conduct(
+    plans: Sequence[Plan],
+    out: Path,
+    *,
+    engine: Engine = "local",
+    jobs: int = 1,
+    scheduler: str | None = None,
+    compute: bool = True,
+) -> bool:
+    """Compute the cells of all plans that are missing, and write the tables and figures.
+
+    Args:
+        plans: What is asked for.
+        out: The directory of the results.
+        engine: As for :func:`vhat.study.run`, like the next two.
+        jobs: As there.
+        scheduler: As there.
+        compute: Whether to compute what is missing; otherwise outputs are made from what there is.
+
+    Returns:
+        Whether every cell has a result.
+    """
+    cells = in_order(plans)
+    stopped = False
+    if compute:
+        try:
+            run(cells, out, engine=engine, jobs=jobs, scheduler=scheduler)
+        except KeyboardInterrupt:
+            stopped = True
+            print("stopped; what is done is kept, and the same command goes on from there.", file=sys.stderr)
+    for plan in plans:
+        for path in write_outputs(plan, out):
+            print(path)
+    left = Results(Path(out)).missing(cells)
+    if left:
+        print(f"{len(left)} of {len(cells)} cells are missing; every output lists its own.", file=sys.stderr)
+    return not left and not stopped
+
+
+def write_outputs(plan: Plan, out: Path) -> list[Path]:
+    """Write the outputs of a plan from the results that there are, and return their paths."""
+    results, name = Results(Path(out)), plan.experiment
+    results.folder.mkdir(parents=True, exist_ok=True)
+    cells = plan.cells()
+    if name == "figure1":
+        return _write_figures(plan, results)
+    rows, missing = summarise(cells, results), gaps(cells, results)
+    written = [_write(results.folder / f"{name}.csv", to_csv(rows))]
+    if name == "figure2":
+        chosen = selection.to_markdown(selection.choose(cells, results))
+        notes = "".join(f"\n**{line}**\n" for line in missing.lines())
+        text = f"Mean Winkler score on the validation set, the smallest in bold.\n\n{chosen}{notes}"
+        return [*written, _write(results.folder / "selection.md", text), *_write_figures(plan, results)]
+    return [
+        *written,
+        _write(results.folder / f"{name}.md", to_markdown(rows, missing)),
+        _write(results.folder / f"{name}.tex", to_latex(rows, missing)),
+    ]
+
+
+def _write_figures(plan: Plan, results: Results) -> list[Path]:
+    """Draw the figure of each version apart."""
+    from vhat.study.figures import bands, trade_off
+
+    written = []
+    for version in plan.versions:
+        cells = [cell for cell in plan.cells() if cell.version == version and cell.truth == "matern"]
+        if not cells:
+            continue
+        missing = gaps(cells, results)
+        figure = (
+            bands(cells, results, missing)
+            if plan.experiment == "figure1"
+            else trade_off(summarise(cells, results), missing)
+        )
+        written += _save(figure, results.folder / f"{plan.experiment}-{version}")
+    return written
+
+
+def _save(figure: Figure, stem: Path) -> list[Path]:
+    # Without a date the same results give the same files.
+    png, pdf = stem.with_suffix(".png"), stem.with_suffix(".pdf")
+    figure.savefig(png, dpi=200, metadata={"Software": None})
+    figure.savefig(pdf, metadata={"CreationDate": None})
+    return [png, pdf]
+
+
+def _write(path: Path, text: str) -> Path:
+    write_whole(path, text.encode())
+    return path

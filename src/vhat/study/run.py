@@ -1,0 +1,205 @@
+"""Compute the cells that are missing, by one engine or another, and say how far it is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from vhat.checks import check_choice, check_count
+from vhat.errors import InputError, MissingPackage, StoreError
+from vhat.study.cell import Cell
+from vhat.study.results import Results
+from vhat.study.worker import CellCrashed, compute
+
+__all__ = ["ENGINES", "Engine", "Ran", "run"]
+
+Engine = Literal["local", "dask", "ray"]
+ENGINES: tuple[Engine, ...] = ("local", "dask", "ray")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run did.
+
+    Attributes:
+        computed: Cells computed now.
+        kept: How many had a result already.
+        crashed: Cells whose process ended without a result, with what it said; the next run tries them again.
+    """
+
+    computed: tuple[Cell, ...]
+    kept: int
+    crashed: dict[Cell, str] = field(default_factory=dict)
+
+
+def run(
+    cells: Sequence[Cell],
+    out: Path,
+    *,
+    engine: Engine = "local",
+    jobs: int = 1,
+    scheduler: str | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Ran:
+    """Compute the cells that have no result in ``out``; the numbers do not depend on anything else.
+
+    Args:
+        cells: In the order in which they are to be begun.
+        out: The directory of the study, made where it does not exist.
+        engine: ``"local"`` processes, a ``"dask"`` cluster or ``"ray"``.
+        jobs: How many cells at once, each with one thread.
+        scheduler: The address of a Dask scheduler or of a Ray cluster; None starts one on this machine.
+        say: Where a line goes after every cell; None prints to standard error.
+
+    Returns:
+        What was computed, and what crashed.
+
+    Raises:
+        MissingPackage: When the engine is not installed.
+        InputError: When the engine cannot be used as asked.
+        StoreError: When ``out`` cannot be written.
+    """
+    check_choice("engine", engine, ENGINES)
+    check_count("jobs", jobs, least=1)
+    if scheduler is not None and engine == "local":
+        raise InputError(f"scheduler={scheduler!r} has no use with engine='local'. Use engine='dask' or 'ray'.")
+    results = Results(Path(out).absolute())
+    try:
+        (results.folder / "cells").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{out} cannot be made: {error.strerror}. Give another directory.") from error
+    missing = results.missing(cells)
+    say = say or _print
+    kept = len(cells) - len(missing)
+    say(f"{len(cells)} cells: {kept} have a result, {len(missing)} are to be computed.")
+    progress = _Progress(missing, say)
+    with _engine(engine, jobs, scheduler):
+        for cell, text, crash in _answers(missing, results, engine, jobs):
+            if text is not None and results.read(cell) is None:
+                results.write(cell, text)
+            progress.advance(cell, crash)
+    return Ran(tuple(cell for cell in missing if cell not in progress.crashed), kept, progress.crashed)
+
+
+def _answers(
+    cells: Sequence[Cell], results: Results, engine: Engine, jobs: int
+) -> Iterator[tuple[Cell, str | None, str | None]]:
+    """Yield each cell with its result, or with what its process said when it crashed, as they come."""
+    if not cells:
+        return
+    from joblib import Parallel, delayed
+
+    parallel = Parallel(
+        n_jobs=jobs,
+        batch_size=1,
+        pre_dispatch=2 * jobs if engine == "local" else "all",
+        # Ray's pool cannot yield results one by one; its workers write them nevertheless.
+        return_as="list" if engine == "ray" else "generator_unordered",
+    )
+    yield from parallel(delayed(_attempt)(cell, results.folder) for cell in cells)
+
+
+def _attempt(cell: Cell, out: Path) -> tuple[Cell, str | None, str | None]:
+    """Compute a cell; one that crashes does not end the others."""
+    try:
+        return cell, compute(cell, out), None
+    except CellCrashed as crash:
+        return cell, None, str(crash)
+
+
+@contextmanager
+def _engine(engine: Engine, jobs: int, scheduler: str | None) -> Iterator[None]:
+    """Make the engine joblib's backend for as long as the run lasts."""
+    try:
+        from joblib import parallel_config
+    except ImportError:
+        raise MissingPackage("the study runs its cells by joblib: pip install 'vhat[study]'.") from None
+    if engine == "local":
+        # Threads that wait: each cell is a process of its own already.
+        with parallel_config(backend="threading"):
+            yield
+    elif engine == "dask":
+        with _dask(jobs, scheduler), parallel_config(backend="dask"):
+            yield
+    else:
+        with _ray(jobs, scheduler), parallel_config(backend="ray"):
+            yield
+
+
+@contextmanager
+def _dask(jobs: int, scheduler: str | None) -> Iterator[None]:
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise MissingPackage("engine='dask' needs Dask: pip install 'vhat[study]'.") from None
+    if scheduler is not None:
+        try:
+            client = Client(scheduler, timeout=20)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise InputError(f"no Dask scheduler answers at {scheduler!r}: {error}") from error
+        with client:
+            yield
+        return
+    with LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
+        yield
+
+
+@contextmanager
+def _ray(jobs: int, scheduler: str | None) -> Iterator[None]:
+    try:
+        import ray
+        from ray.util.joblib import register_ray
+    except ImportError:
+        raise MissingPackage("engine='ray' needs Ray: pip install 'ray[default]'.") from None
+    ray.init(address=scheduler, num_cpus=None if scheduler else jobs, include_dashboard=False, log_to_driver=False)
+    register_ray()
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+class _Progress:
+    """Says after every cell how many are done and about how long the rest will take."""
+
+    def __init__(self, cells: Sequence[Cell], say: Callable[[str], None]) -> None:
+        self.crashed: dict[Cell, str] = {}
+        self._total, self._done, self._say = len(cells), 0, say
+        self._left, self._worked = sum(map(work, cells)), 0.0
+        self._began = time.monotonic()
+
+    def advance(self, cell: Cell, crash: str | None) -> None:
+        if crash is not None:
+            self.crashed[cell] = crash
+        self._done += 1
+        self._worked += work(cell)
+        self._left -= work(cell)
+        spent = time.monotonic() - self._began
+        left = _duration(spent * self._left / self._worked) if self._done < self._total else "nothing"
+        how = "done" if crash is None else f"CRASHED: {crash}"
+        self._say(f"[{self._done}/{self._total}] {cell.key} {how}; {_duration(spent)} so far, about {left} left")
+
+
+def work(cell: Cell) -> float:
+    """Return about how many seconds of one core a cell takes; only ratios matter."""
+    fits = 1 if cell.method == "proposed" else 11
+    # Measured: a step costs 1 microsecond for each point and each ten inputs or so. A certified minimum costs about as
+    # much as 20,000 steps, and starting a process and compiling ten seconds.
+    steps = cell.steps if cell.version == "published" else 20_000
+    return 10.0 + fits * steps * 1e-7 * cell.n * (cell.d + 10)
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,75 @@
+"""Lam by the mean Winkler score on the validation set, from cells that are there already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vhat.study.cell import Cell, decay_text
+from vhat.study.results import Results
+
+__all__ = ["Choice", "choose", "to_markdown"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The scores of one method at one size over the decays.
+
+    Attributes:
+        first: A cell; all differ in decay and trial alone.
+        scores: Mean validation score at each decay, over the trials that every decay has; None where there is none.
+        trials: How many trials that are.
+    """
+
+    first: Cell
+    scores: dict[float, float | None]
+    trials: int
+
+    @property
+    def best(self) -> float | None:
+        """The decay of the smallest score; None unless every decay has one."""
+        known = {lam: score for lam, score in self.scores.items() if score is not None}
+        return min(known, key=known.__getitem__) if known and len(known) == len(self.scores) else None
+
+
+def choose(cells: Sequence[Cell], results: Results) -> list[Choice]:
+    """Compare the decays of every version, dimension, size and method, on the trials that all of them have."""
+    groups: dict[Cell, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(Cell(**(cell.config() | {"trial": 0, "lam": 1.0})), []).append(cell)
+    return [_choice(group, results) for group in groups.values()]
+
+
+def _choice(cells: Sequence[Cell], results: Results) -> Choice:
+    found: dict[float, dict[int, float]] = {}
+    for cell in cells:
+        scores = found.setdefault(cell.lam, {})
+        result = results.read(cell)
+        score = None if result is None or result["status"] != "done" else result["metrics"]["validation winkler"]
+        if score is not None:
+            scores[cell.trial] = score
+    shared = set.intersection(*(set(scores) for scores in found.values()))
+    means = {lam: float(np.mean([by[t] for t in sorted(shared)])) if shared else None for lam, by in found.items()}
+    return Choice(cells[0], dict(sorted(means.items())), len(shared))
+
+
+def to_markdown(choices: Sequence[Choice]) -> str:
+    """Write the scores as a table, the smallest in bold."""
+    decays = sorted({lam for choice in choices for lam in choice.scores})
+    lines = [
+        f"| version | d | n | method | trials | {' | '.join(f'lam = {decay_text(lam)}' for lam in decays)} |",
+        f"|---|---|---|---|---|{'---|' * len(decays)}",
+    ]
+    for choice in choices:
+        cell = choice.first
+        texts = []
+        for lam in decays:
+            score = choice.scores.get(lam)
+            text = "missing" if score is None else f"{score:.2f}"
+            texts.append(f"**{text}**" if lam == choice.best else text)
+        lines.append(
+            f"| {cell.version} | {cell.d} | {cell.n} | {cell.method} | {choice.trials} | {' | '.join(texts)} |"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,126 @@
+"""Tables of rows beside the published ones: Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from itertools import groupby
+
+from vhat.study.cell import STEPS, Cell, decay_text
+from vhat.study.published import Value
+from vhat.study.summary import COLUMNS, Column, Gaps, Row
+
+__all__ = ["to_csv", "to_latex", "to_markdown"]
+
+_VERSIONS = {
+    "published": "as published (ReLU, AdamW; `theorem` with v = c = 1, Gauss-Newton curvature, known noise)",
+    "met": "with every assumption met (GELU, certified minimum; `tight`, exact Hessian, known noise)",
+}
+_TRUTHS = {
+    "matern": "the paper's truth",
+    "smooth": "a truth that can be learned (length scale 10, amplitude 1)",
+}
+_NOTE = (
+    "Means over trials ± standard deviations. Widths are on test points near the training data (the published filter). "
+    "The published column is compared with the median width and with the median half width. Difference: ours less "
+    "published, in published standard deviations."
+)
+_HEAD = (
+    *("version", "truth", "d", "n", "lam", "method", "steps", "trials", "failed", "metric", "mean", "sd"),
+    *("published mean", "published sd", "difference in published sd"),
+)
+
+
+def to_markdown(rows: Sequence[Row], missing: Gaps) -> str:
+    """Write one table for each version and truth, what is missing below."""
+    return "\n".join([*_markdown_tables(rows), "", _NOTE, *(f"\n**{line}**" for line in missing.lines()), ""])
+
+
+def _markdown_tables(rows: Sequence[Row]) -> Iterator[str]:
+    for first, group in _grouped(rows):
+        yield f"\n{_heading(first)}\n"
+        yield f"| method | n | | {' | '.join(column.title for column in COLUMNS)} |"
+        yield f"|---|---|---|{'---|' * len(COLUMNS)}"
+        for row in group:
+            for name, texts in _lines(row):
+                head = f"{row.first.method} | {row.first.n} ({row.done} of {row.asked})" if name == "ours" else " | "
+                yield f"| {head} | {name} | {' | '.join(texts)} |"
+
+
+def to_latex(rows: Sequence[Row], missing: Gaps) -> str:
+    """Write one ``tabular`` for each version and truth (package booktabs), what is missing as text below."""
+    parts = ["% Made by `vhat study`."]
+    for first, group in _grouped(rows):
+        parts.append(f"% {_heading(first)}")
+        parts.append(r"\begin{tabular}{llr" + "r" * len(COLUMNS) + "}")
+        titles = " & ".join(column.title.replace("%", r"\%") for column in COLUMNS)
+        parts += [r"\toprule", rf"method & $n$ & & {titles} \\"]
+        for row in group:
+            parts.append(r"\midrule")
+            for name, texts in _lines(row):
+                head = f"{row.first.method} & {row.first.n}" if name == "ours" else " & "
+                cells = " & ".join(f"${text.replace('±', chr(92) + 'pm')}$" if text else "" for text in texts)
+                parts.append(rf"{head} & {name} & {cells} \\")
+        parts += [r"\bottomrule", r"\end{tabular}", r"\par"]
+    parts += [_escaped(line) + r"\par" for line in missing.lines()]
+    return "\n".join(parts) + "\n"
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Write one line for each row and column, numbers in full."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_HEAD)
+    for row in rows:
+        cell = row.first
+        head = (cell.version, cell.truth, cell.d, cell.n, decay_text(cell.lam), cell.method, cell.steps)
+        for column in COLUMNS:
+            ours, published = _numbers(row.ours[column.title]), _numbers(row.published.get(column.title))
+            difference = _number(row.difference(column.title))
+            writer.writerow([*head, row.done, len(row.failed), column.title, *ours, *published, difference])
+    return text.getvalue()
+
+
+def _grouped(rows: Sequence[Row]) -> Iterator[tuple[Cell, list[Row]]]:
+    """Rows of one version and truth, methods apart, sizes rising."""
+
+    def order(row: Row) -> tuple[int, int, int]:
+        cell = row.first
+        return (list(_TRUTHS).index(cell.truth), list(_VERSIONS).index(cell.version), cell.d)
+
+    for _, group in groupby(sorted(rows, key=order), key=order):
+        members = list(group)
+        methods = list(dict.fromkeys(row.first.method for row in members))
+        members.sort(key=lambda row: (methods.index(row.first.method), row.first.n))
+        yield members[0].first, members
+
+
+def _heading(cell: Cell) -> str:
+    reduced = "" if cell.steps == STEPS else f" REDUCED to {cell.steps:,} steps."
+    return f"d = {cell.d}, lam = {decay_text(cell.lam)}, {_TRUTHS[cell.truth]}, {_VERSIONS[cell.version]}.{reduced}"
+
+
+def _lines(row: Row) -> Iterator[tuple[str, list[str]]]:
+    """Ours, and where there are any, the published values and the differences."""
+    yield "ours", [_text(row.ours[column.title], column) if row.done else "missing" for column in COLUMNS]
+    if row.published:
+        yield "published", [_text(row.published[column.title], column) for column in COLUMNS]
+        differences = [row.difference(column.title) for column in COLUMNS]
+        yield "difference", ["" if value is None else f"{value:+.1f}" for value in differences]
+
+
+def _text(value: Value | None, column: Column) -> str:
+    return "no width" if value is None else f"{value.mean:.{column.digits}f} ± {value.sd:.{column.digits}f}"
+
+
+def _numbers(value: Value | None) -> list[str]:
+    return ["", ""] if value is None else [_number(value.mean), _number(value.sd)]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else repr(float(value))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", r"\%").replace("_", r"\_").replace("&", r"\&")

@@ -1,0 +1,112 @@
+"""One cell in a process of its own: ``python -m vhat.study.worker`` reads it from standard input.
+
+A process of its own has one thread for linear algebra whatever runs around it, so that the numbers do not depend on
+the engine or on its number of workers; it gives its memory back; and if it is killed for memory, that ends one cell.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from vhat.study.cell import Cell
+
+__all__ = ["CellCrashed", "compute"]
+
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+    "JAX_PLATFORMS": "cpu",
+    "PYTHONWARNINGS": "default",
+}
+
+
+class CellCrashed(RuntimeError):  # noqa: N818  (what happened, read as a sentence)
+    """The process of a cell ended without a result."""
+
+
+def compute(cell: Cell, out: Path) -> str:
+    """Compute a cell in a process of its own and write its result.
+
+    Args:
+        cell: The cell.
+        out: The directory of the study. Where this machine does not have it, nothing is written here.
+
+    Returns:
+        The result as text; the caller writes it where this machine could not.
+
+    Raises:
+        CellCrashed: With the end of what the process said.
+    """
+    from vhat.study.results import Results
+
+    there = Path(out).is_dir()
+    order = json.dumps({"cell": cell.config(), "scratch": str(Results(out).scratch) if there else None})
+    with subprocess.Popen(
+        [sys.executable, "-m", "vhat.study.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | _ENVIRONMENT,
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(order + "\n")
+        process.stdin.flush()
+        # Standard input stays open for as long as this process lives: its end tells the other one to end too.
+        try:
+            text, said = _read_to_the_end(process)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        how = f"by signal {-process.returncode}" if process.returncode < 0 else f"with code {process.returncode}"
+        raise CellCrashed(f"the process of cell {cell.key} ended {how}: {said.strip()[-2000:] or 'it said nothing'}")
+    if there:
+        Results(out).write(cell, text)
+    return text
+
+
+def _read_to_the_end(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Read both outputs, without closing standard input as ``communicate`` would."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    said: list[str] = []
+    reader = threading.Thread(target=lambda: said.append(process.stderr.read()))  # type: ignore[union-attr]
+    reader.start()
+    text = process.stdout.read()
+    process.wait()
+    reader.join()
+    return text, said[0]
+
+
+def _end_with_the_caller() -> None:
+    """End this process when standard input does: who asked is gone."""
+    sys.stdin.read()
+    os._exit(1)
+
+
+def main() -> None:
+    """Compute the cell that standard input names."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to answer
+    order = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_the_caller, daemon=True).start()
+    answer, sys.stdout = sys.stdout, sys.stderr
+    from vhat.study.measure import measure
+    from vhat.study.results import to_text
+
+    scratch = None if order["scratch"] is None else Path(order["scratch"])
+    answer.write(to_text(measure(Cell(**order["cell"]), scratch)))
+    answer.flush()
+    os._exit(0)  # without waiting for the thread that reads standard input
+
+
+if __name__ == "__main__":
+    main()

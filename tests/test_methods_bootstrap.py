@@ -1,0 +1,184 @@
+"""The bootstrap against SciPy's and the textbook's formulas for a mean, and against ridge in closed form."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import vhat
+from tests.methods_cases import constant, data, ridge, ridge_solution, torch_recipe
+from vhat.methods import Bootstrap
+from vhat.methods.resampling import draw_pairs
+
+ONE = [[1.0]]
+rng = np.random.default_rng(5)
+Y = rng.gamma(2.0, size=24)  # skewed, so that the limits of the different kinds differ
+X = np.zeros((24, 1))
+
+
+def scipy_interval(draws, method, delta):
+    """SciPy's limits for the mean of Y from a bootstrap distribution that is given to it."""
+    given = SimpleNamespace(bootstrap_distribution=draws)
+    options = {"n_resamples": 0, "confidence_level": 1 - delta, "method": method, "bootstrap_result": given}
+    return stats.bootstrap((Y,), np.mean, **options).confidence_interval
+
+
+@pytest.mark.parametrize(("limits", "method"), [("percentile", "percentile"), ("bca", "BCa")])
+def test_the_bootstrap_of_a_mean_is_scipys(limits, method):
+    fit = Bootstrap(resamples=60, limits=limits).fit(constant, X, Y, seed=3)
+    counts = fit.worlds.weights
+    assert counts.shape == (60, 24)
+    assert np.all(counts.sum(axis=1) == 24)
+    for delta in (0.05, 0.3):
+        band = fit.interval(ONE, delta)
+        expected = scipy_interval(counts @ Y / 24, method, delta)
+        np.testing.assert_allclose([band.lower[0], band.upper[0]], expected, rtol=1e-9)
+        assert band.center[0] == pytest.approx(Y.mean())
+        assert band.standard_error[0] == pytest.approx((counts @ Y / 24).std(ddof=1))
+
+
+def test_studentised_limits_of_a_mean_are_the_textbooks():
+    fit = Bootstrap(resamples=40, limits="studentised").fit(constant, X, Y, seed=1)
+    counts, delta = fit.worlds.weights, 0.2
+    means = counts @ Y / 24
+    errors = np.sqrt([(count * (Y - mean) ** 2).sum() for count, mean in zip(counts, means, strict=True)]) / 24
+    t = (means - Y.mean()) / errors
+    error = np.sqrt(((Y - Y.mean()) ** 2).sum()) / 24
+    expected = Y.mean() - np.quantile(t, [1 - delta / 2, delta / 2]) * error
+    band = fit.interval(ONE, delta)
+    np.testing.assert_allclose([band.lower[0], band.upper[0]], expected, rtol=1e-8)
+
+
+def test_draws_of_rows_have_the_moments_of_the_multinomial():
+    counts = draw_pairs(10, 20_000, np.random.default_rng(0)).weights
+    assert abs(counts.mean() - 1) < 1e-12
+    # var 0.9; the standard error of a variance over 20,000 draws is about 0.01
+    assert abs(counts[:, 3].var() - 0.9) < 0.05
+
+
+@pytest.mark.parametrize("resampling", ["residual", "wild", "parametric"])
+def test_refits_are_ridge_on_resampled_responses(resampling):
+    Z, y = data()
+    x = np.random.default_rng(1).normal(size=(4, 2))
+    fit = Bootstrap(resamples=6, resampling=resampling).fit(ridge(0.1), Z, y, seed=2)
+    targets = fit.worlds.targets
+    draws = np.stack([x @ ridge_solution(Z, target, 0.1) for target in targets])
+    band = fit.interval(x, 0.3)
+    np.testing.assert_allclose(band.lower, np.quantile(draws, 0.15, axis=0), rtol=1e-9)
+    np.testing.assert_allclose(band.upper, np.quantile(draws, 0.85, axis=0), rtol=1e-9)
+
+
+def test_residual_worlds_use_residuals_adjusted_by_the_leverage():
+    Z, y = data()
+    fitted = Z @ ridge_solution(Z, y, 0.1)
+    leverage = np.diag(Z @ np.linalg.solve(Z.T @ Z / 30 + 0.1 * np.eye(2), Z.T) / 30)
+    raw = y - fitted
+    for adjust, expected in ((True, raw / np.sqrt(1 - leverage)), (False, raw)):
+        wild = Bootstrap(resamples=3, resampling="wild", adjust=adjust).fit(ridge(0.1), Z, y).worlds
+        np.testing.assert_allclose(np.abs(wild.targets - fitted), np.abs([expected] * 3), rtol=1e-9)
+        drawn = Bootstrap(resamples=3, resampling="residual", adjust=adjust).fit(ridge(0.1), Z, y).worlds
+        pool = expected - expected.mean()
+        assert all(np.min(np.abs(pool - value)) < 1e-9 for value in (drawn.targets - fitted).ravel())
+
+
+def test_parametric_worlds_have_the_noise_that_was_given():
+    Z, y = data()
+    worlds = Bootstrap(resamples=300, resampling="parametric", noise=0.7).fit(ridge(0.1), Z, y).worlds
+    errors = worlds.targets - Z @ ridge_solution(Z, y, 0.1)
+    # 9,000 normal draws: the standard error of their standard deviation is 0.7 / sqrt(18,000) = 0.005
+    assert abs(errors.std() - 0.7) < 4 * 0.7 / np.sqrt(18_000)
+
+
+def test_an_observation_is_wider_by_the_noise_in_quadrature():
+    Z, y = data()
+    fit = Bootstrap(resamples=20, noise=0.5).fit(ridge(0.1), Z, y)
+    mean, new = (fit.interval([[0.3, 0.1]], 0.1, target=target) for target in ("mean", "observation"))
+    expected = np.hypot(mean.half_width, stats.norm.ppf(0.95) * 0.5)
+    np.testing.assert_allclose(new.half_width, expected, rtol=1e-12)
+    np.testing.assert_allclose(new.lower + new.upper, mean.lower + mean.upper)
+    assert new.noise == 0.5
+
+
+@pytest.mark.parametrize("limits", ["percentile", "bca", "studentised"])
+def test_units_of_y_scale_the_limits_and_a_point_does_not_see_its_neighbours(limits):
+    Z, y = data()
+    x = np.array([[0.3, 0.1], [2.0, -1.0]])
+    method = Bootstrap(resamples=30, limits=limits)
+    fit = method.fit(ridge(0.1), Z, y)
+    together, alone = fit.interval(x, 0.2), fit.interval(x[1:], 0.2)
+    scaled = method.fit(ridge(0.1), Z, 1000 * y).interval(x, 0.2)
+    for name in ("center", "lower", "upper"):
+        np.testing.assert_allclose(getattr(together, name)[1:], getattr(alone, name), rtol=1e-9)
+        np.testing.assert_allclose(getattr(scaled, name), 1000 * getattr(together, name), rtol=1e-7)
+
+
+@pytest.mark.parametrize("limits", ["percentile", "bca", "studentised"])
+def test_several_outputs_are_each_on_their_own_for_a_linear_model(limits):
+    Z, y = data(outputs=2)
+    x = np.array([[0.3, 0.1], [2.0, -1.0]])
+    method = Bootstrap(resamples=25, limits=limits)
+    both = method.fit(ridge(0.1), Z, y).interval(x, 0.2)
+    for k in range(2):
+        one = method.fit(ridge(0.1), Z, y[:, k]).interval(x, 0.2)
+        np.testing.assert_allclose(both.lower[:, k], one.lower, rtol=1e-7)
+        np.testing.assert_allclose(both.upper[:, k], one.upper, rtol=1e-7)
+
+
+def test_a_users_own_torch_loop_works():
+    x = np.linspace(-1, 1, 20)[:, None]
+    y = np.sin(2 * x[:, 0])
+    fit = Bootstrap(resamples=3).fit(torch_recipe, x, y, seed=4)
+    band = fit.interval(x[:5], 0.3)
+    counts = fit.worlds.weights
+    draws = np.stack([torch_recipe(x, y, seed=4, sample_weight=count).predict(x[:5]) for count in counts])
+    np.testing.assert_allclose(band.lower, np.quantile(draws, 0.15, axis=0), rtol=1e-9)
+    np.testing.assert_allclose(band.upper, np.quantile(draws, 0.85, axis=0), rtol=1e-9)
+    assert band.center.shape == (5, 1)
+
+
+def test_network_recipes_are_refitted_in_one_batch_as_they_would_be_alone():
+    x = np.linspace(-1, 1, 12)[:, None]
+    recipe = vhat.fit.Adam(vhat.fit.Network((1, 3, 1)), weight_decay=1e-2, steps=50)
+    fit = Bootstrap(resamples=2).fit(recipe, x, x[:, 0] ** 2, seed=1)
+    for refit, count in zip(fit.refits, fit.worlds.weights, strict=True):
+        alone = recipe(x, x[:, 0] ** 2, seed=1, sample_weight=count)
+        np.testing.assert_allclose(refit.predict(x), alone.predict(x), rtol=1e-5, atol=1e-6)
+
+
+def test_the_sentence_owns_up_to_few_resamples():
+    fit = Bootstrap(resamples=10).fit(constant, X, Y)
+    assert "10 RESAMPLES WILL DO, WHICH RESOLVE NO MORE THAN 81.8%" in fit.interval(ONE, 0.05).guarantee
+    assert "RESAMPLES" not in fit.interval(ONE, 0.2).guarantee
+
+
+def test_what_cannot_be_given_is_said():
+    with pytest.raises(vhat.InputError, match="belongs to resampling"):
+        Bootstrap(limits="bca", resampling="wild")
+    with pytest.raises(vhat.InputError, match="at least 2"):
+        Bootstrap(resamples=1)
+    with pytest.raises(vhat.InputError, match="standard deviation of y"):
+        Bootstrap(noise=-1.0)
+    fit = Bootstrap(resamples=3).fit(constant, X, Y)
+    with pytest.raises(vhat.InputError, match="target='noise'"):
+        fit.interval(ONE, target="noise")
+    with pytest.raises(vhat.InputError, match="not between 0 and 1"):
+        fit.interval(ONE, 1.5)
+    with pytest.raises(vhat.InputError, match="knows nothing of what is unsupported"):
+        fit.interval(ONE).abstain(max_unsupported=0.5)
+    assert "curvature" not in repr(fit.interval(ONE))
+
+
+def test_a_point_without_a_finite_correction_is_reported():
+    high = np.r_[np.zeros(23), 1e3]
+
+    def shifted(X, y, *, seed, sample_weight=None):  # a fit that is biased: refits all lie below it
+        return constant(X, y if sample_weight is None else y - 1e6, seed=seed, sample_weight=sample_weight)
+
+    fit = Bootstrap(resamples=5, limits="bca").fit(shifted, X, high)
+    with pytest.warns(vhat.ConvergenceWarning, match="row 0.*one side of the fit"):
+        band = fit.interval(ONE)
+    assert band.status[0] == "not finite"
+    assert np.isnan(band.lower[0])
