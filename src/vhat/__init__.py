@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vhat.acquire import Acquisition
     from vhat.audit import Audit, Line
     from vhat.calibrate import Calibrated
+    from vhat.comparison import Comparison, compare
     from vhat.construct import from_curve_fit, from_jax, from_numpy, from_torch
     from vhat.errors import (
         CalibrationWarning,
@@ -53,6 +54,7 @@ _HOMES = {
     "acquire": ("Acquisition",),
     "audit": ("Audit", "Line"),
     "calibrate": ("Calibrated",),
+    "comparison": ("Comparison", "compare"),
     "construct": ("from_curve_fit", "from_jax", "from_numpy", "from_torch"),
     "errors": (
         "CalibrationWarning",
@@ -95,6 +97,7 @@ __all__ = [
     "Audit",
     "Calibrated",
     "CalibrationWarning",
+    "Comparison",
     "ConditioningWarning",
     "ConvergenceWarning",
     "CurvatureWarning",
@@ -129,6 +132,7 @@ __all__ = [
     "VhatWarning",
     "WeightedNorm",
     "bounds",
+    "compare",
     "fit",
     "from_curve_fit",
     "from_jax",

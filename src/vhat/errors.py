@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vhat.comparison import Comparison
     from vhat.fit.curve import Curve
     from vhat.norm import WeightedNorm
 
@@ -78,12 +79,12 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C came in the middle of long work; what is finished is kept.
 
     Attributes:
-        record: The :class:`vhat.WeightedNorm` of all predictions that were asked for, or the
-            :class:`vhat.fit.Curve` of all weight decays. What was not finished has the status ``interrupted`` and no
-            number.
+        record: The :class:`vhat.WeightedNorm` of all predictions that were asked for, the :class:`vhat.fit.Curve` of
+            all weight decays (what was not finished has the status ``interrupted`` and no number), or the
+            :class:`vhat.Comparison` of what was compared.
     """
 
-    def __init__(self, message: str, record: WeightedNorm | Curve) -> None:
+    def __init__(self, message: str, record: WeightedNorm | Curve | Comparison) -> None:
         super().__init__(message, record)
         self.record = record
 

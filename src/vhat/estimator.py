@@ -6,6 +6,7 @@ import functools
 import math
 import numbers
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,10 @@ import numpy as np
 
 from vhat import tables
 from vhat.checks import check_choice, check_weights
-from vhat.errors import InputError, MissingPackage, StoreError
+from vhat.errors import InputError, MissingPackage, StoreError, TableWarning
 from vhat.fitted import FittedModel
 from vhat.frontends.standardised import Scaling, StandardisedProblem
+from vhat.workspace import outside
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -40,6 +42,8 @@ KIND = "NetworkRegressor"
 _RECIPES = {"minimum": "Minimum", "adam": "Adam", "adamw": "AdamW", "gradient_descent": "GradientDescent"}
 _ENOUGH = 10
 """Rows, copies counted once, below which leave-one-out cannot choose a weight decay."""
+_SAFE = 0.1
+"""The weight decay of such a small table: a little flexibility, in the standardised target."""
 
 
 class NetworkRegressor(RegressorMixin, BaseEstimator):
@@ -119,7 +123,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             PolishError: When there is no certified minimum to be reached, with a lam that would do.
 
         Warns:
-            TableWarning: Of constant columns, which are left out, and of fewer rows than columns.
+            TableWarning: Of constant columns, which are left out, of fewer rows than columns, and of too few rows to
+                choose the weight decay by.
         """
         X, y, weights = self._table(X, y, sample_weight)
         names = getattr(self, "feature_names_in_", None)
@@ -127,7 +132,6 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         kept = tables.check_table(rows, names)
         training = tables.merge_copies(rows)
         scaling = Scaling.of(training.X, training.y, training.weights, kept)
-        self._check_decay(training)
         standardised = replace(training, X=scaling.inputs(training.X), y=scaling.responses(training.y))
         trained = self._train(standardised)
         self.scaling_ = scaling
@@ -144,32 +148,42 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         y = np.asarray(y, dtype=np.float64)
         return X, y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, check_weights(sample_weight, len(X))
 
-    def _check_decay(self, training: tables.Rows) -> None:
+    def _decay(self, different: int) -> float | None:
+        """Return the lam that was given, or a safe one for too few rows to choose it by; None where it is to be chosen.
+
+        Args:
+            different: How many rows there are, copies counted once.
+        """
         decay = self.weight_decay
-        if isinstance(decay, str):
-            check_choice("weight_decay", decay, ("auto",))
-            if len(training.X) < _ENOUGH:
-                raise InputError(
-                    f'weight_decay="auto" holds rows out to choose it, and {len(training.X)} different rows are too '
-                    f"few for that (it takes {_ENOUGH}). Give more rows, or a number, such as weight_decay=0.01."
-                )
-        elif isinstance(decay, bool) or not isinstance(decay, numbers.Real) or not 0 <= float(decay) < math.inf:
-            raise InputError(f'weight_decay={decay!r} is neither a finite number of at least 0 nor "auto".')
+        if not isinstance(decay, str):
+            if isinstance(decay, bool) or not isinstance(decay, numbers.Real) or not 0 <= float(decay) < math.inf:
+                raise InputError(f'weight_decay={decay!r} is neither a finite number of at least 0 nor "auto".')
+            return float(decay)
+        check_choice("weight_decay", decay, ("auto",))
+        if different >= _ENOUGH:
+            return None
+        warnings.warn(
+            f'weight_decay="auto" holds rows out to choose it, and {different} different rows are too few for that (it '
+            f"takes {_ENOUGH}): {_SAFE:g} is taken. Give more rows, or the number that you want.",
+            TableWarning,
+            stacklevel=outside(),
+        )
+        return _SAFE
 
     def _train(self, rows: tables.Rows) -> FittedModel:
         """Train on standardised rows, at the lam that was given or chosen."""
         outputs = 1 if rows.y.ndim == 1 else rows.y.shape[1]
         network = _network((rows.X.shape[1], *self._hidden(), outputs), self.activation)
-        seed, recipe = self._seed(), functools.partial(self._recipe, network)
+        seed, recipe, given = self._seed(), functools.partial(self._recipe, network), self._decay(len(rows.X))
         self.selection_: Selection | None = None
-        if isinstance(self.weight_decay, str):
+        if given is None:
             from vhat.fit.sparing import choose_sparingly
 
             self.selection_ = choose_sparingly(recipe(1.0), rows.X, rows.y, sample_weight=rows.weights, seed=seed)
             self.weight_decay_ = self.selection_.weight_decay
             return self.selection_.trained
-        self.weight_decay_ = float(self.weight_decay)
-        trained: FittedModel = recipe(self.weight_decay_)(rows.X, rows.y, seed=seed, sample_weight=rows.weights)
+        self.weight_decay_ = given
+        trained: FittedModel = recipe(given)(rows.X, rows.y, seed=seed, sample_weight=rows.weights)
         return trained
 
     def _hidden(self) -> tuple[int, ...]:

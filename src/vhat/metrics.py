@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from vhat.errors import InputError, name_rows
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["Width", "coverage", "width", "winkler"]
+__all__ = ["Calibration", "Width", "calibration", "coverage", "width", "winkler"]
 
 
 def coverage(lower: ArrayLike, upper: ArrayLike, truth: ArrayLike) -> float:
@@ -145,6 +146,61 @@ def winkler(lower: ArrayLike, upper: ArrayLike, y: ArrayLike, delta: float) -> f
     _answered("winkler", low, high, np.arange(len(low)))
     outside = np.maximum(0.0, low - seen) + np.maximum(0.0, seen - high)
     return float(np.mean(high - low + (2.0 / float(delta)) * outside))
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Coverage over levels.
+
+    Attributes:
+        delta: Probabilities of a miss that were claimed, (levels,).
+        coverage: Shares that were covered, (levels,).
+        error: Their binomial standard errors at the level claimed, (levels,).
+        points: How many points were judged.
+    """
+
+    delta: np.ndarray
+    coverage: np.ndarray
+    error: np.ndarray
+    points: int
+
+    @property
+    def worst(self) -> float:
+        """The largest shortfall of coverage below ``1 - delta``, 0 where there is none."""
+        return float(max(np.max(1.0 - self.delta - self.coverage), 0.0))
+
+
+def calibration(
+    interval: Callable[[float], Any], truth: ArrayLike, deltas: ArrayLike = (0.5, 0.2, 0.1, 0.05, 0.01)
+) -> Calibration:
+    """Ask for intervals at several levels and see what they cover.
+
+    Args:
+        interval: From delta to intervals with ``lower`` and ``upper``, such as
+            ``lambda delta: fitted.interval(x, delta, target="observation")``.
+        truth: What should be inside: the true mean, or new responses.
+        deltas: Probabilities of a miss, in (0, 1).
+
+    Returns:
+        The coverage at each.
+
+    Raises:
+        InputError: For levels outside (0, 1), and as :func:`coverage`.
+
+    Examples:
+        >>> from types import SimpleNamespace
+        >>> x = np.linspace(0.0, 1.0, 101)
+        >>> half = lambda delta: SimpleNamespace(lower=np.zeros(101), upper=np.full(101, 1 - delta))
+        >>> calibration(half, x, [0.5, 0.1]).coverage.round(2)
+        array([0.5, 0.9])
+    """
+    levels = np.atleast_1d(np.asarray(deltas, dtype=float))
+    if levels.ndim != 1 or not np.all((levels > 0) & (levels < 1)):
+        raise InputError(f"deltas={deltas!r} are not numbers between 0 and 1. They are probabilities of a miss.")
+    bands = [interval(float(delta)) for delta in levels]
+    shares = np.array([coverage(band.lower, band.upper, truth) for band in bands])
+    points = int(np.size(truth))
+    return Calibration(levels, shares, np.sqrt(levels * (1 - levels) / points), points)
 
 
 def _near(test: np.ndarray, train: np.ndarray, quantile: float) -> np.ndarray:

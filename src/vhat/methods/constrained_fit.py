@@ -204,6 +204,7 @@ class _Search:
     problem: Problem
     factor: np.ndarray
     beta: float
+    _last: tuple[bytes, Problem] | None = None
 
     def __post_init__(self) -> None:
         self._theta, self._decay = (self.problem.numpy(each) for each in (self.problem.theta, self.problem.decay))
@@ -234,7 +235,7 @@ class _Search:
         """Return how far out the prediction goes, in its own unit."""
         edge: Any = {"type": "ineq", "fun": lambda u: 1 - self._excess(u)[0], "jac": lambda u: -self._excess(u)[1]}
         found = optimize.minimize(
-            prediction, start, jac=True, method="SLSQP", constraints=[edge], options={"ftol": 1e-14, "maxiter": 300}
+            prediction, start, jac=True, method="SLSQP", constraints=[edge], options={"ftol": 1e-12, "maxiter": 300}
         )
         excess, normal = self._excess(found.x)
         value, slope = prediction(found.x)
@@ -257,5 +258,9 @@ class _Search:
         return np.asarray(linalg.solve_triangular(self.factor, gradient, lower=True))
 
     def _at(self, u: np.ndarray) -> Problem:
-        step = self._radius * linalg.solve_triangular(self.factor, u, lower=True, trans=1)
-        return self.problem.at(self.problem.native(self._theta + step))
+        """Return the problem at u; the last one is kept, for scipy asks for values and slopes apart."""
+        key = u.tobytes()
+        if self._last is None or self._last[0] != key:
+            step = self._radius * linalg.solve_triangular(self.factor, u, lower=True, trans=1)
+            self._last = key, self.problem.at(self.problem.native(self._theta + step))
+        return self._last[1]

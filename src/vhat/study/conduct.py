@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vhat.study import selection
+from vhat.study.cell import Cell
 from vhat.study.experiments import Plan, in_order
+from vhat.study.protocol import make_method
 from vhat.study.results import Results, write_whole
 from vhat.study.run import Engine, run
 from vhat.study.summary import gaps, summarise
@@ -43,6 +45,7 @@ def conduct(
         Whether every cell has a result.
     """
     cells = in_order(plans)
+    _check_methods(cells)
     stopped = False
     if compute:
         try:
@@ -57,6 +60,12 @@ def conduct(
     if left:
         print(f"{len(left)} of {len(cells)} cells are missing; every output lists its own.", file=sys.stderr)
     return not left and not stopped
+
+
+def _check_methods(cells: Sequence[Cell]) -> None:
+    """Refuse a method that there is not before anything is computed."""
+    for method in {cell.method: cell for cell in cells}.values():
+        make_method(method)
 
 
 def write_outputs(plan: Plan, out: Path) -> list[Path]:

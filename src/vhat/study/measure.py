@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.errors import InputError, VhatError
+from vhat.errors import InputError, VhatError, VhatWarning
 from vhat.methods.proposed import FittedProposed
 from vhat.metrics import coverage, width, winkler
 from vhat.study.cell import Cell
@@ -66,7 +66,8 @@ def measure(cell: Cell, scratch: Path | None = None) -> dict[str, Any]:
             result |= {"status": "done"} | _answers(cell, data, method, delta, scratch)
         except VhatError as error:
             result |= {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
-    result["warnings"] = sorted({f"{each.category.__name__}: {each.message}" for each in caught})
+    own = [each for each in caught if issubclass(each.category, VhatWarning)]
+    result["warnings"] = sorted({f"{each.category.__name__}: {each.message}" for each in own})
     return plain(result)
 
 

@@ -32,6 +32,11 @@ class Results:
         """Where cells under way keep their fits."""
         return self.folder / ".unfinished"
 
+    @property
+    def compiled(self) -> Path:
+        """Where cells keep what was compiled for them."""
+        return self.folder / ".compiled"
+
     def path(self, cell: Cell) -> Path:
         """Return where the result of a cell is kept."""
         return self.folder / "cells" / f"{cell.key}.json"

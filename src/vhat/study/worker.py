@@ -55,7 +55,7 @@ def compute(cell: Cell, out: Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | _ENVIRONMENT,
+        env=os.environ | _ENVIRONMENT | (_kept_compilations(Results(out).compiled) if there else {}),
     ) as process:
         assert process.stdin is not None
         process.stdin.write(order + "\n")
@@ -72,6 +72,15 @@ def compute(cell: Cell, out: Path) -> str:
     if there:
         Results(out).write(cell, text)
     return text
+
+
+def _kept_compilations(folder: Path) -> dict[str, str]:
+    """Have JAX keep what it compiles, which is most of the work of a small cell; the code is the same, kept or not."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
 
 
 def _read_to_the_end(process: subprocess.Popen[str]) -> tuple[str, str]:

@@ -1,0 +1,35 @@
+"""How much memory a piece of work took, where the system tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["Peak"]
+
+_STATUS = Path("/proc/self/status")
+_RESET = Path("/proc/self/clear_refs")
+
+
+class Peak:
+    """The most resident memory since this was made, above what there was then."""
+
+    def __init__(self) -> None:
+        try:
+            _RESET.write_text("5")  # forget the highest so far (Linux)
+            self._before = _read("VmRSS")
+        except OSError:
+            self._before = float("nan")
+
+    def megabytes(self) -> float:
+        """Return it in units of 10^6 bytes; NaN where the system does not tell."""
+        try:
+            return (_read("VmHWM") - self._before) / 1e6
+        except OSError:
+            return float("nan")
+
+
+def _read(name: str) -> float:
+    for line in _STATUS.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return 1024.0 * float(line.split()[1])
+    raise OSError(f"{_STATUS} has no {name}")

@@ -1,0 +1,10 @@
+"""Pictures of results: each takes a result and an optional axis, returns the axis, and computes nothing."""
+
+from __future__ import annotations
+
+from vhat.plot.bands import Band, band, gallery
+from vhat.plot.curves import Scores, decay_curve
+from vhat.plot.look import BLACK, BLUE, GREY, ORANGE
+from vhat.plot.planes import coverage_plane
+
+__all__ = ["BLACK", "BLUE", "GREY", "ORANGE", "Band", "Scores", "band", "coverage_plane", "decay_curve", "gallery"]

@@ -1,0 +1,150 @@
+"""Methods side by side, each number against one computed by hand."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import vhat
+from tests.methods_cases import ridge
+from vhat.errors import InputError
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-1, 1, size=(50, 2))
+BETA = np.array([1.0, -2.0])
+y = X @ BETA + 0.1 * rng.normal(size=50)
+
+
+def truth(x):
+    return x @ BETA
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An interval of a given half width about the mean of the training responses; it remembers nothing."""
+
+    half: float
+    interrupts: bool = False
+
+    def fit(self, recipe, X, y, *, seed=0):
+        if self.interrupts:
+            signal.raise_signal(signal.SIGINT)
+        middle = float(np.mean(y))
+
+        def interval(x, delta=0.05, *, target="mean"):
+            center = np.full(len(x), middle)
+            return SimpleNamespace(center=center, lower=center - self.half, upper=center + self.half)
+
+        return SimpleNamespace(interval=interval)
+
+
+@dataclass(frozen=True)
+class Refusing:
+    def fit(self, recipe, X, y, *, seed=0):
+        raise InputError("it needs three columns.")
+
+
+def test_every_measure_is_that_of_the_held_out_rows():
+    pairs = [(np.arange(10, 50), np.arange(10)), (np.arange(40), np.arange(40, 50))]
+    found = vhat.compare({"c": Constant(0.8)}, X, y, recipe=None, splits=pairs, delta=0.2)
+    assert found.target == "observation"
+    for outcome, (train, held) in zip(found.outcomes, pairs, strict=True):
+        low, high = y[train].mean() - 0.8, y[train].mean() + 0.8
+        misses = np.maximum(low - y[held], 0) + np.maximum(y[held] - high, 0)
+        assert outcome.coverage == np.mean((low <= y[held]) & (y[held] <= high))
+        assert outcome.mean_width == pytest.approx(1.6)
+        assert outcome.winkler == pytest.approx(np.mean(1.6 + 10 * misses))
+        assert outcome.fit_seconds >= 0
+        assert outcome.interval_seconds >= 0
+    assert found.summary().loc["c", "coverage"] == pytest.approx(np.mean([o.coverage for o in found.outcomes]))
+    assert list(found.table["split"]) == [0, 1]
+
+
+def test_a_known_truth_judges_intervals_for_the_mean():
+    points = np.random.default_rng(1).uniform(-1, 1, size=(30, 2))
+    found = vhat.compare([vhat.methods.Wald()], X, y, recipe=ridge(1e-3), truth=truth, test=points, splits=1)
+    band = vhat.methods.Wald().fit(ridge(1e-3), X, y).interval(points)
+    assert found.target == "mean"
+    assert found.outcomes[0].coverage == np.mean((band.lower <= truth(points)) & (truth(points) <= band.upper))
+    assert found.outcomes[0].median_width == pytest.approx(np.median(band.upper - band.lower), rel=1e-9)
+
+
+def test_a_refusal_is_a_row_and_the_others_go_on():
+    found = vhat.compare([Refusing(), Constant(1.0)], X, y, recipe=None, splits=1)
+    assert [o.status for o in found.outcomes] == ["refused", "answered"]
+    assert "three columns" in repr(found)
+    assert np.isnan(found.summary().loc["Refusing", "coverage"])
+
+
+def test_splits_and_seeds_are_the_same_for_all_methods_and_in_every_run():
+    methods = [vhat.methods.Bootstrap(resamples=4), Constant(1.0)]
+    first, again = (vhat.compare(methods, X, y, recipe=ridge(1e-3), splits=2, seed=3) for _ in range(2))
+    other = vhat.compare(methods[:1], X, y, recipe=ridge(1e-3), splits=2, seed=3, n_jobs=2)
+    alone = [o for o in first.outcomes if o.method == "Bootstrap"]
+    measures = ("coverage", "mean_width", "median_width", "winkler")
+    for name in measures:
+        assert [getattr(o, name) for o in first.outcomes] == [getattr(o, name) for o in again.outcomes]
+        assert [getattr(o, name) for o in alone] == [getattr(o, name) for o in other.outcomes]
+
+
+def test_an_interruption_keeps_what_was_compared():
+    with pytest.raises(vhat.Interrupted) as stop:
+        vhat.compare({"a": Constant(1.0), "b": Constant(1.0, interrupts=True)}, X, y, recipe=None, splits=1)
+    assert threading.current_thread() is threading.main_thread()
+    assert [o.method for o in stop.value.record.outcomes] == ["a"]
+
+
+def test_two_methods_of_a_kind_are_numbered():
+    found = vhat.compare([Constant(1.0), Constant(2.0)], X, y, recipe=None, splits=1)
+    assert found.methods == ("Constant 1", "Constant 2")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"methods": []}, "no method"),
+        ({"methods": [Constant]}, "Constant"),
+        ({"target": "mean"}, "needs truth"),
+        ({"y": y[:-1]}, "50 rows and y has 49"),
+        ({"y": np.where(np.arange(50) == 3, np.nan, y)}, "y"),
+        ({"test": X}, "pair"),
+        ({"splits": 0}, "splits"),
+        ({"X": X[:2], "y": y[:2]}, "too few"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_words(change, words):
+    arguments = {"methods": [Constant(1.0)], "X": X, "y": y, "splits": 1} | change
+    with pytest.raises(InputError, match=words):
+        vhat.compare(arguments.pop("methods"), arguments.pop("X"), arguments.pop("y"), recipe=None, **arguments)
+
+
+def test_pictures_are_drawn_and_a_gallery_wants_one_input():
+    line = np.linspace(-1, 1, 40)[:, None]
+    found = vhat.compare(
+        {"narrow": Constant(0.5), "wide": Constant(50.0)}, line, 2 * line[:, 0], recipe=None, test=(line, line[:, 0])
+    )
+    assert {text.get_text() for text in found.plot().texts} >= {"narrow", "wide"}
+    titles = [axis.get_title(loc="left") for axis in found.gallery(truth=lambda x: x[:, 0]).axes]
+    assert titles == ["narrow", "wide"]
+    with pytest.raises(InputError, match="one input"):
+        vhat.compare([Constant(1.0)], X, y, recipe=None, splits=1).gallery()
+
+
+def test_calibration_of_exact_quantiles_is_within_binomial_error():
+    from scipy.stats import norm
+
+    responses = np.random.default_rng(5).normal(size=2000)
+
+    def interval(delta):
+        q = norm.isf(delta / 2)
+        return SimpleNamespace(lower=np.full(2000, -q), upper=np.full(2000, q))
+
+    found = vhat.metrics.calibration(interval, responses)
+    assert np.all(np.abs(found.coverage - (1 - found.delta)) < 3.5 * found.error)
+    short = vhat.metrics.calibration(lambda delta: interval(min(3 * delta, 0.9)), responses)
+    assert short.worst > 0.1
