@@ -122,6 +122,8 @@ def test_everything_else_of_the_fitted_model_is_in_the_same_units(network):
     a, b = (each.calibrate("loo").interval(NEW, 0.1) for each in (found, expected))
     np.testing.assert_allclose(a.upper, b.upper, rtol=1e-9)
     np.testing.assert_allclose(found.covariance(), expected.covariance(), rtol=1e-6, atol=1e-12)
+    a, b = (each.scale_weight_decay(0.5).polish().interval(NEW) for each in (found, expected))
+    np.testing.assert_allclose(a.upper, b.upper, rtol=1e-9)
     assert list(found.acquire(NEW, 3).indices) == list(expected.acquire(NEW, 3).indices)
     assert str(found.audit()["smallest eigenvalue"]) == str(expected.audit()["smallest eigenvalue"])
     np.testing.assert_allclose(
@@ -277,6 +279,8 @@ REFUSED = {
     "missing in an array": (lambda: (np.where(X > 65, np.nan, X), Y), "column 1 \\(NaN in rows? .*Remove these rows"),
     "infinite": (lambda: (np.where(X > 65, np.inf, X), Y), "column 1 \\(inf in row"),
     "no response": (lambda: (X, np.where(np.arange(60) == 4, np.nan, Y)), "y is missing .* in row 4"),
+    "text for y": (lambda: (X, ["a"] * 60), "y holds text \\(such as 'a'\\); a regression predicts numbers"),
+    "dates for y": (lambda: (X, pd.date_range("2020", periods=60)), "y holds dates or times"),
     "constant target": (lambda: (X, np.full(60, 3.0)), "y is 3.0 in all 60 rows"),
     "constant output": (lambda: (X, np.column_stack([Y, np.zeros(60)])), "column 1 of y is 0.0 in all"),
     "constant columns": (lambda: (np.ones((60, 2)), Y), "every column of X is constant"),

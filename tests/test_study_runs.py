@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 STEPS, TRIALS = 2, 3
 CELLS = [Cell("published", "matern", 10, 100, 1e-3, "bootstrap", trial, STEPS) for trial in range(TRIALS)]
 COMMAND = [
-    *(sys.executable, "-m", "vhat", "study", "table1", "--sizes", "100", "--trials", str(TRIALS)),
+    *(sys.executable, "-m", "vhat.cli", "study", "table1", "--sizes", "100", "--trials", str(TRIALS)),
     *("--steps", str(STEPS), "--versions", "published", "--truths", "matern", "--methods", "bootstrap"),
 ]
 
@@ -59,7 +59,8 @@ def test_a_killed_run_that_is_taken_up_again_ends_in_the_same_bytes(undisturbed,
     """Killed in the middle of the second cell, with some of its fits done."""
     second = Results(tmp_path).scratch / CELLS[1].key
     with subprocess.Popen([*COMMAND, "--out", str(tmp_path)], stderr=subprocess.DEVNULL) as process:
-        wait_until(lambda: second.is_dir() and len(list(second.iterdir())) >= 4)
+        wait_until(lambda: process.poll() is not None or (second.is_dir() and len(list(second.iterdir())) >= 4))
+        assert process.poll() is None, "it ended before it could be killed"
         os.kill(process.pid, signal.SIGKILL)
     assert set(files(tmp_path)) == {f"{CELLS[0].key}.json"}
     first = Results(tmp_path).path(CELLS[0])
@@ -90,6 +91,15 @@ def test_two_dask_workers_of_which_one_is_killed_give_the_same_bytes(undisturbed
         assert not runner.is_alive()
     assert (set(found[0].computed), found[0].crashed) == (set(CELLS), {})
     assert files(tmp_path) == files(undisturbed)
+
+
+def test_ray_gives_the_same_bytes(undisturbed, tmp_path):
+    pytest.importorskip("ray")
+    done = run(CELLS[:2], tmp_path, engine="ray", jobs=2, say=silent)
+    assert (set(done.computed), done.crashed) == (set(CELLS[:2]), {})
+    found, expected = files(tmp_path), files(undisturbed)
+    assert found == {name: expected[name] for name in found}
+    assert len(found) == 2
 
 
 def test_the_order_of_cells_and_their_number_at_once_do_not_matter(undisturbed, tmp_path):

@@ -71,6 +71,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         weight_decay_: The lam that was used.
         selection_: How it was chosen (:class:`vhat.fit.Selection`, in standardised units), or None.
         scaling_: Means and standard deviations of the columns and of the target.
+        constants_: Columns that did not vary, by number, and their value: the model leaves them out.
         n_features_in_: How many columns X has.
         feature_names_in_: Their names, where X was a data frame.
 
@@ -135,14 +136,14 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         standardised = replace(training, X=scaling.inputs(training.X), y=scaling.responses(training.y))
         trained = self._train(standardised)
         self.scaling_ = scaling
-        self.constants_ = {int(at): float(X[0, at]) for at in np.setdiff1d(np.arange(X.shape[1]), kept)}
+        self.constants_ = {int(at): float(rows.X[0, at]) for at in np.setdiff1d(np.arange(X.shape[1]), kept)}
         self.fitted_ = _in_user_units(trained, scaling, rows, self.weight_decay_, names)
         return self
 
     def _table(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Check the table as scikit-learn does, and in our own words where we can say more."""
         tables.refuse_text(X)
-        tables.refuse_missing_responses(y)
+        tables.refuse_responses(y)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False, multi_output=True, y_numeric=True)
         tables.refuse_missing(X, getattr(self, "feature_names_in_", None))
         y = np.asarray(y, dtype=np.float64)

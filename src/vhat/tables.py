@@ -19,7 +19,7 @@ __all__ = [
     "check_table",
     "merge_copies",
     "refuse_missing",
-    "refuse_missing_responses",
+    "refuse_responses",
     "refuse_text",
     "warn_of_moved",
     "weighted",
@@ -110,9 +110,19 @@ def refuse_missing(X: np.ndarray, names: Sequence[Any] | None = None) -> None:
     )
 
 
-def refuse_missing_responses(y: Any) -> None:
-    """Refuse missing and infinite responses, naming the rows; what is no array of floats is left to others."""
+def refuse_responses(y: Any) -> None:
+    """Refuse responses that are text or dates, missing or infinite, naming the rows.
+
+    Raises:
+        InputError: With how to go on.
+    """
     array = np.asarray(y)
+    text = (
+        next((value for value in array.ravel() if isinstance(value, str)), None) if array.dtype.kind in "OUS" else None
+    )
+    if text is not None or array.dtype.kind in "Mm":
+        found = "dates or times" if text is None else f"text (such as {reprlib.repr(str(text))})"
+        raise InputError(f"y holds {found}; a regression predicts numbers. Check that it is the right column.")
     if array.dtype.kind != "f" or not array.ndim:
         return
     bad = ~np.isfinite(array)

@@ -1,7 +1,7 @@
 """``(H + lam)^-1`` for blocks of right-hand sides: one algorithm a file, one contract for all.
 
-An options class (:class:`CG`, :class:`Dense`) is prepared once for a problem and a curvature; what comes back answers
-any number of right-hand sides, each row with its own status and true residual.
+An options class (:class:`CG`, :class:`Dense`, ...) is prepared once for a problem and a curvature; what comes back
+answers any number of right-hand sides, each row with its own status and true residual.
 """
 
 from vhat.solve.cg import CG

@@ -5,23 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from vhat.checks import check_count, check_tolerance
 from vhat.curvature import Operator
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve.cg import CG
-from vhat.solve.contract import Prepared, Response, Solution, Status, Stopped, joined, metric_norm, respond_by_solving
+from vhat.solve.contract import Prepared, Response, Solution, Status, Stopped, joined, metric_norm
 from vhat.solve.correction import Correction, correct, find_contraction
 from vhat.solve.kernel import Kernel, make_kernel
-from vhat.solve.loop import Iteration, Jacobi, Preconditioner
+from vhat.solve.preconditioned import ACCEPTED, Preconditioned, judged
 
-__all__ = ["Corrected", "Dual", "GaussNewton", "Preconditioned"]
+__all__ = ["Corrected", "Dual", "GaussNewton"]
 
 _DIRECT = 1e-8
 """A relative residual above this sends a direct solution on to conjugate gradients."""
-_ACCEPTED = 1e-6
-"""A relative residual above this, in the unit-free scale, is not converged, whatever the kernel's own metric says."""
 _QUICK_STEPS = 50
 """Corrections after which a row is left to the careful solver: a kernel with all its digits needs fewer."""
 
@@ -59,7 +56,7 @@ class Dual:
         """
         kernel = make_kernel(problem) if kernel is None else kernel
         options = CG(rtol=min(self.rtol, 1e-7), max_steps=self.max_steps, block=self.block)
-        careful = Preconditioned(options, problem, curvature, kernel, scale)
+        careful = Preconditioned(options, problem, curvature, kernel, scale, self.name)
         if kernel.root.hides(problem.loss_derivatives.cross):
             return careful
         if curvature == "ggn" and kernel.root.exact:
@@ -67,61 +64,6 @@ class Dual:
         product = Product.make(problem, curvature, kernel)
         contraction = find_contraction(kernel, product)
         return Corrected(self, problem, curvature, kernel, scale, careful, product, contraction)
-
-
-@dataclass(frozen=True)
-class Preconditioned:
-    """Conjugate gradients in the metric of the kernel, every row judged by its true residual: slow and sure."""
-
-    options: CG
-    problem: Problem
-    curvature: Curvature
-    kernel: Kernel = field(repr=False)
-    scale: Array = field(repr=False)
-    name: str = "dual"
-
-    def solve(self, g: Array) -> Solution:
-        """Solve for each row of g."""
-        return self._solve(g, for_norm=False)
-
-    def respond(self, g: Array) -> Response:
-        """Solve, then look at the training rows."""
-        return respond_by_solving(self.problem, self._solve(g, for_norm=True), g)
-
-    def _solve(self, g: Array, *, for_norm: bool) -> Solution:
-        found = self._iterate(g, self.kernel, self.options, for_norm)
-        lost = np.flatnonzero(found.status == Status.NOT_CONVERGED)
-        if not lost.size:
-            return found
-        # a kernel that has lost too many digits is no preconditioner: these rows do without it
-        plain = CG(rtol=self.options.rtol, block=self.options.block)
-        return _replaced(found, lost, self._iterate(g[lost], Jacobi(self.problem, self.scale), plain, for_norm))
-
-    def _iterate(self, g: Array, metric: Preconditioner, options: CG, for_norm: bool) -> Solution:
-        """Iterate; what the metric calls converged must be so in the unit-free scale too."""
-        found = Iteration(options, self.problem, self.curvature, metric, strict=True).solve(g, for_norm=for_norm)
-        r = g - Operator(self.problem, self.curvature)(found.h)
-        status, residual = judged(self.problem, r, metric_norm(self.problem, g, self.scale), self.scale)
-        kept = np.where(found.status == Status.CONVERGED, status, found.status)
-        return replace(found, status=kept, residual=residual)
-
-
-def _replaced(found: Solution, rows: np.ndarray, better: Solution) -> Solution:
-    """Return ``found`` with some of its rows taken from ``better``."""
-    place = np.arange(len(found.status))
-    place[rows] = len(place) + np.arange(len(rows))
-    xp = array_namespace(found.h)
-    both = {name: np.concatenate([getattr(found, name), getattr(better, name)]) for name in ("status", "residual")}
-    steps = np.concatenate([found.steps, found.steps[rows] + better.steps])
-    return Solution(xp.concat([found.h, better.h])[place], both["status"][place], both["residual"][place], steps[place])
-
-
-def judged(problem: Problem, r: Array, size: np.ndarray, scale: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return a status and a relative residual for each row, in the unit-free scale and not the kernel's own metric."""
-    left = metric_norm(problem, r, scale)
-    residual = np.divide(left, size, out=np.zeros_like(left), where=size > 0)
-    status = np.where(residual <= _ACCEPTED, Status.CONVERGED.value, Status.NOT_CONVERGED.value)
-    return np.where(np.isfinite(left), status, Status.NOT_FINITE.value), residual
 
 
 @dataclass(frozen=True)
@@ -175,6 +117,8 @@ class Corrected:
         for start in range(0, len(g), self.options.block):
             try:
                 parts.append(self._block(g[start : start + self.options.block]))
+            except Stopped as stop:  # in the careful solver's hands
+                raise Stopped(np.append(np.arange(start), start + stop.rows), joined([*parts, stop.partial])) from None
             except KeyboardInterrupt:
                 if not parts:
                     raise
@@ -185,7 +129,7 @@ class Corrected:
         rows, finite = _finite(self.problem, g)
         most, gradients = min(self.options.max_steps, _QUICK_STEPS), g if finite.all() else None
         answer = correct(self.kernel, rows, self.product, self.contraction, self.options.rtol, most, gradients)
-        return _verified(self, self.curvature, g, rows, finite, answer, _ACCEPTED)
+        return _verified(self, self.curvature, g, rows, finite, answer, ACCEPTED)
 
 
 def _finite(problem: Problem, g: Array) -> tuple[np.ndarray, np.ndarray]:

@@ -96,3 +96,16 @@ for _name, _experiments, _about in (
     ("all", ("table1", "table2", "figure1", "figure2"), "Everything: tables and figure 1, then figure 2 by trials."),
 ):
     app.command(_name)(_command(_experiments, _about))
+
+
+@app.command()
+def page(
+    file: Annotated[Path, typer.Argument(help="The page; its parts between the study's marks are made anew.")] = Path(
+        "docs/reproduction.md"
+    ),
+    out: Out = _OUT,
+) -> None:
+    """Bring the numbers on the page about the reproduction up to date."""
+    from vhat.study.page import refresh
+
+    refresh(file, out)

@@ -38,6 +38,8 @@ _TITLES = {
 _GREEN = "#009E73"
 _MARGIN = 0.5
 """How much is shown above and below the truth, in units of its range: intervals may be far larger."""
+_LINE = 0.115
+"""Height of a line of the caption, in inches."""
 _MANY = 200
 """Training points that are drawn as a cloud."""
 
@@ -64,7 +66,7 @@ def bands(cells: Sequence[Cell], results: Results, gaps: Gaps) -> Figure:
     sizes = sorted({cell.n for cell in cells})
     by_place = {(cell.method, cell.n): cell for cell in cells}
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(2.5 * len(sizes) + 0.3, 1.85 * len(methods) + 0.9), layout="constrained")
+        figure = Figure(figsize=(2.5 * len(sizes) + 0.3, 1.85 * len(methods) + 0.6), layout="constrained")
         axes = figure.subplots(len(methods), len(sizes), sharex=True, sharey=True, squeeze=False)
         for row, method in enumerate(methods):
             for column, n in enumerate(sizes):
@@ -114,7 +116,7 @@ def trade_off(rows: Sequence[Row], gaps: Gaps) -> Figure:
     dimensions = sorted({row.first.d for row in rows})
     sizes = sorted({row.first.n for row in rows})
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(2.7 * len(sizes) + 0.3, 2.2 * len(dimensions) + 0.7), layout="constrained")
+        figure = Figure(figsize=(2.7 * len(sizes) + 0.3, 2.2 * len(dimensions) + 0.4), layout="constrained")
         axes = figure.subplots(len(dimensions), len(sizes), sharey=True, squeeze=False)
         for i, d in enumerate(dimensions):
             for j, n in enumerate(sizes):
@@ -124,9 +126,8 @@ def trade_off(rows: Sequence[Row], gaps: Gaps) -> Figure:
                 ax.set_xlabel("median width" if i == len(dimensions) - 1 else "")
                 ax.set_ylabel("coverage of the truth, %" if j == 0 else "")
         _legend(figure, axes)
-        _caption(
-            figure, f"{_TITLES[rows[0].first.version]}; best is the upper left corner; labels are λ; dotted: 99%", gaps
-        )
+        legend = "best is the upper left corner; labels are λ, shades standard deviations over trials; dotted: 99%"
+        _caption(figure, f"{_TITLES[rows[0].first.version]}; {legend}", gaps)
     return figure
 
 
@@ -182,7 +183,8 @@ def _legend(figure: Figure, axes: np.ndarray) -> None:
 
 def _caption(figure: Figure, text: str, gaps: Gaps) -> None:
     """Say below the figure what it shows, what is missing and what was reduced."""
-    lines = [text, *gaps.lines()]
     width = int(figure.get_figwidth() * 19)
-    wrapped = [part for line in lines for part in textwrap.wrap(line, width)[:6]]
-    figure.supxlabel("\n".join(wrapped), fontsize=6.5, color="0.35")
+    lines = [part for line in (text, *gaps.lines()) for part in textwrap.wrap(line, width)]
+    # A long list makes the figure taller, not its panels smaller.
+    figure.set_figheight(figure.get_figheight() + _LINE * len(lines))
+    figure.supxlabel("\n".join(lines), fontsize=6.5, color="0.35")

@@ -6,7 +6,7 @@ Where the paper is silent, what was chosen instead is said beside the constant.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -155,11 +155,17 @@ def make_method(cell: Cell) -> Method:
 
 
 def known_methods() -> dict[str, Any]:
-    """Return the methods of :mod:`vhat.methods` by the names that cells give them."""
+    """Return the methods of :mod:`vhat.methods` that need no argument, by the names that cells give them."""
     from vhat import methods
 
     kinds: dict[str, Any] = {_hyphenated(name): getattr(methods, name) for name in methods.__all__}
-    return {name: kind for name, kind in kinds.items() if is_dataclass(kind) and hasattr(kind, "fit")}
+    return {name: kind for name, kind in sorted(kinds.items()) if _is_method(kind)}
+
+
+def _is_method(kind: Any) -> bool:
+    if not is_dataclass(kind) or not hasattr(kind, "fit"):
+        return False
+    return all(field.default is not MISSING or field.default_factory is not MISSING for field in fields(kind))
 
 
 def _hyphenated(name: str) -> str:

@@ -180,9 +180,9 @@ class _Progress:
         self._worked += work(cell)
         self._left -= work(cell)
         spent = time.monotonic() - self._began
-        left = _duration(spent * self._left / self._worked) if self._done < self._total else "nothing"
+        left = f"about {_duration(spent * self._left / self._worked)}" if self._done < self._total else "nothing"
         how = "done" if crash is None else f"CRASHED: {crash}"
-        self._say(f"[{self._done}/{self._total}] {cell.key} {how}; {_duration(spent)} so far, about {left} left")
+        self._say(f"[{self._done}/{self._total}] {cell.key} {how}; {_duration(spent)} so far, {left} left")
 
 
 def work(cell: Cell) -> float:

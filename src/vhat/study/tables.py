@@ -106,6 +106,7 @@ def _lines(row: Row) -> Iterator[tuple[str, list[str]]]:
     yield "ours", [_text(row.ours[column.title], column) if row.done else "missing" for column in COLUMNS]
     if row.published:
         yield "published", [_text(row.published[column.title], column) for column in COLUMNS]
+    if row.published and row.done:
         differences = [row.difference(column.title) for column in COLUMNS]
         yield "difference", ["" if value is None else f"{value:+.1f}" for value in differences]
 

@@ -1,0 +1,107 @@
+"""The study's figures say what they show, what is missing and what was reduced, and draw what was stored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vhat.errors import InputError
+from vhat.study.conduct import write_outputs
+from vhat.study.experiments import Plan
+from vhat.study.figures import bands, trade_off
+from vhat.study.measure import plain, score
+from vhat.study.page import PARTS, fill, refresh
+from vhat.study.protocol import PROTOCOL, draw
+from vhat.study.results import Results, to_text
+from vhat.study.summary import gaps, summarise
+
+
+def store(results, cells, *, half=0.3):
+    """Write results whose limits are the truth give or take ``half`` (n / 1000 more in each trial)."""
+    for cell in cells:
+        data = draw(cell)
+        wide = half + cell.trial * cell.n / 1000
+        test = {name: data.test.truth + shift for name, shift in (("center", 0.0), ("lower", -wide), ("upper", wide))}
+        metrics = score(test, data.test, data.train) | {"validation winkler": 1.0}
+        found = {"protocol": PROTOCOL, "cell": cell.config(), "status": "done", "metrics": metrics, "test": test}
+        found["curvature"] = "ggn" if cell.method == "proposed" and cell.version == "published" else ""
+        results.write(cell, to_text(plain(found)))
+
+
+def texts(figure):
+    from matplotlib.text import Text
+
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+def test_figure_1_has_a_row_for_each_method_and_a_column_for_each_n(tmp_path):
+    results, plan = Results(tmp_path), Plan("figure1", sizes=(100, 1000), versions=("published",))
+    cells = plan.cells()
+    assert [cell.method for cell in cells if cell.n == 100] == ["proposed", "bootstrap", "paper-cg"]
+    store(results, [cell for cell in cells if cell.n == 100])
+    figure = bands(cells, results, gaps(cells, results))
+    shown = texts(figure)
+    assert len(figure.axes) == 4
+    for said in ("$n = 100$", "$n = 1000$", "proposed", "bootstrap", "Gauss-Newton", "the paper's 1000 iterations"):
+        assert said in shown
+    assert shown.count("missing") == 2
+    assert "Missing cells, 2 of 5: published matern d=1 n=1000" in shown.replace("\n", " ")
+    band = figure.axes[0].collections[0].get_paths()[0].vertices
+    truth = draw(cells[0]).test.truth
+    assert np.ptp(band[:, 1]) == pytest.approx(np.ptp(truth) + 0.6)
+
+
+def test_figure_2_draws_means_with_their_spread_and_labels_every_decay(tmp_path):
+    results, plan = Results(tmp_path), Plan("figure2", sizes=(100,), trials=2, versions=("published",), steps=5)
+    cells = plan.cells()
+    store(results, [cell for cell in cells if cell.d == 10])
+    rows = summarise(cells, results)
+    figure = trade_off(rows, gaps(cells, results))
+    shown = texts(figure).replace("\n", " ")
+    assert "REDUCED: trained for 5 steps" in shown
+    assert "Missing cells, 20 of 40: published matern d=100 n=100" in shown
+    top = figure.axes[0]
+    assert [text.get_text() for text in top.texts].count("$10^{-3}$") == 2
+    line = top.get_lines()[0]
+    # Widths are 0.6 in trial 0 and 0.6 + 2 * 0.1 in trial 1: mean 0.7, standard deviation 0.1.
+    np.testing.assert_allclose(line.get_xdata(), 0.7)
+    np.testing.assert_allclose(line.get_ydata(), 100.0)
+    assert top.patches[0].width == pytest.approx(2 * 0.1)
+    assert "missing" in texts(figure.axes[1])
+
+
+def test_outputs_are_pictures_tables_and_the_same_bytes_for_the_same_results(tmp_path):
+    results, plan = (
+        Results(tmp_path),
+        Plan("figure2", sizes=(100,), trials=1, versions=("met",), methods=("bootstrap",)),
+    )
+    store(results, plan.cells())
+    first = {path.name: path.read_bytes() for path in write_outputs(plan, tmp_path)}
+    again = {path.name: path.read_bytes() for path in write_outputs(plan, tmp_path)}
+    assert set(first) == {"figure2.csv", "selection.md", "figure2-met.png", "figure2-met.pdf"}
+    assert first == again
+    assert first["figure2-met.png"].startswith(b"\x89PNG")
+    assert first["figure2-met.pdf"].startswith(b"%PDF")
+
+
+def test_a_page_s_parts_are_made_anew_and_its_words_are_left(tmp_path):
+    results = Results(tmp_path)
+    page = "Words.\n<!-- study: figure2-missing -->\nold\n<!-- end -->\nMore words.\n"
+    made = fill(page, results)
+    assert made.startswith("Words.\n<!-- study: figure2-missing -->\n")
+    assert made.endswith("<!-- end -->\nMore words.\n")
+    assert "old" not in made
+    assert "Missing cells, 600 of 600" in made
+    assert fill(made, results) == made
+
+
+def test_a_page_with_an_unknown_part_or_no_page_is_refused(tmp_path):
+    with pytest.raises(InputError, match="table1"):
+        fill("<!-- study: table9 -->\n<!-- end -->", Results(tmp_path))
+    with pytest.raises(InputError, match="does not exist"):
+        refresh(tmp_path / "none.md", tmp_path)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_can_be_made_from_nothing(tmp_path, part):
+    assert PARTS[part](Results(tmp_path)).strip()
