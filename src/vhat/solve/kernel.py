@@ -364,5 +364,6 @@ def _require_memory(problem: Problem, structure: Structure) -> None:
         fits = int(np.sqrt(problem.memory / 8))
         raise MemoryBudgetError(
             f"vhat.Dual() needs {need / 1e9:.1f} GB for a {N:,} x {N:,} kernel; the budget is "
-            f"{problem.memory / 1e9:.1f} GB, enough for about {fits:,} rows. Use vhat.Nystrom(), or raise memory=."
+            f"{problem.memory / 1e9:.1f} GB, enough for about {fits:,} rows. Use solver=vhat.Nystrom(), or raise "
+            "memory=."
         )
