@@ -1,4 +1,4 @@
-"""Test-wide settings: compiled programs are shared between tests and between processes."""
+"""Test-wide settings: compiled programs are kept between runs, and dropped before they fill the memory."""
 
 from __future__ import annotations
 
@@ -13,20 +13,33 @@ import matplotlib as mpl
 
 mpl.use("Agg")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job would not have
-jax.config.update("jax_compilation_cache_dir", str(Path(tempfile.gettempdir()) / "vhat-test-xla"))
+
+# One directory a process: a program that another process has written half of would be read as if it were whole.
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "alone")
+jax.config.update("jax_compilation_cache_dir", str(Path(tempfile.gettempdir()) / f"vhat-test-xla-{_WORKER}"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
-_MOST_RESIDENT = 2.5e9
-"""Bytes after which compiled programs are dropped: a run of all tests compiles thousands."""
 
+class _Programs:
+    """Drops compiled programs whenever they have taken another ``step`` bytes: a run of all tests makes thousands."""
 
-def pytest_runtest_teardown(nextitem):
-    if nextitem is not None and _resident() > _MOST_RESIDENT:
-        jax.clear_caches()
-        gc.collect()
+    step = 1.5e9
+
+    def __init__(self) -> None:
+        self.limit = 2.5e9
+
+    def pytest_runtest_teardown(self, nextitem) -> None:
+        if nextitem is not None and _resident() > self.limit:
+            jax.clear_caches()
+            gc.collect()
+            self.limit = max(self.limit, _resident() + self.step)
 
 
 def _resident() -> float:
-    status = Path("/proc/self/statm")
-    return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if status.exists() else 0.0
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0.0
+
+
+def pytest_configure(config) -> None:
+    config.pluginmanager.register(_Programs())

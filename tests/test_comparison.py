@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import vhat
-from tests.methods_cases import ridge
+from tests.methods_cases import ridge, torch_recipe
 from vhat.errors import InputError
 
 rng = np.random.default_rng(0)
@@ -97,6 +97,32 @@ def test_an_interruption_keeps_what_was_compared():
         vhat.compare({"a": Constant(1.0), "b": Constant(1.0, interrupts=True)}, X, y, recipe=None, splits=1)
     assert threading.current_thread() is threading.main_thread()
     assert [o.method for o in stop.value.record.outcomes] == ["a"]
+
+
+def test_a_users_own_torch_loop_is_bootstrapped_and_compared():
+    """The bootstrap's coverage is that of refits of the very loop to rows drawn with replacement."""
+    x = np.linspace(-1, 1, 25)[:, None]
+    z = np.sin(3 * x[:, 0]) + 0.1 * np.random.default_rng(2).normal(size=25)
+    train, held = np.arange(0, 25, 2), np.arange(1, 25, 2)
+
+    def recipe(X, y, *, seed, sample_weight=None):
+        return torch_recipe(X, y, seed=seed, sample_weight=sample_weight, steps=20).polish()
+
+    methods = [vhat.methods.Proposed(), vhat.methods.DeepEnsemble(members=2), vhat.methods.Bootstrap(resamples=3)]
+    found = vhat.compare(
+        methods, x, z, recipe=recipe, truth=lambda x: np.sin(3 * x[:, 0]), splits=[(train, held)], delta=0.2
+    )
+    assert [each.status for each in found.outcomes] == ["answered"] * 3
+    outcome = found.outcomes[-1]
+    counts = vhat.methods.Bootstrap(resamples=3).fit(recipe, x[train], z[train], seed=outcome.seed).worlds.weights
+    draws = [
+        recipe(x[train], z[train], seed=outcome.seed, sample_weight=each).predict(x[held])[:, 0] for each in counts
+    ]
+    lower, upper = np.quantile(draws, [0.1, 0.9], axis=0)
+    np.testing.assert_allclose(outcome.interval.lower[:, 0], lower, rtol=1e-6)
+    assert outcome.median_width == pytest.approx(np.median(upper - lower), rel=1e-6)
+    mean = np.sin(3 * x[held, 0])
+    assert outcome.coverage == np.mean((lower <= mean) & (mean <= upper))
 
 
 def test_two_methods_of_a_kind_are_numbered():

@@ -23,7 +23,7 @@ def test_on_a_linear_model_the_limits_are_the_ellipsoids(lam):
     center = POINTS @ ridge_solution(X, Y, lam)
     np.testing.assert_allclose(band.lower, center - half, rtol=1e-6)
     np.testing.assert_allclose(band.upper, center + half, rtol=1e-6)
-    assert "delta played no part" in band.guarantee
+    assert "whose level is not known" in band.guarantee
 
 
 def test_the_profile_of_least_squares_is_the_t_interval_and_the_joint_region_is_scheffes():
@@ -131,3 +131,14 @@ def test_what_it_cannot_give_is_said():
 
     with pytest.raises(vhat.InputError, match="another loss"):
         ConstrainedFit().fit(bent, X, Y)
+
+
+def test_a_region_of_a_given_size_states_no_level():
+    fit = ConstrainedFit(beta=0.37).fit(ridge(0.2), X, Y)
+    for target in ("mean", "observation"):
+        band = fit.interval(POINTS, delta=0.05, target=target)
+        assert np.isnan(band.delta)
+        assert "no stated level" in repr(band)
+        assert band.guarantee.startswith("No stated level")
+        assert "95%" not in repr(band)
+    assert "95% confidence" in repr(ConstrainedFit().fit(ridge(0.2), X, Y).interval(POINTS))

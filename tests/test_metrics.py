@@ -126,3 +126,19 @@ def test_values_that_make_no_sense_are_refused_with_their_rows() -> None:
         metrics.width([0], [1], X_test=[0.0], X_train=[0.0, NAN])
     with pytest.raises(InputError, match="quantile"):
         metrics.width([0], [1], X_test=[0.0], X_train=[0.0], quantile=99)
+
+
+def test_coverage_width_and_score_are_mapies() -> None:
+    """Beside definitions by hand: another library's, on intervals of which some miss on either side."""
+    mapie = pytest.importorskip("mapie.metrics.regression")
+    rng = np.random.default_rng(3)
+    y = rng.standard_normal(500)
+    center, half = y + 0.8 * rng.standard_normal(500), rng.exponential(size=500)
+    both = np.stack([center - half, center + half], axis=1)[:, :, None]
+    assert 0.2 < metrics.coverage(center - half, center + half, y) < 0.8
+    assert metrics.coverage(center - half, center + half, y) == mapie.regression_coverage_score(y, both)[0]
+    width = mapie.regression_mean_width_score(both)[0]
+    assert metrics.width(center - half, center + half).mean == pytest.approx(width, rel=1e-12)
+    for delta in (0.05, 0.5):
+        score = mapie.regression_mwi_score(y, both, confidence_level=1 - delta)
+        assert metrics.winkler(center - half, center + half, y, delta) == pytest.approx(score, rel=1e-12)

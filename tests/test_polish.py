@@ -10,16 +10,21 @@ import scipy.linalg
 import scipy.optimize
 from jax.flatten_util import ravel_pytree
 
+import vhat
 from tests import oracle
 from vhat.curvature import assemble
-from vhat.curvature.metric import Jacobi
+from vhat.curvature.metric import Jacobi, jacobi
 from vhat.errors import InputError, NotPositiveDefinite, PolishError
+from vhat.fit import Network
 from vhat.frontends.jax import jax_problem
+from vhat.frontends.jax.problem import JaxProblem
 from vhat.minimise import newton
 from vhat.minimise.polish import polish
+from vhat.minimise.quasi_newton import quasi_newton
 from vhat.minimise.spectral import Spectral
-from vhat.minimise.stationarity import evaluate, relative_gradient, units
+from vhat.minimise.stationarity import decrease, evaluate, relative_gradient, units
 from vhat.minimise.steihaug import Steihaug
+from vhat.study import MaternTruth, sample
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -338,6 +343,102 @@ def test_a_better_metric_saves_products():
     assert better.products / better.steps < 0.7 * plain.products / plain.steps
 
 
+def counted(monkeypatch):
+    """Count the rows that Hessian products are asked for, apart from the record's own count."""
+    rows = []
+    product = JaxProblem.product
+
+    def counting(self, v, curvature):
+        rows.append(len(v) if curvature == "hessian" else 0)
+        return product(self, v, curvature)
+
+    monkeypatch.setattr(JaxProblem, "product", counting)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """A network with more parameters (1,537) than are decided from the matrix, and more than rows (100)."""
+    network = Network((10, 128, 1), "tanh")
+    data = sample(MaternTruth(dimension=10, amplitude=0.1, seed=0), 100, seed=1)
+    return network, data, vhat.from_jax(network, network.init(0), data.X, data.y, weight_decay=3e-4)
+
+
+def test_products_are_few_and_honestly_counted(wide, monkeypatch):
+    network, data, fitted = wide
+    rows = counted(monkeypatch)
+    end = fitted.polish()
+    assert end.polished.products == sum(rows)
+    assert end.polished.products <= 150  # 40 when this was written; Newton after plain L-BFGS took 1,100
+    assert end.polished.definiteness.verdict == "positive"
+    gradient, hessian = derivatives(network, end.params, data.X, data.y, 3e-4)
+    assert np.linalg.norm(gradient) <= 1e-10
+    np.linalg.cholesky(hessian)
+
+
+@pytest.mark.usefixtures("matrix_free")
+def test_newton_alone_counts_honestly_too(monkeypatch):
+    problem = network()
+    rows = counted(monkeypatch)
+    assert polish(problem, metric=GaussNewton, warmup=0).products == sum(rows)
+
+
+# -- the ways down ----------------------------------------------------------------------------
+
+
+def test_l_bfgs_in_the_metric_needs_no_product(monkeypatch):
+    problem = network()
+    with problem.scope():
+        start = newton.Descent.begin(evaluate(problem), GaussNewton)
+        rows = counted(monkeypatch)
+        end, taken = quasi_newton(start, gtol=1e-8, max_steps=500, metric=GaussNewton)
+        assert end.relative <= 1e-8
+    gradient, _ = derivatives(TANH, end.point.problem.params, X, Y, 1e-3)
+    assert sum(rows) == 0
+    assert 0 < taken < 500
+    assert np.linalg.norm(gradient) <= 1e-8
+    assert end.radius > 0
+    assert end.products == 0
+
+
+def test_the_metric_shortens_l_bfgs():
+    problem = network()
+    taken = []
+    with problem.scope():
+        for metric in (GaussNewton, jacobi):
+            start = newton.Descent.begin(evaluate(problem), metric)
+            taken.append(quasi_newton(start, gtol=1e-6, max_steps=2000, metric=metric)[1])
+    assert taken[0] < taken[1]
+
+
+@pytest.mark.usefixtures("matrix_free")
+def test_bent_steps_follow_a_curved_valley_in_fewer(monkeypatch):
+    def residuals(p, X):
+        return jnp.where(X == 0, 100 * (p[1] - p[0] ** 2), 1 - p[0])
+
+    problem = jax_problem(residuals, np.array([-1.2, 1.0]), np.arange(2), np.zeros(2), weight_decay=1e-6)
+    bent = polish(problem, metric=GaussNewton, warmup=0)
+    monkeypatch.setattr(newton, "_BENDS", 0)
+    straight = polish(problem, metric=GaussNewton, warmup=0)
+    np.testing.assert_allclose(bent.problem.theta, straight.problem.theta, rtol=1e-6)
+    assert bent.steps < 0.5 * straight.steps
+
+
+def test_a_decrease_below_rounding_is_read_from_the_gradients():
+    A, g = X.T @ X / 60 + 0.1 * np.eye(2), X.T @ Y / 60
+    best = np.linalg.solve(A, g)
+    problem = jax_problem(linear, best, X, Y, weight_decay=0.1)
+    away = np.array([3e-8, -1e-8])
+    expected = away @ A @ away / 2
+    with problem.scope():
+        end = evaluate(problem)
+        start = evaluate(problem.at(end.problem.theta + away))
+        measured = units(problem)
+        assert not measured.resolve(expected)
+        assert decrease(start, end, expected, measured) == pytest.approx(expected, rel=1e-6, abs=0)
+        assert start.objective - end.objective != pytest.approx(expected, rel=1e-2, abs=0)
+
+
 # -- one step -------------------------------------------------------------------------------
 
 
@@ -387,6 +488,24 @@ def test_a_cut_step_ends_on_the_boundary_and_the_spectral_one_is_the_best(valley
     assert spectral.decrease >= steihaug.decrease * (1 - 1e-9)
     cauchy = -radius * (g / s**2) / np.linalg.norm(g / s)
     assert steihaug.decrease >= (-g @ cauchy - cauchy @ A @ cauchy / 2) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("kind", ["definite", "indefinite"])
+def test_a_smaller_radius_is_answered_without_a_product(valley, kind):
+    problem, A, g, s = valley[kind]
+    far = 0.5 * np.linalg.norm(g / s)
+    with problem.scope():
+        model = Steihaug(problem, problem.native(g), Jacobi(problem.native(s)), 1e-12, 500)
+        steps = [model.step(far * shrink) for shrink in (1, 0.5, 0.1, 1e-3)]
+    assert steps[0].products > 0
+    for step, shrink in zip(steps[1:], (0.5, 0.1, 1e-3), strict=True):
+        d = np.asarray(step.direction)
+        cauchy = -far * shrink * (g / s**2) / np.linalg.norm(g / s)
+        assert step.products == 0
+        assert step.boundary
+        assert np.linalg.norm(s * d) == pytest.approx(far * shrink, rel=1e-6)
+        assert step.decrease == pytest.approx(-g @ d - d @ A @ d / 2, rel=1e-6)
+        assert step.decrease >= (-g @ cauchy - cauchy @ A @ cauchy / 2) * (1 - 1e-9)
 
 
 def test_negative_curvature_is_followed_to_the_boundary(valley):

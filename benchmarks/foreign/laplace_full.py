@@ -13,14 +13,21 @@ BACKENDS = {"curvlinops": CurvlinopsGGN, "backpack": BackPackGGN}
 
 
 class LaplaceFull:
-    """The posterior of a fitted network with known noise (sigma = 1) and a prior that is the weight decay."""
+    """The posterior of a fitted network with known noise and a prior that is the weight decay."""
 
-    def __init__(self, file: str, dtype: str = "float32", backend: str = "curvlinops", structure: str = "full") -> None:
+    def __init__(
+        self,
+        file: str,
+        dtype: str = "float32",
+        backend: str = "curvlinops",
+        structure: str = "full",
+        noise: float = 1.0,
+    ) -> None:
         self.problem = Problem(file, getattr(torch, dtype))
-        self.backend, self.structure = BACKENDS[backend], structure
+        self.backend, self.structure, self.noise = BACKENDS[backend], structure, noise
 
     def variances(self, points: int, batch: int) -> list[float]:
-        """``g'(J'J + n lam)^-1 g`` at the first test points: n times it is our ``shortcut``."""
+        """``sigma^2 g'(J'J + n lam)^-1 g`` at the first test points: without sigma, n times it is our ``shortcut``."""
         problem = self.problem
         n = len(problem.X)
         more = {"n_subset": n} if self.structure == "gp" else {}
@@ -29,8 +36,8 @@ class LaplaceFull:
             "regression",
             subset_of_weights="all",
             hessian_structure=self.structure,
-            sigma_noise=1.0,
-            prior_precision=n * problem.lam,
+            sigma_noise=self.noise,
+            prior_precision=n * problem.lam / self.noise**2,
             backend=self.backend,
             **more,
         )

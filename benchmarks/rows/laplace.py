@@ -12,14 +12,16 @@ import torch
 import vhat
 from benchmarks.ours import medians
 from benchmarks.problems import Setting, Trained
-from benchmarks.registry import Measurement, Run, at_least, row
+from benchmarks.registry import Measurement, Run, at_least, at_most, row
 from benchmarks.rivals.foreign import Foreign, Unavailable
 from benchmarks.rows.products import torch_module
 from benchmarks.timing import Job
 
 SMALLER = Setting(n=1000, hidden=(400,))
 """p = 4801, the largest of the first experiment that fitted in memory by a margin."""
+SMALL = Setting(n=200, hidden=(20,), d=3, activation="tanh", steps=3000, polished=True)
 AGREES = 1e-4
+NOISE = 0.1
 
 
 def _from_torch(trained: Trained, points: np.ndarray) -> Callable[[int], None]:
@@ -91,3 +93,34 @@ def function_space(run: Run) -> Measurement:
         for backend in ("curvlinops", "backpack")
     }
     return _measure(run, variants, "Its Gaussian process with every training row, the dual of the same posterior.")
+
+
+@row(
+    "laplace-agreement",
+    "vhat.methods.LinearizedLaplace against laplace-torch full, p = 101, n = 200",
+    unit="of the standard deviation",
+    goal=at_most(1e-6),
+)
+def agreement(run: Run) -> Measurement:
+    trained = run.load(SMALL)
+    points = trained.points(run.count(100, 20))
+    method = vhat.methods.LinearizedLaplace(noise=NOISE)
+    fit = method.fit(lambda *_, **__: trained.fitted(), trained.X, trained.y)
+    ours = fit.interval(points).standard_error
+    apart: dict[str, float] = {}
+    for backend in ("curvlinops", "backpack"):
+        try:
+            with Foreign(
+                "laplace", trained, len(points), run.watch, backend=backend, dtype="float64", noise=NOISE
+            ) as rival:
+                _, found = rival.call("variances", points=len(points), batch=len(trained.y))
+        except Unavailable as reason:
+            return Measurement(None, f"{backend}: {reason}")
+        apart[backend] = float(np.max(np.abs(ours / np.sqrt(found) - 1)))
+    each = ", ".join(f"{apart[name]:.1e} with {name}" for name in apart)
+    return Measurement(
+        value=max(apart.values()),
+        how=f"{trained.setting}; {len(points)} points, noise {NOISE:g} given, both in float64. The largest "
+        f"relative difference between the standard deviations of the two posteriors: {each}.",
+        details={"differences": apart},
+    )

@@ -39,6 +39,7 @@ class Outcome:
     Attributes:
         method: The method's name.
         split: The number of the split.
+        seed: The seed that the method was given, by which its cell can be had alone.
         status: ``"answered"``, or ``"refused"`` where the method said that it cannot.
         reason: What it said.
         coverage: Share of test points whose interval holds the truth, or the held-out response.
@@ -54,6 +55,7 @@ class Outcome:
 
     method: str
     split: int
+    seed: int
     status: str = REFUSED
     reason: str = ""
     coverage: float = np.nan
@@ -100,10 +102,10 @@ class Comparison:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a method and split: method, split, status, reason and every measure."""
+        """One row a method and split: method, split, seed, status, reason and every measure."""
         import pandas as pd
 
-        names = ("method", "split", "status", "reason", *_MEASURES)
+        names = ("method", "split", "seed", "status", "reason", *_MEASURES)
         return pd.DataFrame([{name: getattr(each, name) for name in names} for each in self.outcomes])
 
     def summary(self) -> pd.DataFrame:
@@ -159,12 +161,18 @@ class Comparison:
             ax=ax,
         )
 
-    def gallery(self, split: int = 0, *, truth: Any = None) -> Figure:
-        """Draw the band of every method over a single input, one panel each on the same axes.
+    def gallery(
+        self, split: int = 0, *, truth: Any = None, gap: tuple[float, float] | None = None, columns: int = 4
+    ) -> Figure:
+        """Draw the band of every method over a single input, one panel each on the same axes, with its coverage.
+
+        Methods that refused have no panel; the printed comparison has their reasons.
 
         Args:
             split: Which split.
             truth: The regression function, where it is known.
+            gap: Ends of a stretch without data, to be shaded.
+            columns: Panels in a row.
 
         Raises:
             InputError: When there is no such split, or the inputs have more than one column.
@@ -176,9 +184,16 @@ class Comparison:
         rows = self.splits[split]
         if rows.X_test.reshape(len(rows.X_test), -1).shape[1] != 1:
             raise InputError("a gallery is drawn over one input, and X has several columns. Use plot().")
-        bands = {each.method: each.interval for each in self.outcomes if each.split == split and each.interval}
-        known = None if truth is None else np.asarray(truth(rows.X_test))
-        return gallery(bands, rows.X_test, truth=known, data=(rows.X_train, rows.y_train))
+        shown = [each for each in self.outcomes if each.split == split]
+        return gallery(
+            {each.method: each.interval for each in shown if each.interval is not None},
+            rows.X_test,
+            truth=None if truth is None else np.asarray(truth(rows.X_test)),
+            data=(rows.X_train, rows.y_train),
+            gap=gap,
+            notes={each.method: f"covers {100 * each.coverage:.0f}%" for each in shown},
+            columns=columns,
+        )
 
 
 class Split(NamedTuple):
@@ -295,10 +310,11 @@ class _Job(NamedTuple):
             judge = rows.judge.reshape(np.shape(band.center))
             score = metrics.winkler(band.lower, band.upper, judge, self.delta)
         except VhatError as error:
-            return Outcome(self.name, self.split, reason=str(error))
+            return Outcome(self.name, self.split, self.seed, reason=str(error))
         return Outcome(
             self.name,
             self.split,
+            self.seed,
             status=ANSWERED,
             coverage=metrics.coverage(band.lower, band.upper, judge),
             mean_width=width.mean,

@@ -39,7 +39,7 @@ class Interval:
         noise_source: Where it came from.
         df: Residual degrees of freedom when the noise was estimated, else None.
         status: How each solve ended.
-        delta: Probability of a miss.
+        delta: Probability of a miss; NaN where the method has no level that it could state.
         bound: The bound's name.
         tail: The tail of V, supplied or estimated, or None where it was neglected.
         target: ``"mean"`` or ``"observation"``.
@@ -152,8 +152,9 @@ class Interval:
         parts = ((self.curvature, "curvature"), (self.solver, "solver"))  # empty where a method has none
         how = [f"{name} {kind}" for name, kind in parts if name]
         count = f"{self.center.size} value{'s' if self.center.size != 1 else ''}"
+        level = "no stated level" if np.isnan(self.delta) else f"{100 * (1 - self.delta):g}% confidence"
         head = [
-            f"Interval: {count}, {100 * (1 - self.delta):g}% confidence, target {self.target}, bound {self.bound}",
+            f"Interval: {count}, {level}, target {self.target}, bound {self.bound}",
             ", ".join([f"noise {noise} ({self.noise_source})", *how, f"{good} of {self.center.size} converged"]),
             f"{'center':>12}{'lower':>12}{'upper':>12}{'std. error':>12}{'unsupported':>13}  status",
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,7 +13,7 @@ from vhat.progress import bar
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
 
-__all__ = ["Recipe", "check_fitted", "fit_many"]
+__all__ = ["Recipe", "check_fitted", "check_recipe", "fit_many"]
 
 
 class Recipe(Protocol):
@@ -42,7 +43,8 @@ def fit_many(
         One fitted model a seed.
 
     Raises:
-        InputError: When the numbers of seeds, weights and targets differ, or the recipe returns something else.
+        InputError: When the numbers of seeds, weights and targets differ, or the recipe is none, or returns something
+            else.
 
     Examples:
         >>> import numpy as np
@@ -54,6 +56,7 @@ def fit_many(
         >>> len(fits)
         3
     """
+    check_recipe(recipe)
     many = getattr(recipe, "many", None)
     if many is not None:
         together: list[FittedModel] = many(X, y, seeds=seeds, sample_weights=sample_weights, targets=targets)
@@ -65,6 +68,22 @@ def fit_many(
             fits.append(check_fitted(recipe(X, target, seed=seed, sample_weight=weight)))
             advance("")
     return fits
+
+
+def check_recipe(recipe: Any) -> None:
+    """Refuse what cannot be called as a recipe is, before anything is trained."""
+    shape = "recipe(X, y, *, seed, sample_weight=None) -> fitted"
+    if isinstance(recipe, type) or not callable(recipe):
+        raise InputError(
+            f"the recipe is {recipe!r}, which trains nothing. Give one of vhat.fit, such as "
+            f"vhat.fit.Minimum(network, weight_decay=1e-3), or a function {shape} of your own."
+        )
+    try:
+        inspect.signature(recipe).bind(None, None, seed=0, sample_weight=None)
+    except TypeError as error:
+        raise InputError(f"the recipe cannot be called as {shape}: {error}.") from None
+    except ValueError:
+        return  # a callable of C, which does not show its arguments
 
 
 def check_fitted(fitted: Any) -> FittedModel:

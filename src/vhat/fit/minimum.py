@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,9 +33,6 @@ _NEARLY_SINGULAR = 1e-8
 """A smallest eigenvalue below this, without unit, leaves V to the decay or to rounding (as in the audit)."""
 _LEAST_SHARE = 1e-6
 """A decay of this share of the largest curvature of a parameter is seen beside it by products and solves."""
-
-_AGAIN = 3
-"""How often a descent that stalls is taken up again: a fresh trust region may find what a shrunken one did not."""
 
 
 @dataclass(frozen=True)
@@ -163,29 +160,15 @@ class Minimum(NetworkRecipe):
         from vhat.fitted import FittedModel
 
         try:
-            record = self._descended(warm)
+            record = warm.polish(gtol=self.gtol, max_steps=self.max_steps).polished
         except (PolishError, NotPositiveDefinite) as error:
             lam = _rounded_up(_enough_at(warm.problem, self.weight_decay))
             raise PolishError(f"{name}{error} Or: raise weight_decay={self.weight_decay!r} to about {lam}.") from error
+        assert record is not None
         if record.definiteness.verdict != "positive" or record.definiteness.value < _NEARLY_SINGULAR:
             warnings.warn(name + self._barely(record), ConditioningWarning, stacklevel=outside())
         # The warm-up is nobody's model: how far polish moved from it says nothing, so it is not carried along.
         return FittedModel(record.problem, polished=record)
-
-    def _descended(self, warm: FittedModel) -> Polished:
-        """Polish; where that stalls, try Newton's method alone, and take it up again from where it stalled."""
-        try:
-            end = warm.polish(gtol=self.gtol, max_steps=self.max_steps)
-        except PolishError:
-            end = warm.polish(gtol=self.gtol, max_steps=self.max_steps, warmup=0)
-        records = [_record(end)]
-        while records[-1].status != "converged" and len(records) <= _AGAIN:
-            try:
-                end = end.polish(gtol=self.gtol, max_steps=self.max_steps, warmup=0)
-            except PolishError:
-                break  # what was certified before stands
-            records.append(_record(end))
-        return _with_all_counts(min(records, key=lambda record: record.relative_gradient), records)
 
     def _barely(self, record: Polished) -> str:
         """Say that the data and lam hardly determine some direction, and which lam would."""
@@ -205,17 +188,6 @@ class Minimum(NetworkRecipe):
             f"weight_decay={self.weight_decay!r}, and intervals rest on the decay there. Raise weight_decay to about "
             f"{_rounded_up(lam)}."
         )
-
-
-def _record(fitted: FittedModel) -> Polished:
-    assert fitted.polished is not None
-    return fitted.polished
-
-
-def _with_all_counts(best: Polished, records: Sequence[Polished]) -> Polished:
-    """Return the best of several descents in a row, with the work of all."""
-    counts = ("warmup_steps", "steps", "products", "escapes")
-    return replace(best, **{name: sum(getattr(record, name) for record in records) for name in counts})
 
 
 def _settled(objectives: Sequence[float]) -> int | None:

@@ -32,6 +32,7 @@ from vhat.methods.randomized_prior import RandomizedPrior
 from vhat.methods.sgld import SGLD
 from vhat.methods.unrolled_descent import UnrolledDescent
 from vhat.methods.wald import Wald
+from vhat.methods.with_recipe import WithRecipe
 
 __all__ = [
     "SGLD",
@@ -53,4 +54,5 @@ __all__ = [
     "RandomizedPrior",
     "UnrolledDescent",
     "Wald",
+    "WithRecipe",
 ]

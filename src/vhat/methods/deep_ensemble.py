@@ -8,7 +8,7 @@ from typing import Any
 from vhat.checks import check_count
 from vhat.fit.many import Recipe, fit_many
 from vhat.methods.ensemble import Ensemble, new_seeds
-from vhat.methods.method import Claim, check_noise
+from vhat.methods.method import Claim, check_data, check_noise
 
 __all__ = ["DeepEnsemble"]
 
@@ -47,6 +47,7 @@ class DeepEnsemble:
             seed: Determines the seeds of all members.
         """
         check_count("seed", seed)
+        check_data(X, y)
         members = fit_many(recipe, X, y, seeds=new_seeds(seed, self.members))
         claim = Claim(
             name="deep ensemble",

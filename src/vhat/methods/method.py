@@ -21,7 +21,7 @@ import numpy as np
 from vhat import bounds
 from vhat.checks import as_numbers, check_choice, check_count, check_delta, check_finite
 from vhat.errors import ConvergenceWarning, InputError, name_rows
-from vhat.fit.many import Recipe, check_fitted
+from vhat.fit.many import Recipe, check_fitted, check_recipe
 from vhat.interval import Interval
 from vhat.noise import Noise, given_noise
 from vhat.solve import Status
@@ -37,6 +37,7 @@ __all__ = [
     "Method",
     "Predictor",
     "Target",
+    "check_data",
     "check_level",
     "check_noise",
     "check_question",
@@ -101,10 +102,11 @@ class Claim:
     nominal: bool = True
 
     def sentence(self, delta: float, target: Target, noise: Noise | None = None) -> str:
-        """Compose the guarantee."""
+        """Compose the guarantee; a delta of NaN is a level that nobody can state."""
         covers = self.covers if target == "mean" else "a new response, if the model has no bias"
         extra = () if target == "mean" or noise is None else (f"Gaussian noise in a new response, {noise.source}",)
         level = f"{'Nominal ' if self.nominal else ''}{100 * (1 - delta):g}%"
+        level = "No stated level" if math.isnan(delta) else level
         checked = ", ".join(self.checked) or "nothing"
         assumed = ", ".join((*self.assumed, *extra))
         return f"{level} at each point taken alone, for {covers}, by {self.by}; checked: {checked}; assumed: {assumed}."
@@ -154,12 +156,25 @@ def responses(y: Any) -> np.ndarray:
     return array
 
 
+def check_data(X: Any, y: Any) -> None:
+    """Refuse responses that are not finite numbers, or not as many as rows, before a recipe meets them."""
+    n, shape = len(responses(y)), tuple(getattr(X, "shape", ()))
+    if shape and shape[0] != n:
+        raise InputError(f"X has {shape[0]} rows and y has {n}.")
+
+
 # -- training and noise ---------------------------------------------------------------------
 
 
 def fit_once(recipe: Recipe, X: Any, y: Any, seed: int) -> FittedModel:
-    """Train once on all rows."""
+    """Train once on all rows.
+
+    Raises:
+        InputError: When the recipe is none, the data cannot be used, or no fitted model comes back.
+    """
     check_count("seed", seed)
+    check_recipe(recipe)
+    check_data(X, y)
     return check_fitted(recipe(X, y, seed=int(seed), sample_weight=None))
 
 
@@ -229,7 +244,7 @@ def make_interval(
         claim: What the method says.
         center: The prediction, (points,) or (points, outputs).
         limits: The limits, for this target already.
-        delta: The checked probability of a miss.
+        delta: The checked probability of a miss; NaN where the level is not known.
         target: The target.
         standard_error: The standard deviation of the prediction, where the method has one.
         noise: The noise level, where it was used.

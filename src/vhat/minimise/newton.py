@@ -10,9 +10,9 @@ import numpy as np
 
 from vhat.curvature.metric import Jacobi, Metric
 from vhat.minimise.spectral import Spectral
-from vhat.minimise.stationarity import Point, Units, evaluate, relative_gradient, units
+from vhat.minimise.stationarity import Point, Units, decrease, evaluate, relative_gradient, units
 from vhat.minimise.steihaug import Model, Steihaug, Step
-from vhat.problem import Problem
+from vhat.problem import LossDerivatives, Problem
 
 __all__ = ["Descent", "MetricMaker", "Progress", "newton"]
 
@@ -25,11 +25,18 @@ MetricMaker = Callable[[Problem], Metric]
 _SPECTRAL = 200
 """Up to this p every step forms the matrix."""
 _REFRESH = 10
-"""Steps after which scales and metric are computed anew."""
-_RESOLVED = 100
-"""A predicted decrease below this many times the rounding of the objective is judged by gradients."""
+"""Steps after which scales and metric are computed anew in any case."""
+_WORN = 20
+"""Products after which a new metric, which would have saved some, is worth its price."""
+_TRUE = 0.9
+"""Above this share of the predicted decrease a step needs no bending, and the metric no renewal."""
+_BENDS = 4
+"""The most corrections of one step for the curvature of the predictions."""
+_LOOSEST = 0.3
+"""The largest forcing term."""
 _STALLS = 6
-"""Unresolved steps in a row that do not halve the gradient before the iteration gives up."""
+"""Unresolved steps in a row that get nowhere before the iteration gives up."""
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,10 @@ class Descent:
         radius: The trust radius, in the root unit of the objective.
         steps: Trial steps taken.
         products: Hessian products used.
-        stalls: Unresolved steps in a row that did not halve the gradient.
+        stalls: Unresolved steps in a row that got nowhere.
+        forcing: How much the last step lowered the gradient: as much will be asked of the next linear solve.
+        wear: Products since the metric was made.
+        stale: Whether the metric has shown its age.
         status: "stationary", "stalled" (rounding, or a kink) or "moving" (out of steps) in the end.
     """
 
@@ -54,6 +64,9 @@ class Descent:
     steps: int = 0
     products: int = 0
     stalls: int = 0
+    forcing: float = 0.1
+    wear: int = 0
+    stale: bool = False
     status: Literal["moving", "stationary", "stalled"] = "moving"
 
     @property
@@ -70,7 +83,8 @@ class Descent:
     def refreshed(self, metric: MetricMaker | None) -> Descent:
         """Return the same place with scales and metric computed anew."""
         measured = units(self.point.problem)
-        return replace(self, measured=measured, metric=_metric(self.point.problem, measured, metric))
+        made = _metric(self.point.problem, measured, metric)
+        return replace(self, measured=measured, metric=made, wear=0, stale=False)
 
 
 def _metric(problem: Problem, measured: Units, metric: MetricMaker | None) -> Metric:
@@ -88,8 +102,11 @@ def newton(
     """Descend until the relative gradient is at most ``gtol``, or nothing moves any more.
 
     Each step minimises the quadratic model within the trust region: exactly for small p, by truncated conjugate
-    gradients otherwise, solved the more tightly the smaller the gradient (quadratic convergence). A step is judged
-    by the objective as long as the objective resolves its decrease, and by the gradient after that.
+    gradients otherwise, solved the more tightly the faster the gradient falls. A step is judged by the objective as
+    long as the objective resolves its decrease, and by the gradients at both ends after that.
+
+    Where a metric is given, it should be close to the Gauss-Newton matrix: a step that falls short of the model's
+    promise is then bent along the curvature of the predictions, by solves alone, before it is refused.
 
     Args:
         start: Where to begin, with the radius, and the counts so far.
@@ -103,8 +120,9 @@ def newton(
     """
     now, model, moved = replace(start, status="moving", stalls=0), None, 0
     while True:
-        if moved >= _REFRESH or (moved and now.relative <= gtol):
-            now, moved, model = now.refreshed(metric), 0, None
+        # a refused step leaves the model standing, and with it the metric: both answer the next radius for nothing
+        if moved and model is None and (now.stale or moved >= _REFRESH or now.relative <= gtol):
+            now, moved = now.refreshed(metric), 0
         if now.relative <= gtol:
             return replace(now, status="stationary")
         if now.stalls >= _STALLS:
@@ -112,7 +130,7 @@ def newton(
         if now.steps >= max_steps:
             return now.refreshed(metric)
         model = model or _model(now, gtol, metric is None)
-        after = _advance(now, model)
+        after = _advance(now, model, bends=0 if metric is None else _BENDS)
         if after.point is not now.point:
             model, moved = None, moved + 1
         now = after
@@ -125,44 +143,77 @@ def _model(now: Descent, gtol: float, jacobi: bool) -> Model:
     problem = now.point.problem
     if jacobi and problem.p <= _SPECTRAL:
         return Spectral(problem, now.point.gradient, now.measured.stride)
-    forcing = max(min(0.1, now.relative), 0.1 * gtol / now.relative)
+    forcing = max(min(_LOOSEST, now.forcing), 0.1 * gtol / now.relative)
     return Steihaug(problem, now.point.gradient, now.metric, forcing, min(2 * problem.p, 2000))
 
 
-def _advance(now: Descent, model: Model) -> Descent:
+def _advance(now: Descent, model: Model, bends: int) -> Descent:
     """Try one step: move or stay, and adapt the radius."""
     step = model.step(now.radius)
     trial = evaluate(now.point.problem.at(now.point.problem.theta + step.direction))
-    ratio, halved = _judge(now, trial, step)
-    resolved = step.decrease > _RESOLVED * now.measured.resolution
-    radius = now.radius
+    straight = _ratio(now, trial, step)
+    trial, ratio = _bent(now, trial, straight, step, bends)
+    moved = ratio > 1e-3
+    lowered = _size(trial, now.metric) / _size(now.point, now.metric) if trial.finite else np.inf
+    radius, wear = now.radius, now.wear + step.products
     if ratio < 0.25:
-        radius = 0.25 * min(step.length, now.radius)
+        radius = 0.5 * min(step.length, now.radius)
     elif ratio > 0.75 and step.boundary:
         radius = 2.0 * now.radius
     return replace(
         now,
-        point=trial if ratio > 1e-3 else now.point,
+        point=trial if moved else now.point,
         radius=radius,
         steps=now.steps + 1,
         products=now.products + step.products,
-        stalls=0 if resolved or halved else now.stalls + 1,
+        stalls=_stalls(now, step, moved, lowered),
+        forcing=min(1.0, lowered) if moved else now.forcing,
+        wear=wear,
+        stale=now.stale or wear >= _WORN or step.boundary or straight < _TRUE,
     )
 
 
-def _judge(now: Descent, trial: Point, step: Step) -> tuple[float, bool]:
-    """Return actual over predicted decrease, and whether the gradient was halved.
+def _stalls(now: Descent, step: Step, moved: bool, lowered: float) -> int:
+    """Count on, unless the step gets somewhere; one that the radius cut short says nothing of rounding."""
+    if now.measured.resolve(step.decrease) or (moved and lowered <= 0.5):
+        return 0
+    return now.stalls if moved and step.boundary else now.stalls + 1
 
-    Where the objective cannot resolve the decrease, a step into negative curvature is judged by the trapezoid rule
-    ``-(g + g_new)'d/2`` (free of cancellation), any other by whether the gradient falls.
+
+def _ratio(now: Descent, trial: Point, step: Step) -> float:
+    """Return actual over predicted decrease."""
+    if step.decrease <= 0:
+        return -np.inf
+    return decrease(now.point, trial, step.decrease, now.measured) / step.decrease
+
+
+def _bent(now: Descent, trial: Point, ratio: float, step: Step, most: int) -> tuple[Point, float]:
+    """Bend a step that falls short, for as long as this helps.
+
+    The model promises predictions ``f + J d``; what they are beyond that, ``q``, is taken back by the Gauss-Newton
+    step ``-M^-1 J'C q / n``. In a curved valley this leads a long step back to the valley's floor.
     """
-    if not trial.finite:
-        return -np.inf, False
-    before = float(now.point.gradient @ now.metric.solve(now.point.gradient))
-    after = float(trial.gradient @ now.metric.solve(trial.gradient))
-    halved = after <= 0.25 * before
-    if step.decrease > _RESOLVED * now.measured.resolution:
-        return (now.point.objective - trial.objective) / step.decrease, halved
-    if step.negative and step.decrease > 0:
-        return -0.5 * float((now.point.gradient + trial.gradient) @ step.direction) / step.decrease, halved
-    return (1.0 if halved else 0.5 if after < before else -1.0), halved
+    here = now.point.problem
+    for _ in range(most):
+        if ratio >= _TRUE or not trial.finite:
+            break
+        promised = here.fitted_values + here.jvp(step.direction[None, :])[0]
+        beyond = _weighted(here.loss_derivatives, trial.problem.fitted_values - promised)
+        back = now.metric.solve(here.vjp(beyond[None] / here.n)[0])
+        closer = evaluate(here.at(trial.problem.theta - back))
+        better = _ratio(now, closer, step)
+        if not better > ratio:
+            break
+        trial, ratio = closer, better
+    return trial, ratio
+
+
+def _weighted(loss: LossDerivatives, q: np.ndarray) -> np.ndarray:
+    """Return ``C q`` for q in n-space (n, K)."""
+    C = loss.curvature
+    return C * q if C.ndim == 2 else np.einsum("iab,ib->ia", C, q)
+
+
+def _size(point: Point, metric: Metric) -> float:
+    """Return the gradient's norm ``|g|_{M^-1}``."""
+    return max(float(point.gradient @ metric.solve(point.gradient)), _TINY) ** 0.5

@@ -13,17 +13,24 @@ from vhat.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.errors import InputError, NotPositiveDefinite, PolishError
 from vhat.minimise.lbfgs import lbfgs
 from vhat.minimise.newton import Descent, MetricMaker, Progress, newton
-from vhat.minimise.stationarity import Point, evaluate
+from vhat.minimise.quasi_newton import quasi_newton
+from vhat.minimise.stationarity import Point, decrease, evaluate
 from vhat.problem import Problem
 
 __all__ = ["Polished", "polish"]
 
 _NEAR = 1e-3
 """Below this relative gradient Newton starts at once: L-BFGS could leave for another minimum."""
+_FAR_DOWN = 1e-8
+"""Where L-BFGS in the metric hands over: before that a small gradient may be a bend of the valley, not its end."""
 _ROUND = 50
 """Newton steps before L-BFGS, far cheaper a step in a long curved valley, is given another turn."""
+_SHORT_ROUND = 10
+"""The same where L-BFGS has a metric: it needs no help in the valley, only past saddles and at the end."""
 _FLOOR = 1e-6
 """A stalled iteration below this relative gradient is at the rounding floor, above it at a kink."""
+_SEEN = 1e-12
+"""A change of slope below this share of the objective's root unit is rounding."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Polished:
         definiteness: The smallest eigenvalue of ``H + lam`` there; its verdict is "positive", or "undecided" where
             p is too large for the matrix and Lanczos did not settle.
         status: "converged" to ``gtol``, or "rounding floor": no step lowers the gradient further.
-        warmup_steps: L-BFGS steps.
+        warmup_steps: L-BFGS steps, without and with the metric.
         steps: Newton steps tried.
         products: Hessian products used, certificates included.
         escapes: Saddles left along negative curvature.
@@ -68,19 +75,19 @@ def polish(
 ) -> Polished:
     """Descend from the problem's parameters to a minimum, and certify that it is one.
 
-    L-BFGS first (left out where the gradient is small already), then trust-region Newton on exact Hessian products,
-    in turns while neither has arrived. A stationary point whose Hessian is indefinite is a saddle: it is left along
-    negative curvature. The end is a point whose relative gradient is at most ``gtol`` (or as small as rounding
-    allows) and whose ``H + lam`` is positive definite. The problem given is not changed, so an
-    interruption leaves nothing half done.
+    L-BFGS first (left out where the gradient is small already), then L-BFGS in the metric, where there is one, then
+    trust-region Newton on exact Hessian products: in turns while none has arrived. A stationary point whose Hessian
+    is indefinite is a saddle: it is left along negative curvature. The end is a point whose relative gradient is at
+    most ``gtol`` (or as small as rounding allows) and whose ``H + lam`` is positive definite. The problem given is
+    not changed, so an interruption leaves nothing half done.
 
     Args:
         problem: The training problem at the parameters to start from.
         gtol: The relative gradient to reach; without unit.
         max_steps: The most Newton steps tried.
-        warmup: The most L-BFGS steps before each fifty of Newton's; 0 leaves them out.
-        metric: Makes the metric of the trust region at a problem's parameters; the diagonal of strides by default
-            (:func:`vhat.minimise.stationarity.units`).
+        warmup: The most L-BFGS steps before each round of Newton's, and as many in the metric; 0 leaves them out.
+        metric: Makes the metric at a problem's parameters, close to the Gauss-Newton matrix there; the diagonal of
+            strides by default (:func:`vhat.minimise.stationarity.units`).
         progress: Called as ``progress(step, objective, relative_gradient)`` after each step of either kind.
         seed: Seed of the eigenvalue certificate.
 
@@ -112,12 +119,13 @@ def _descend(
     seed: int,
 ) -> Polished:
     """Alternate L-BFGS, Newton and escapes from saddles until a minimum is certified."""
-    warmed = escapes = 0
+    warmed = escapes = rounds = 0
+    length = _ROUND if metric is None else _SHORT_ROUND
     while True:
-        if warmup and now.relative > _NEAR:
-            point, taken = lbfgs(now.point, now.measured, gtol=_NEAR**2, max_steps=warmup, progress=progress)
-            now, warmed = replace(now, point=point).refreshed(metric), warmed + taken
-        limit = min(now.steps + _ROUND, max_steps)
+        if warmup:
+            now, taken = _by_gradients(now, rounds, warmup, metric, progress)
+            warmed, rounds = warmed + taken, rounds + 1
+        limit = min(now.steps + length, max_steps) if warmup else max_steps
         now = newton(now, gtol=gtol, max_steps=limit, metric=metric, progress=progress)
         if now.status == "moving" and now.steps < max_steps:
             continue
@@ -129,7 +137,23 @@ def _descend(
             raise PolishError(_singular(now, found))
         if found.verdict != "indefinite":
             return _polished(now, found, warmed, escapes)
-        now, escapes = _escape(now, found), escapes + 1
+        now, escapes = _escape(now, found).refreshed(metric), escapes + 1
+
+
+def _by_gradients(
+    now: Descent, rounds: int, most: int, metric: MetricMaker | None, progress: Progress | None
+) -> tuple[Descent, int]:
+    """Descend without Hessian products, as far as that pays; return the steps as well.
+
+    A first turn goes without the metric, which is dear, and is left out near a minimum. Later ones have it.
+    """
+    taken = more = 0
+    if now.relative > _NEAR and (rounds == 0 or metric is None):
+        point, taken = lbfgs(now.point, now.measured, gtol=_NEAR**2, max_steps=most, progress=progress)
+        now = replace(now, point=point).refreshed(metric)
+    if metric is not None and (rounds or taken):
+        now, more = quasi_newton(now, gtol=_FAR_DOWN, max_steps=most, metric=metric, progress=progress)
+    return now, taken + more
 
 
 def _certificate(now: Descent, metric: MetricMaker | None, seed: int) -> Definiteness:
@@ -172,11 +196,11 @@ def _escape(now: Descent, found: Definiteness) -> Descent:
     problem, v = now.point.problem, found.vector
     slope = float(now.point.gradient @ v)
     radius = max(now.radius, now.measured.root)
-    while 0.5 * abs(found.value) * radius**2 > now.measured.resolution:
+    while abs(found.value) * radius > _SEEN * now.measured.root:
         for sign in (-1.0, 1.0) if slope > 0 else (1.0, -1.0):
             trial = evaluate(problem.at(problem.theta + sign * radius * v))
-            drop = now.point.objective - trial.objective
-            if trial.finite and drop > 0.05 * abs(found.value) * radius**2:
+            promised = 0.5 * abs(found.value) * radius**2
+            if decrease(now.point, trial, promised, now.measured) > 0.1 * promised:
                 return replace(now, point=trial, radius=radius, steps=now.steps + 1)
         radius *= 0.5
     if now.relative <= _FLOOR:

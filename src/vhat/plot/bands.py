@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.plot.look import BLACK, BLUE, GREY, LEGEND, ORANGE, STYLE, column, new_axis, style
+from vhat.plot.look import BLACK, BLUE, DARK, GREY, LEGEND, ORANGE, STYLE, column, new_axis, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["Band", "band", "gallery"]
+
+_SMALL = {"font.size": 7.5, "axes.titlesize": 8.0, "axes.titlepad": 3.0}
+_THIN = 0.7
+"""Lines and dots of a small panel, in those of a large one."""
+_CUT = 0.25
+"""The share of bands that may leave the frame at its lower and at its upper edge."""
 
 
 class Band(Protocol):
@@ -67,11 +73,7 @@ def band(
     rows = None if data is None else _pairs(data)
     with style(ax is None):
         ax = new_axis() if ax is None else ax
-        _draw(ax, points, lines, label)
-        if rows is not None:
-            ax.plot(*rows, "o", color=BLACK, markersize=2.4, markeredgewidth=0, label="data", zorder=5)
-        if gap is not None:
-            ax.axvspan(*gap, color=GREY, alpha=0.22, linewidth=0, zorder=0, label="no data")
+        _draw(ax, points, lines, rows, gap, label)
         ax.set_xlabel("$x$")
         ax.set_ylabel("$y$")
         if legend:
@@ -85,15 +87,21 @@ def gallery(
     *,
     truth: Any = None,
     data: tuple[Any, Any] | None = None,
+    gap: tuple[float, float] | None = None,
+    notes: Mapping[str, str] | None = None,
     columns: int = 4,
 ) -> Figure:
     """Draw bands over the same points, one small panel each, on the same axes.
+
+    The axes are wide enough for most bands; the widest leave the frame, so that they do not flatten the others.
 
     Args:
         bands: What to draw, by name.
         x: The points, (points,) or (points, 1).
         truth: The regression function at the points, where it is known.
         data: Training inputs and responses.
+        gap: Ends of a stretch without data, to be shaded.
+        notes: A few letters for the upper right corner of a panel, by name.
         columns: Panels in a row.
 
     Returns:
@@ -104,32 +112,40 @@ def gallery(
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     if not bands:
         raise InputError("there is no band to draw: every method refused.")
+    pairs = None if data is None else _pairs(data)
     columns = min(columns, len(bands))
     rows = -(-len(bands) // columns)
-    with mpl.rc_context({**STYLE, "font.size": 8.0}):
-        figure = Figure(figsize=(1.9 * columns, 1.55 * rows + 0.35), dpi=220, layout="constrained")
+    with mpl.rc_context({**STYLE, **_SMALL}):
+        layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.03, hspace=0.03)
+        figure = Figure(figsize=(2.0 * columns, 1.42 * rows + 0.4), dpi=220, layout=layout)
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for axis, (name, each) in zip(panels.flat, bands.items(), strict=False):
-            band(each, x, axis, truth=truth, data=data, label="interval", legend=False)
-            axis.set_title(name, fontsize=8.5, loc="left", pad=3)
-            axis.label_outer()
-        for axis in panels.flat[len(bands) :]:
-            axis.set_visible(False)
-        low, high = _limits(bands, truth, data)
-        panels[0, 0].set_ylim(low, high)
+            _draw(axis, *_sorted(each, x, truth), pairs, gap, "interval", size=_THIN)
+            axis.set_title(name, loc="left")
+            axis.set_title((notes or {}).get(name, ""), loc="right", color=DARK, fontsize=7.0)
+        panels[0, 0].set_ylim(*_limits(bands, truth, data))
+        for at, axis in enumerate(panels.flat):
+            axis.set_visible(at < len(bands))
+            lowest = at + columns >= len(bands)  # nothing is drawn below it
+            axis.tick_params(labelbottom=lowest, labelleft=at % columns == 0)
+            axis.set_xlabel("$x$" if lowest else "")
+            axis.set_ylabel("$y$" if at % columns == 0 else "")
         handles, labels = panels[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, **LEGEND)
     return figure
 
 
 def _limits(bands: Mapping[str, Band], truth: Any, data: tuple[Any, Any] | None) -> tuple[float, float]:
-    """Return vertical limits that show most bands whole: the widest must not flatten the others."""
-    lows = [float(np.nanmin(each.lower)) for each in bands.values()]
-    highs = [float(np.nanmax(each.upper)) for each in bands.values()]
-    low, high = float(np.quantile(lows, 0.3)), float(np.quantile(highs, 0.7))
+    """Return vertical limits that show truth and data whole, and the better part of most bands."""
+    lows, highs = (
+        [float(np.nanquantile(getattr(each, name), share)) for each in bands.values()]
+        for name, share in (("lower", 0.02), ("upper", 0.98))
+    )
+    low, high = float(np.quantile(lows, _CUT)), float(np.quantile(highs, 1 - _CUT))
     shown = [values for values in (truth, None if data is None else data[1]) if values is not None]
     for values in shown:
         low, high = min(low, float(np.min(values))), max(high, float(np.max(values)))
@@ -158,10 +174,23 @@ def _pairs(data: tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
     return rows, responses
 
 
-def _draw(ax: Axes, points: np.ndarray, lines: dict[str, np.ndarray], label: str) -> None:
-    """Draw the sorted band, its centre and the truth."""
+def _draw(
+    ax: Axes,
+    points: np.ndarray,
+    lines: dict[str, np.ndarray],
+    rows: tuple[np.ndarray, np.ndarray] | None,
+    gap: tuple[float, float] | None,
+    label: str,
+    *,
+    size: float = 1.0,
+) -> None:
+    """Draw the sorted band, its centre, the truth, the data and the gap; lines and dots ``size`` times as thick."""
     ax.fill_between(points, lines["lower"], lines["upper"], color=BLUE, alpha=0.25, linewidth=0, label=label, zorder=1)
-    ax.plot(points, lines["center"], color=BLUE, linewidth=1.6, label="prediction", zorder=3)
+    ax.plot(points, lines["center"], color=BLUE, linewidth=1.6 * size, label="prediction", zorder=3)
     if "truth" in lines:
-        ax.plot(points, lines["truth"], "--", color=ORANGE, linewidth=1.4, label="truth", zorder=4)
+        ax.plot(points, lines["truth"], "--", color=ORANGE, linewidth=1.4 * size, label="truth", zorder=4)
+    if rows is not None:
+        ax.plot(*rows, "o", color=BLACK, markersize=2.4 * size, markeredgewidth=0, label="data", zorder=5)
+    if gap is not None:
+        ax.axvspan(*gap, color=GREY, alpha=0.22, linewidth=0, zorder=0, label="no data")
     ax.margins(x=0)

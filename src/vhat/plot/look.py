@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-__all__ = ["BLACK", "BLUE", "GREY", "LEGEND", "ORANGE", "STYLE", "column", "new_axis", "style"]
+__all__ = ["BLACK", "BLUE", "DARK", "GREY", "LEGEND", "ORANGE", "STYLE", "column", "new_axis", "style"]
 
 # Okabe and Ito's palette: told apart by readers with any kind of colour vision.
-BLUE, ORANGE, BLACK, GREY = "#0072B2", "#D55E00", "#000000", "#999999"
+BLUE, ORANGE, BLACK, DARK, GREY = "#0072B2", "#D55E00", "#000000", "#555555", "#999999"
 
 STYLE = {
     "font.size": 9.0,
@@ -48,9 +48,9 @@ def style(own: bool) -> AbstractContextManager[Any]:
     return mpl.rc_context(STYLE) if own else nullcontext()
 
 
-def new_axis() -> Axes:
-    """Return the axis of a figure outside pyplot, which no global state remembers."""
+def new_axis(size: tuple[float, float] = (5.0, 3.1)) -> Axes:
+    """Return the axis of a figure outside pyplot, which no global state remembers; the size in inches."""
     from matplotlib.figure import Figure
 
-    axis: Axes = Figure(figsize=(5.0, 3.1), dpi=220, layout="constrained").add_subplot()
+    axis: Axes = Figure(figsize=size, dpi=220, layout="constrained").add_subplot()
     return axis

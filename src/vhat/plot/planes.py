@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vhat.plot.labels import write_names
 from vhat.plot.look import BLUE, GREY, ORANGE, new_axis, style
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["coverage_plane"]
 
+_SIZE = (6.0, 4.0)
 _WIDE = 20.0
 """Widths that span more than this factor are drawn on a logarithmic axis."""
 
@@ -35,48 +37,39 @@ def coverage_plane(
         coverages: Their coverages, between 0 and 1.
         errors: Standard errors of the coverages, NaN where there is none.
         level: The coverage that was asked for, drawn as a line.
-        ax: Where to draw; None makes a figure of column width, reached by ``ax.figure``.
+        ax: Where to draw; None makes a figure, reached by ``ax.figure``.
 
     Returns:
         The axis.
     """
     with style(ax is None):
-        ax = new_axis() if ax is None else ax
+        ax = new_axis(_SIZE) if ax is None else ax
         positive = widths[widths > 0]
         if positive.size and positive.max() > _WIDE * positive.min():
             ax.set_xscale("log")
         if level is not None:
-            ax.axhline(100 * level, color=ORANGE, linewidth=0.9, linestyle="--", zorder=1)
-            ax.annotate(
-                f"{100 * level:g}% asked for",
-                (1.0, 100 * level),
-                xycoords=("axes fraction", "data"),
-                xytext=(0, 2),
-                textcoords="offset points",
-                ha="right",
-                color=ORANGE,
-                fontsize=7.5,
-            )
+            _draw_level(ax, level)
         if errors is not None:
             known = np.where(np.isfinite(errors), errors, 0.0)
             ax.errorbar(widths, 100 * coverages, 100 * known, fmt="none", ecolor=GREY, elinewidth=0.8, zorder=2)
         ax.plot(widths, 100 * coverages, "o", color=BLUE, markersize=5, markeredgewidth=0, zorder=3)
-        _label(ax, names, widths, 100 * coverages)
         ax.set_xlabel("median width")
         ax.set_ylabel("coverage (%)")
-        ax.margins(x=0.12, y=0.08)
+        ax.margins(x=0.14, y=0.1)
+        write_names(ax, names, widths, 100 * coverages)
     return ax
 
 
-def _label(ax: Axes, names: Sequence[str], x: np.ndarray, y: np.ndarray) -> None:
-    """Write the names beside their marks, stepping aside where two marks are close."""
-    taken: list[tuple[float, float]] = []
-    ax.figure.canvas.draw()
-    for i in np.lexsort((x, y)):
-        at, height = ax.transData.transform((x[i], y[i])), 9.0 * ax.figure.dpi / 72
-        lift = 0.0
-        while any(abs(at[0] - u) < 9 * height and abs(at[1] + lift - v) < height for u, v in taken):
-            lift += height
-        taken.append((float(at[0]), float(at[1] + lift)))
-        offset = (5, lift * 72 / ax.figure.dpi - 2.5)
-        ax.annotate(names[i], (x[i], y[i]), xytext=offset, textcoords="offset points", fontsize=7.5)
+def _draw_level(ax: Axes, level: float) -> None:
+    """Draw the coverage that was asked for, its name outside the frame, where no mark can be."""
+    ax.axhline(100 * level, color=ORANGE, linewidth=0.9, linestyle="--", zorder=1)
+    ax.annotate(
+        f"{100 * level:g}%\nasked for",
+        (1.0, 100 * level),
+        xycoords=("axes fraction", "data"),
+        xytext=(3, 0),
+        textcoords="offset points",
+        va="center",
+        color=ORANGE,
+        fontsize=7.5,
+    )
