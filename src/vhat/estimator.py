@@ -156,11 +156,10 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             different: How many rows there are, copies counted once.
         """
         decay = self.weight_decay
-        if not isinstance(decay, str):
+        if decay != "auto":
             if isinstance(decay, bool) or not isinstance(decay, numbers.Real) or not 0 <= float(decay) < math.inf:
                 raise InputError(f'weight_decay={decay!r} is neither a finite number of at least 0 nor "auto".')
             return float(decay)
-        check_choice("weight_decay", decay, ("auto",))
         if different >= _ENOUGH:
             return None
         warnings.warn(

@@ -15,7 +15,7 @@ from vhat import limits
 from vhat.acquire import Acquisition, acquire
 from vhat.audit import Audit, audit_fit, moved_by, stationarity_line
 from vhat.calibrate import Calibrated, left_out_scores, refuse_training_rows, split_scores
-from vhat.checks import check_choice, check_count
+from vhat.checks import check_count
 from vhat.errors import ConvergenceWarning, InputError, NoiseError, NotMinimumWarning, name_rows
 from vhat.estimated_tail import EstimatedTail, Redraws, estimate_tail
 from vhat.interval import Interval
@@ -399,7 +399,8 @@ class FittedModel:
             seed=seed,
         )
         if isinstance(X_cal, str):
-            check_choice("X_cal", X_cal, ("loo",))
+            if X_cal != "loo":
+                raise InputError(f"X_cal={X_cal!r} is neither rows, to be given with y_cal, nor 'loo'.")
             if y_cal is not None or observation_noise is not None:
                 raise InputError("calibrate('loo') scores the training rows: give neither y_cal nor observation_noise.")
             return Calibrated("loo", self._left_out_scores(noise, curvature, seed), 0, base)

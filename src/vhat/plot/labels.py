@@ -35,8 +35,8 @@ def write_names(ax: Axes, names: Sequence[str], x: np.ndarray, y: np.ndarray) ->
         x: Where the marks are, in units of the data, (names,).
         y: Likewise.
     """
-    ax.figure.canvas.draw()  # the layout is settled by drawing
-    unit = ax.figure.dpi / 72
+    ax.figure.figure.draw_without_rendering()  # settles limits and layout
+    unit = ax.figure.figure.dpi / 72
     marks = ax.transData.transform(np.column_stack([x, y]))
     taken = [_box(mark - _MARK * unit, 2 * _MARK * unit, 2 * _MARK * unit) for mark in marks]
     distance = np.linalg.norm(marks[:, None] - marks[None], axis=2)
