@@ -105,19 +105,18 @@ def test_a_users_own_torch_loop_is_bootstrapped_and_compared():
     z = np.sin(3 * x[:, 0]) + 0.1 * np.random.default_rng(2).normal(size=25)
     train, held = np.arange(0, 25, 2), np.arange(1, 25, 2)
 
-    def recipe(X, y, *, seed, sample_weight=None):
-        return torch_recipe(X, y, seed=seed, sample_weight=sample_weight, steps=20).polish()
-
-    methods = [vhat.methods.Proposed(), vhat.methods.DeepEnsemble(members=2), vhat.methods.Bootstrap(resamples=3)]
+    wald = vhat.methods.Wald(covariance="hc0")
+    methods = [wald, vhat.methods.DeepEnsemble(members=2), vhat.methods.Bootstrap(resamples=3)]
     found = vhat.compare(
-        methods, x, z, recipe=recipe, truth=lambda x: np.sin(3 * x[:, 0]), splits=[(train, held)], delta=0.2
+        methods, x, z, recipe=torch_recipe, truth=lambda x: np.sin(3 * x[:, 0]), splits=[(train, held)], delta=0.2
     )
     assert [each.status for each in found.outcomes] == ["answered"] * 3
     outcome = found.outcomes[-1]
-    counts = vhat.methods.Bootstrap(resamples=3).fit(recipe, x[train], z[train], seed=outcome.seed).worlds.weights
-    draws = [
-        recipe(x[train], z[train], seed=outcome.seed, sample_weight=each).predict(x[held])[:, 0] for each in counts
+    again = vhat.methods.Bootstrap(resamples=3).fit(torch_recipe, x[train], z[train], seed=outcome.seed)
+    refits = [
+        torch_recipe(x[train], z[train], seed=outcome.seed, sample_weight=counts) for counts in again.worlds.weights
     ]
+    draws = [refit.predict(x[held])[:, 0] for refit in refits]
     lower, upper = np.quantile(draws, [0.1, 0.9], axis=0)
     np.testing.assert_allclose(outcome.interval.lower[:, 0], lower, rtol=1e-6)
     assert outcome.median_width == pytest.approx(np.median(upper - lower), rel=1e-6)

@@ -86,3 +86,32 @@ def test_drawing_changes_no_global_state():
 def test_what_cannot_be_drawn_is_refused_in_a_sentence(call, sentence):
     with pytest.raises(InputError, match=sentence):
         call()
+
+
+def test_names_in_a_crowd_cover_neither_each_other_nor_a_mark():
+    rng = np.random.default_rng(0)
+    names = [f"method number {i}" for i in range(16)]
+    widths, coverages = np.exp(rng.normal(0, 0.2, 16)), rng.uniform(0.8, 1.0, 16)
+    ax = plot.coverage_plane(names, widths, coverages, level=0.95)
+    ax.figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in ax.texts if text.get_text() in names]
+    marks = ax.transData.transform(np.column_stack([widths, 100 * coverages]))
+    assert len(boxes) == 16
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    assert not any(box.contains(*mark) for box in boxes for mark in marks)
+    assert all(ax.bbox.x0 <= box.x0 and box.x1 <= ax.bbox.x1 for box in boxes)
+
+
+def test_a_gallery_has_one_frame_for_all_that_the_widest_band_does_not_stretch():
+    x = np.linspace(-1, 1, 21)
+    bands = {f"band {i}": Result(0 * x, 0 * x - 1, 0 * x + 1) for i in range(5)}
+    bands["wide"] = Result(0 * x, 0 * x - 100, 0 * x + 100)
+    figure = plot.gallery(bands, x, truth=2 * x, data=(x, 3 * x), notes={"wide": "covers all"}, columns=4)
+    shown = [axis for axis in figure.axes if axis.get_visible()]
+    assert len(shown) == 6
+    assert len({axis.get_ylim() for axis in shown}) == len({axis.get_xlim() for axis in shown}) == 1
+    low, high = shown[0].get_ylim()
+    assert low < -3 < 3 < high < 10  # truth and data whole, the widest band cut
+    assert shown[-1].get_title(loc="right") == "covers all"
+    below = [axis for axis in shown if axis.get_xlabel()]
+    assert [axis.get_title(loc="left") for axis in below] == ["band 2", "band 3", "band 4", "wide"]
