@@ -245,7 +245,7 @@ def test_the_seed_decides_the_fit_and_a_generator_draws_one():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"weight_decay": "loo"}, "weight_decay='loo' is not known"),
+        ({"weight_decay": "loo"}, "weight_decay='loo' is neither a finite number of at least 0"),
         ({"weight_decay": -1.0}, "neither a finite number"),
         ({"weight_decay": True}, "neither a finite number"),
         ({"recipe": "sgd"}, "recipe='sgd' is not known"),
