@@ -13,6 +13,7 @@ from vhat import workspace
 from vhat.frontends.jax import jax_problem
 from vhat.solve.features import compress, find_structure, read_features
 from vhat.solve.kernel import make_kernel
+from vhat.solve.preconditioned import Preconditioned
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 4))
@@ -237,3 +238,15 @@ def test_a_kernel_that_does_not_belong_to_the_model_is_found_out(monkeypatch):
         V, *_ = oracle.dense(two_layers, params, X, y, POINTS, 0.1, curvature=curvature)
         found = fitted.weighted_norm(POINTS, curvature=curvature, solver=vhat.Dual())
         np.testing.assert_allclose(found.value, V, rtol=1e-6)
+
+
+def test_single_precision_leaves_nothing_for_the_careful_solver(monkeypatch):
+    """A small decay makes each direction a small difference of large numbers: single precision has no place there."""
+    params = two_layer_params(RNG)
+    y = near(two_layers, params, slip=1e-4)
+    fitted = vhat.from_jax(two_layers, params, X, y, weight_decay=3e-4)
+    V, *_ = oracle.dense(two_layers, params, X, y, POINTS, 3e-4)
+    monkeypatch.setattr(Preconditioned, "respond", lambda *_: pytest.fail("the block was not verified"))
+    found = fitted.weighted_norm(POINTS, curvature="hessian", solver=vhat.Dual())
+    assert found.steps.min() > 1
+    np.testing.assert_allclose(found.value, V, rtol=4e-6)

@@ -121,7 +121,6 @@ class _Block:
         self.rows = np.flatnonzero(seen.energy > 0)
         self.seen, self.r = seen.take(self.rows), g[self.rows]
         self.q, self.Pq, self.FPq, self.Jq = self.h0[self.rows], self.r.copy(), self.seen.cross, self.seen.image
-        self.single = False
         self.Jx = np.zeros_like(self.Jq)
         self.alphas = self.betas = np.zeros((len(self.rows), 0))
 
@@ -129,8 +128,8 @@ class _Block:
         """Move to the minimum along q, look at the new residual, and return the curvature ``q'Aq``."""
         # a later, shorter direction may be followed less exactly; little may be lost where the data see little of h
         needed = self._shown(self.Jx + self.seen.image) / np.sqrt(self.seen.energy)
-        Rq, self.single = product(self.q, self.Pq, rtol / 4 * float(needed.min()))
-        Aq, FAq = self.Pq + Rq, self.FPq + self.kernel.cross(Rq, single=self.single)
+        Rq, single = product(self.q, self.Pq, rtol / 4 * float(needed.min()))
+        Aq, FAq = self.Pq + Rq, self.FPq + self.kernel.cross(Rq, single=single)
         bend = np.einsum("kp,kp->k", self.q, Aq)
         good = np.isfinite(bend) & (bend > 0)
         alpha = np.divide(self.seen.energy, bend, out=np.zeros_like(bend), where=good)
@@ -188,7 +187,7 @@ class _Block:
         if not len(self.rows):
             return
         beta = self.betas[:, -1:]
-        self.q = self.kernel.lift(self.seen, single=self.single) + beta * self.q[going]
+        self.q = self.kernel.lift(self.seen) + beta * self.q[going]
         self.Pq, self.FPq = self.r + beta * self.Pq[going], self.seen.cross + beta * self.FPq[going]
         self.Jq = self.seen.image + beta[:, :, None] * self.Jq[going]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -90,7 +91,8 @@ class GaussNewton:
         rows, finite = _finite(self.problem, g)
         seen = self.kernel.look(rows, g if finite.all() else None)
         answer = Correction.none(self.kernel, rows, seen)
-        return _verified(self, "ggn", g, rows, finite, answer, _DIRECT)
+        found = _verified(self, "ggn", rows, finite, answer, _DIRECT)
+        return self.careful.respond(g) if found is None else found
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,11 @@ class Corrected:
     def respond(self, g: Array) -> Response:
         """Answer from the data's side; one random combination of the rows is verified in the space of parameters."""
         parts: list[Response] = []
+        product = self.product
         for start in range(0, len(g), self.options.block):
             try:
-                parts.append(self._block(g[start : start + self.options.block]))
+                found, product = self._block(g[start : start + self.options.block], product)
+                parts.append(found)
             except Stopped as stop:  # in the careful solver's hands
                 raise Stopped(np.append(np.arange(start), start + stop.rows), joined([*parts, stop.partial])) from None
             except KeyboardInterrupt:
@@ -125,11 +129,17 @@ class Corrected:
                 raise Stopped(np.arange(start), joined(parts)) from None
         return joined(parts)
 
-    def _block(self, g: Array) -> Response:
+    def _block(self, g: Array, product: Product) -> tuple[Response, Product]:
+        """Answer some rows; return also the product for the next ones, in double if single was not good enough."""
         rows, finite = _finite(self.problem, g)
         most, gradients = min(self.options.max_steps, _QUICK_STEPS), g if finite.all() else None
-        answer = correct(self.kernel, rows, self.product, self.contraction, self.options.rtol, most, gradients)
-        return _verified(self, self.curvature, g, rows, finite, answer, ACCEPTED)
+        answer = correct(self.kernel, rows, product, self.contraction, self.options.rtol, most, gradients)
+        found = _verified(self, self.curvature, rows, finite, answer, ACCEPTED)
+        if found is not None:
+            return found, product
+        if math.isfinite(product.slip) and not np.any(answer.status == Status.NOT_CONVERGED):
+            return self._block(g, replace(product, slip=math.inf))
+        return self.careful.respond(g), product
 
 
 def _finite(problem: Problem, g: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -142,13 +152,12 @@ def _finite(problem: Problem, g: Array) -> tuple[np.ndarray, np.ndarray]:
 def _verified(
     solver: GaussNewton | Corrected,
     curvature: Curvature,
-    g: Array,
     rows: np.ndarray,
     finite: np.ndarray,
     answer: Correction,
     accepted: float,
-) -> Response:
-    """Return the answer if a random combination of its rows is what the iteration says, else the careful solver's.
+) -> Response | None:
+    """Return the answer if all rows arrived and a random combination of them is what the iteration says, else None.
 
     With random signs, ``sum_i e_i m_i / |g_i|`` has the sum of ``|m_i|^2 / |g_i|^2`` for its mean square. For
     ``h = x + z``, ``m = g - A x - P z`` is zero but for rounding: what is left of the equation, ``R z``, is the
@@ -174,7 +183,7 @@ def _verified(
     shown = np.sqrt(np.sum(kernel.root.times(answer.image) ** 2, axis=(1, 2)) @ weights**2)
     alike = residual <= accepted and np.linalg.norm(apart) <= accepted * max(shown, np.finfo(float).tiny)
     if not alike or np.any(answer.status == Status.NOT_CONVERGED):
-        return solver.careful.respond(g)
+        return None
     status = np.where(finite, answer.status, Status.NOT_FINITE.value)
     return Response(
         image=answer.image,

@@ -206,13 +206,9 @@ class Kernel:
                 pass
         return self.features.times(scaled)
 
-    def lift(self, seen: Seen, *, single: bool = False) -> np.ndarray:
-        """Return ``z`` itself, (k, p), from products in single precision if that is enough."""
-        if single:
-            pulled = _in_single(self.features.single.transposed, seen.pushed)
-        else:
-            pulled = self.features.transposed(seen.pushed)
-        z = (seen.scaled - pulled) * self.inverse_root
+    def lift(self, seen: Seen) -> np.ndarray:
+        """Return ``z`` itself, (k, p): a small difference of large numbers, never in single precision."""
+        z = (seen.scaled - self.features.transposed(seen.pushed)) * self.inverse_root
         z[:, self.structure.free] = seen.free
         return z
 
