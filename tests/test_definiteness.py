@@ -135,7 +135,7 @@ def test_lanczos_stopped_early_is_undecided_and_admits_any_error():
 
 @pytest.mark.usefixtures("matrix_free")
 def test_lanczos_keeps_to_the_memory_budget():
-    small = Matrix(STIFF.H, STIFF.decay, memory=32 * 200 * 7)
+    small = Matrix(STIFF.H, STIFF.decay, memory=64 * 200 * 7)
     assert smallest_eigenvalue(small, max_steps=100).steps == 7
 
 

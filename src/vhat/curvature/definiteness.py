@@ -175,7 +175,7 @@ def _by_lanczos(problem: Problem, curvature: Curvature, metric: Metric, start: A
         lambda v: problem.numpy(metric.apply(problem.native(v))),
         lambda v: problem.numpy(metric.solve(problem.native(v))),
         problem.numpy(start),
-        max_steps=max(2, min(max_steps, problem.memory // (32 * problem.p))),
+        max_steps=max(2, min(max_steps, problem.memory // (64 * problem.p))),
         accuracy=accuracy,
     )
     negative = ritz.value < -ritz.rounding

@@ -53,7 +53,7 @@ def lanczos(
         apply: ``v -> M v``.
         solve: ``v -> M^-1 v``.
         start: A random vector (p,). Nothing is found in a direction that it lacks.
-        max_steps: The most products; as many vectors of length p are kept.
+        max_steps: The most products; twice as many vectors of length p are kept.
         accuracy: Relative accuracy of ``product``.
 
     Returns:
@@ -66,7 +66,10 @@ def lanczos(
         (-1.0, [0.0, 1.0, 0.0])
     """
     basis = np.empty((min(max_steps, len(start)), len(start)))
-    basis[0] = start / float(start @ apply(start)) ** 0.5
+    images = np.empty_like(basis)  # M v of each v in the basis: one product a step serves every inner product
+    image = apply(start)
+    size = float(start @ image) ** 0.5
+    basis[0], images[0] = start / size, image / size
     diagonal: list[float] = []
     beside: list[float] = []
     noise = accuracy + _EPS * len(start) ** 0.5
@@ -76,8 +79,9 @@ def lanczos(
         diagonal.append(float(basis[k] @ image))
         w = solve(image)
         for _ in range(2):  # twice is enough
-            w = w - basis[: k + 1].T @ (basis[: k + 1] @ apply(w))
-        beta = max(float(w @ apply(w)), 0.0) ** 0.5
+            w = w - basis[: k + 1].T @ (images[: k + 1] @ w)
+        image = apply(w)
+        beta = max(float(w @ image), 0.0) ** 0.5
         exhausted = beta <= noise * max(map(abs, diagonal)) or k + 1 == len(start)
         last = exhausted or k + 1 == len(basis)
         if last or (k + 1) % _CHECK_EVERY == 0:
@@ -86,7 +90,7 @@ def lanczos(
                 break
             previous = ritz.value
         beside.append(beta)
-        basis[k + 1] = w / beta
+        basis[k + 1], images[k + 1] = w / beta, image / beta
     return _lift(ritz, basis, exhausted)
 
 
