@@ -232,13 +232,31 @@ def test_fits_that_end_early_wait_unchanged():
     np.testing.assert_allclose(ends[shortest].trace.objective, alone.trace.objective, rtol=1e-12)
 
 
-def test_counts_are_the_rows_repeated():
+@pytest.mark.parametrize("many", [10**9, 1], ids=["all rows", "rows in use"])
+def test_counts_are_the_rows_repeated(monkeypatch, many):
+    monkeypatch.setattr(training, "_MANY_ROWS", many)
     X, y = problem()
     counts = np.random.default_rng(3).multinomial(len(y), np.full(len(y), 1 / len(y)))
     recipe = AdamW(NETWORK, weight_decay=1e-2, steps=40, dtype="float64")
     weighted = recipe.train(X, y, seeds=[0], sample_weights=[counts])[0].params
     repeated = recipe.train(np.repeat(X, counts, axis=0), np.repeat(y, counts), seeds=[0])[0].params
     same(weighted, repeated, rtol=1e-9, atol=1e-11)
+
+
+def test_fits_on_the_rows_in_use_are_touched_by_no_neighbour(monkeypatch):
+    """Fits that use different numbers of rows go their own ways, each as if it were alone."""
+    monkeypatch.setattr(training, "_MANY_ROWS", 1)
+    X, y = problem()
+    few, every = np.zeros(len(y)), np.ones(len(y))
+    few[::5] = 2.0
+    counts = np.random.default_rng(0).multinomial(len(y), np.full(len(y), 1 / len(y)), size=3)
+    weights = [counts[0], few, every, *counts[1:]]
+    recipe = AdamW(NETWORK, weight_decay=1e-3, steps=300)
+    together = recipe.train(X, y, seeds=range(5), sample_weights=weights)
+    for k, weight in enumerate(weights):
+        alone = recipe.train(X, y, seeds=[k], sample_weights=[weight])[0]
+        same(together[k].params, alone.params, rtol=0, atol=0)
+    assert {len(end.trace.steps) for end in together} == {1}
 
 
 def test_diverged_fits_are_named():

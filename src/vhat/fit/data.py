@@ -39,6 +39,10 @@ class Fits:
     def __len__(self) -> int:
         return len(self.seeds)
 
+    def take(self, at: np.ndarray) -> Fits:
+        """Return some of the fits."""
+        return Fits(self.X, self.y[at], self.weights[at], tuple(self.seeds[k] for k in at))
+
 
 def check_fits(
     network: Network, X: Any, y: Any, *, seeds: Sequence[int], sample_weights: Any = None, targets: Any = None

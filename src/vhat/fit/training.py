@@ -34,6 +34,8 @@ __all__ = [
 
 CHUNK = 500
 """Steps in one compiled call: between two of them progress is shown and divergence is found."""
+_MANY_ROWS = 256
+"""From here on rows without weight are left out of a fit; below, the arithmetic saved is not worth compiling for."""
 
 
 class Fit(NamedTuple):
@@ -162,16 +164,26 @@ def run(
     Raises:
         ModelError: When a loss is no longer finite.
     """
+    sizes = np.array([_rows_in_use(weights) for weights in fits.weights])
+    if np.ptp(sizes):
+        ends: dict[int, Trained] = {}
+        for size in np.unique(sizes):
+            at = np.flatnonzero(sizes == size)
+            own = [schedules[k] for k in at]
+            found = run(network, rule, fits.take(at), own, decay=decay, dtype=dtype, label=label, chunks=chunks)
+            ends |= dict(zip(at.tolist(), found, strict=True))
+        return [ends[k] for k in range(len(fits))]
     # The flag is scoped, and set both ways: a caller's global x64 does not change a float32 fit.
     with jax.enable_x64(dtype == "float64"), bar(label, chunks) as advance:
         cast = partial(jnp.asarray, dtype=dtype)
         data = Fit(cast(fits.X), cast(fits.y), cast(fits.weights), cast(decay))
+        rows = _used_rows(fits.weights, int(sizes[0]))
         begun = [rule.begin(jax.tree.map(cast, network.init(seed))) for seed in fits.seeds]
         states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *begun)
         seen: list[list[Glance]] = [[] for _ in schedules]
         taken: list[list[int]] = [[] for _ in schedules]
         while any((rates := _next_rates(schedules, seen)).active):
-            states, looks = _advance(network, rule, _together(), states, data, cast(rates.values), rates.active)
+            states, looks = _advance(network, rule, _together(), states, data, rows, cast(rates.values), rates.active)
             columns = [np.asarray(column, np.float64) for column in looks]
             for k in np.flatnonzero(rates.active):
                 seen[k].append(Glance(*(float(column[k]) for column in columns)))
@@ -183,6 +195,21 @@ def run(
         Trained(jax.tree.map(lambda leaf, k=k: leaf[k], params), _trace(seen[k], taken[k], decay))
         for k in range(len(fits))
     ]
+
+
+def _rows_in_use(weights: np.ndarray) -> int:
+    """How many rows a fit is computed on: those with weight, filled up to a whole number of tenths of all.
+
+    A resample of n rows with replacement has 0.63 n different ones. The number is a fit's own, whoever its neighbours
+    are, and few numbers mean few compilations.
+    """
+    n, used = len(weights), int(np.count_nonzero(weights))
+    return n if n < _MANY_ROWS else min(n, -(-n * max(1, -(-10 * used // n)) // 10))
+
+
+def _used_rows(weights: np.ndarray, size: int) -> np.ndarray | None:
+    """Return the first ``size`` rows of each fit, (F, size), those with weight before those without; None for all."""
+    return None if size == weights.shape[1] else np.argsort(weights == 0, axis=1, kind="stable")[:, :size]
 
 
 class _Rates(NamedTuple):
@@ -209,13 +236,16 @@ def _together() -> bool:
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _advance(
-    network: Network, rule: Rule, together: bool, states: Any, data: Fit, rates: Any, active: Any
+    network: Network, rule: Rule, together: bool, states: Any, data: Fit, rows: Any, rates: Any, active: Any
 ) -> tuple[Any, Glance]:
     """Take one step for each of a fit's ``rates`` in every active fit; return the states and a look at each."""
 
     def one(each: Any) -> tuple[Any, Glance]:
-        state, y, weights, rates, active = each
+        state, y, weights, rows, rates, active = each
         fit = Fit(data.X, y, weights, data.decay)
+        if rows is not None:  # the loss divides by the number of rows that it sees
+            share = len(rows) / len(y)
+            fit = Fit(data.X[rows], y[rows], share * weights[rows], data.decay)
 
         def steps(state: Any) -> Any:
             opened = rule.open(network, fit, state)
@@ -224,7 +254,7 @@ def _advance(
         state = jax.lax.cond(active, steps, lambda state: state, state)
         return state, _look(network, state.params, fit)
 
-    every = (states, data.y, data.weights, rates, active)
+    every = (states, data.y, data.weights, rows, rates, active)
     return jax.vmap(one)(every) if together else jax.lax.map(one, every)
 
 
