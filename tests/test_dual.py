@@ -250,3 +250,19 @@ def test_single_precision_leaves_nothing_for_the_careful_solver(monkeypatch):
     found = fitted.weighted_norm(POINTS, curvature="hessian", solver=vhat.Dual())
     assert found.steps.min() > 1
     np.testing.assert_allclose(found.value, V, rtol=4e-6)
+
+
+def test_a_decay_of_no_account_beside_the_data_is_answered_directly(monkeypatch):
+    """Rounding leaves a residual that looks large in parameters the data hardly see, and moves V by next to nothing."""
+    U, _ = np.linalg.qr(RNG.normal(size=(30, 30)))
+    W, _ = np.linalg.qr(RNG.normal(size=(40, 40)))
+    s = np.logspace(1.5, -1, 30)
+    Z, lam, g = U * s @ W[:, :30].T, 1e-8, RNG.normal(size=(12, 40))
+    weights = np.zeros(40)
+    fitted = vhat.from_jax(lambda q, Z: Z @ q, weights, Z, Z @ RNG.normal(size=40), weight_decay=lam)
+    for path in ("respond", "solve"):
+        monkeypatch.setattr(Preconditioned, path, lambda *_: pytest.fail("conjugate gradients took over"))
+    found = fitted.weighted_norm(g, curvature="ggn", solver=vhat.Dual())
+    rows = (g @ W[:, :30]) * (s / 30) / (s**2 / 30 + lam) @ U.T  # the prediction's move per response, by the SVD
+    np.testing.assert_allclose(found.value, 30 * np.sum(rows**2, axis=1), rtol=4e-5)
+    assert np.all(np.abs(np.sqrt(found.value / (30 * np.sum(rows**2, axis=1))) - 1) <= found.residual + 1e-9)

@@ -72,7 +72,7 @@ class Response:
         energy: ``g'h``, (k,).
         pull: ``h' diag(lam) theta``, (k,).
         status: As in :class:`Solution`.
-        residual: As in :class:`Solution`.
+        residual: As in :class:`Solution`; from the dual, the estimated relative error of ``sqrt(V)``.
         steps: As in :class:`Solution`.
     """
 

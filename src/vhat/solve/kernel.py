@@ -25,6 +25,7 @@ from vhat.solve.features import GRAM_ROWS, Features, NotRankOne, Structure, comp
 
 __all__ = ["Kernel", "KernelMetric", "Root", "Seen", "kernel_bytes", "make_kernel", "newton_metric"]
 
+_ROUNDING = 16 * np.finfo(float).eps
 _FEW_PARAMETERS = 64
 _MANY_ROWS = 5000
 
@@ -114,6 +115,11 @@ class Seen:
     def take(self, rows: np.ndarray) -> Seen:
         """Return some of the rows."""
         return Seen(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+    @property
+    def size(self) -> np.ndarray:
+        """``sqrt(r' P^-1 r)``, (k,), with what rounding may have taken from it."""
+        return np.sqrt(np.abs(self.energy) * (1.0 + _ROUNDING * self.lost))
 
     def copy(self) -> Seen:
         """Return the same in memory of its own."""
