@@ -9,7 +9,7 @@ JOBS   ?= 2
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: setup test quick demo bench lint format clean
+.PHONY: setup test quick browser demo docs dist minimum bench lint format clean
 
 setup: $(STAMP)
 
@@ -26,8 +26,59 @@ test: $(STAMP)
 quick: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow"
 
+# What the tests look at reports with. Without it they are skipped, and say so.
+browser:
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then echo "Chromium is installed."; \
+	elif ! command -v apt-get >/dev/null; then \
+		echo "Chromium and chromedriver are missing, and there is no apt-get: install both by hand."; exit 1; \
+	elif [ "$$(id -u)" = 0 ]; then $(APT); \
+	elif command -v sudo >/dev/null; then sudo sh -c '$(APT)'; \
+	else echo "Chromium is missing, and installing it takes root or sudo: apt-get install chromium chromium-driver"; exit 1; fi
+
+APT := apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium chromium-driver
+
 demo: $(STAMP)
 	$(BIN)/vhat demo --out demo
+
+# The site, in site/, by tools of its own: nothing of the library's environment is touched, and nothing is fetched to build it.
+DOCS := .venv-docs
+
+docs: $(DOCS)/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict
+
+$(DOCS)/.installed: pyproject.toml tools/requirements.py
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(PYTHON) tools/requirements.py extra docs > $(DOCS)/requirements.txt
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -r $(DOCS)/requirements.txt
+	touch $@
+
+# Wheel and sdist, in dist/; the wheel is then installed where there is nothing else, no torch either, and runs the demo.
+DIST := .venv-dist
+
+dist:
+	rm -rf build dist $(DIST)
+	$(PYTHON) -m venv $(DIST)/tools
+	$(DIST)/tools/bin/python -m pip install --quiet --disable-pip-version-check build==1.6.1
+	$(DIST)/tools/bin/python -m build --outdir dist .
+	$(PYTHON) -m venv $(DIST)/empty
+	$(DIST)/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	cd $(DIST) && empty/bin/python -c "import importlib.util as u; assert u.find_spec('torch') is None"
+	cd $(DIST) && empty/bin/vhat --version && empty/bin/vhat demo --out demo
+
+# The oldest versions that pyproject.toml allows, and the tests that need no more than them. Old packages are warned of
+# by new ones that they rest on, which is no fault of ours: deprecations are left aside here, and here only.
+OLDEST := .venv-minimum
+
+minimum: $(OLDEST)/.installed
+	$(OLDEST)/bin/vhat --version
+	$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning -m "not slow" \
+		tests/test_interval.py tests/test_import.py tests/test_weighted_norm.py
+
+$(OLDEST)/.installed: pyproject.toml tools/requirements.py
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(PYTHON) tools/requirements.py minimum > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt -e . pytest
+	touch $@
 
 # The whole table takes about two hours on two quiet cores, the first time half an hour more for training.
 # `make bench BENCH="--only per-point --quick"` measures some rows, or small ones; the others are kept.
@@ -59,4 +110,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(RIVALS) build dist demo/*.png .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(RIVALS) $(DOCS) $(DIST) $(OLDEST) build dist site demo/*.png .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -155,6 +155,26 @@ def markdown(results: Results) -> str:
     return "\n".join(lines) + "\n"
 
 
+def for_readme(results: Results) -> str:
+    """The rows that have a goal of cost: title, measured, goal."""
+    shown = [found for found in results.rows.values() if found["goal"] and not found["name"].startswith("plan-")]
+    lines = ["| | measured | goal |", "|---|---:|---:|"]
+    for found in shown:
+        value = f"**{measured(found)}**" if found["reached"] else measured(found)
+        lines.append(f"| {found['title']} | {value} | {found['goal']} |")
+    return "\n".join(lines)
+
+
+def write_between(file: Path, name: str, text: str) -> None:
+    """Replace what stands between the two comments of that name in a Markdown file."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, _, rest = file.read_text().partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"{file.name} has no {begin} ... {end}")
+    file.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+
+
 def _cells(found: dict[str, Any]) -> tuple[str, ...]:
     return found["title"], measured(found), found["goal"] or "", _mark(found), _small(found["error"])
 

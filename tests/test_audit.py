@@ -24,6 +24,7 @@ NAMES = [
     "residual curvature",
     "smoothness",
     "noise",
+    "support",
     "determinism",
     "precision",
     "basin",
@@ -606,8 +607,8 @@ def test_unit_of_y_changes_no_verdict_and_no_value(minimum, unit):
 # -- reading it ------------------------------------------------------------------------------------
 def test_prints_as_a_table_with_every_line_and_says_what_to_look_at(minimum):
     good, bad = repr(minimum.audit()), repr(elsewhere(minimum, minimum.params, weight_decay=2 * LAM).audit())
-    assert good.startswith("Audit: 8 lines hold; nothing that can be tested fails")
-    assert bad.startswith("Audit: 6 lines hold; look at: stationarity, alignment")
+    assert good.startswith("Audit: 9 lines hold; nothing that can be tested fails")
+    assert bad.startswith("Audit: 7 lines hold; look at: stationarity, alignment")
     for name in NAMES:
         assert f"│ {name} " in good
     assert 'loss="mse"' in bad

@@ -1,3 +1,10 @@
+"""The command line itself: help, version, errors, completion, and the commands that need no table."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -5,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import vhat
@@ -13,6 +21,7 @@ from vhat.cli import app
 from vhat.errors import InputError
 
 runner = CliRunner()
+COMMANDS = ("fit", "predict", "audit", "plan", "report", "compare", "demo", "study")
 
 
 def test_version_is_the_installed_one():
@@ -21,17 +30,51 @@ def test_version_is_the_installed_one():
     assert result.output == f"vhat {version('vhat')}\n"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["--version"]])
-def test_help_and_version_import_neither_jax_nor_torch(arguments):
+def test_help_and_version_import_no_numerical_library():
+    """Of every command, in one process: what one help loads, all of them would show."""
     code = (
-        "import sys\n"
+        "import json, sys\n"
         "from vhat.cli import app\n"
-        f"try: app({arguments!r})\n"
+        f"for line in [[], *([name] for name in {COMMANDS!r})]:\n"
+        "    try: app([*line, '--help'])\n"
+        "    except SystemExit as leave: assert not leave.code\n"
+        "try: app(['--version'])\n"
         "except SystemExit as leave: assert not leave.code\n"
-        "assert not {'jax', 'torch', 'matplotlib'} & set(sys.modules)\n"
+        "heavy = ('jax', 'torch', 'matplotlib', 'pandas', 'scipy', 'sklearn', 'pyarrow')\n"
+        "print(json.dumps([name for name in heavy if name in sys.modules]))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert "vhat" in done.stdout or "demo" in done.stdout
+    assert json.loads(done.stdout.splitlines()[-1]) == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_an_example_in_its_help_that_the_command_line_accepts(name):
+    shown = " ".join(runner.invoke(app, [name, "--help"]).output.split())
+    example = re.search(r"Example: vhat (.*)$", shown).group(1).split()
+    assert example[0] == name
+    command = typer.main.get_command(app)
+    for part in example[: 2 if name == "study" else 1]:
+        command = command.commands[part]
+    rest = example[2 if name == "study" else 1 :]
+    command.make_context(name, list(rest))  # parses, runs nothing
+
+
+def test_help_lists_the_commands_in_the_order_of_their_use():
+    shown = runner.invoke(app, ["--help"]).output
+    places = [re.search(rf"^\W*{name} ", shown, re.MULTILINE).start() for name in COMMANDS]
+    assert places == sorted(places)
+
+
+def test_the_shell_can_complete_commands():
+    environment = os.environ | {"_VHAT_COMPLETE": "complete_bash", "COMP_WORDS": "vhat pre", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from vhat.cli import app; app(prog_name='vhat')"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert done.stdout.split() == ["predict"]
 
 
 def test_library_errors_are_one_sentence_and_exit_code_2(tmp_path, monkeypatch):
@@ -45,13 +88,24 @@ def test_library_errors_are_one_sentence_and_exit_code_2(tmp_path, monkeypatch):
     assert "Traceback" not in result.output
 
 
-def test_debug_lets_the_error_through(tmp_path, monkeypatch):
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_debug_lets_the_error_through_wherever_it_stands(tmp_path, monkeypatch, place):
     def refuse(*_, **__):
         raise InputError("the data are empty.")
 
     monkeypatch.setattr(demo, "run", refuse)
-    result = runner.invoke(app, ["--debug", "demo", "--out", str(tmp_path)])
-    assert isinstance(result.exception, InputError)
+    arguments = ["demo", "--out", str(tmp_path)]
+    arguments.insert(place, "--debug")
+    assert isinstance(runner.invoke(app, arguments).exception, InputError)
+
+
+def test_control_c_is_exit_code_130_and_not_a_traceback(tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "run", stop)
+    result = runner.invoke(app, ["demo", "--out", str(tmp_path)])
+    assert (result.exit_code, result.stderr) == (130, "vhat: stopped.\n")
 
 
 def test_an_output_that_is_a_file_is_refused_before_any_work(tmp_path, monkeypatch):

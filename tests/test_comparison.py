@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -81,6 +82,62 @@ def test_a_refusal_is_a_row_and_the_others_go_on():
     assert np.isnan(found.summary().loc["Refusing", "coverage"])
 
 
+def test_a_method_that_refuses_some_splits_says_how_many():
+    @dataclass(frozen=True)
+    class Picky:
+        def fit(self, recipe, X, y, *, seed=0):
+            return (Constant(1.0) if len(y) > 30 else Refusing()).fit(recipe, X, y, seed=seed)
+
+    rows = [(np.arange(40), np.arange(40, 50)), (np.arange(20), np.arange(20, 50))]
+    found = vhat.compare({"picky": Picky()}, X, y, recipe=None, splits=rows)
+    assert found.summary().loc["picky", "answered"] == 1
+    assert "picky (1 of 2 splits): it needs three columns." in repr(found)
+
+
+def test_points_without_limits_are_misses_and_leave_no_width_to_boast_of():
+    @dataclass(frozen=True)
+    class Holey:
+        def fit(self, recipe, X, y, *, seed=0):
+            def interval(x, delta=0.05, *, target="mean"):
+                low = np.where(np.arange(len(x)) < 4, np.nan, -9.0)
+                return SimpleNamespace(center=np.zeros(len(x)), lower=low, upper=-low)
+
+            return SimpleNamespace(interval=interval)
+
+    found = vhat.compare([Holey(), Constant(9.0)], X, y, recipe=None, splits=1)
+    assert [each.status for each in found.outcomes] == ["incomplete", "answered"]
+    assert found.outcomes[0].coverage == 0.6
+    assert np.isnan(found.outcomes[0].median_width)
+    assert "4 of 10 predictions have no interval" in repr(found)
+    assert {text.get_text() for text in found.plot().texts} & {"Holey", "Constant"} == {"Constant"}
+
+
+def test_time_and_memory_are_those_of_the_work():
+    """A method that is busy for a fifth of a second, sleeps for as long and holds 60 MB is measured to have done so."""
+
+    @dataclass(frozen=True)
+    class Busy:
+        def fit(self, recipe, X, y, *, seed=0):
+            end = time.process_time() + 0.2
+            while time.process_time() < end:
+                pass
+            held = np.ones(7_500_000)
+            time.sleep(0.2)
+            return Constant(1.0 + 0 * held[0]).fit(recipe, X, y, seed=seed)
+
+    (outcome,) = vhat.compare([Busy()], X, y, recipe=None, splits=1).outcomes
+    assert outcome.fit_seconds >= 0.4
+    assert 0.2 <= outcome.cpu_seconds <= 0.2 + 0.3  # and the intervals' own
+    assert outcome.interval_seconds < 0.3
+    assert np.isnan(outcome.peak_megabytes) or 55 < outcome.peak_megabytes < 90
+
+
+def test_a_method_with_its_own_recipe_goes_by_its_own_name():
+    own = vhat.methods.WithRecipe(vhat.methods.Wald(), ridge(1e-3))
+    found = vhat.compare([own, vhat.methods.Proposed()], X, y, recipe=ridge(1e-3), splits=1)
+    assert found.methods == ("Wald", "Proposed")
+
+
 def test_splits_and_seeds_are_the_same_for_all_methods_and_in_every_run():
     methods = [vhat.methods.Bootstrap(resamples=4), Constant(1.0)]
     first, again = (vhat.compare(methods, X, y, recipe=ridge(1e-3), splits=2, seed=3) for _ in range(2))
@@ -135,10 +192,19 @@ def test_two_methods_of_a_kind_are_numbered():
         ({"methods": []}, "no method"),
         ({"methods": [Constant]}, "Constant"),
         ({"target": "mean"}, "needs truth"),
-        ({"y": y[:-1]}, "50 rows and y has 49"),
+        ({"y": y[:-1]}, r"\(50, 2\) and y has shape \(49,\)"),
         ({"y": np.where(np.arange(50) == 3, np.nan, y)}, "y"),
         ({"test": X}, "pair"),
         ({"splits": 0}, "splits"),
+        ({"splits": []}, "no pair"),
+        ({"splits": [(np.arange(40), np.arange(30, 50))]}, "split 0 asks about rows that it trains on"),
+        ({"splits": [(np.arange(40), np.arange(40, 51))]}, "numbers below 50"),
+        ({"splits": [(np.arange(40), [0.5])]}, "numbers below 50"),
+        ({"test": (X[:3, :1], y[:3])}, r"points of shape \(1,\)"),
+        ({"test": (X[:3], y[:2])}, r"shape \(2,\) for 3 points"),
+        ({"truth": lambda x: np.add.outer(x[:, 0], x[:, 1])}, r"shape \(10, 10\) for 10 points"),
+        ({"truth": lambda x: x[:, 0] * np.nan}, "NaN"),
+        ({"n_jobs": 0}, "n_jobs=0"),
         ({"X": X[:2], "y": y[:2]}, "too few"),
     ],
 )
@@ -158,6 +224,19 @@ def test_pictures_are_drawn_and_a_gallery_wants_one_input():
     assert titles == ["narrow", "wide"]
     with pytest.raises(InputError, match="one input"):
         vhat.compare([Constant(1.0)], X, y, recipe=None, splits=1).gallery()
+
+
+def test_a_refusal_is_written_into_its_panel():
+    line = np.linspace(-1, 1, 40)[:, None]
+    found = vhat.compare([Refusing(), Constant(0.5)], line, line[:, 0], recipe=None, test=(line, line[:, 0]), splits=1)
+    refused, drawn = found.gallery().axes
+    assert [text.get_text() for text in refused.texts] == ["it needs three columns."]
+    assert len(drawn.collections) == 1
+    none = vhat.compare([Refusing()], line, line[:, 0], recipe=None, test=(line, line[:, 0]), splits=1)
+    with pytest.raises(InputError, match="every method refused"):
+        none.gallery()
+    with pytest.raises(InputError, match="no method answered"):
+        none.plot()
 
 
 def test_calibration_of_exact_quantiles_is_within_binomial_error():

@@ -39,6 +39,27 @@ def test_which_interval_shows_that_only_the_calibrated_one_holds_where_the_model
     assert "missed with probability at most delta" in capsys.readouterr().out
 
 
+def test_comparing_shows_a_refusal_among_answers_and_bootstraps_a_loop_of_torch(capsys):
+    names = run("comparing.md")
+    status = {each.method: each.status for each in names["found"].outcomes}
+    assert status == dict.fromkeys(("Proposed", "Wald", "LinearizedLaplace"), "answered") | {"Conformal": "refused"}
+    shown = [axis for axis in names["panels"].axes if axis.get_visible()]
+    assert [axis.get_title(loc="left") for axis in shown] == list(status)
+    assert shown[-1].texts[0].get_text().startswith("Conformal('split') gives")
+    assert len(names["frame"]) == 4
+    assert names["own"].target == "observation"
+    assert [each.status for each in names["own"].outcomes] == ["answered"] * 3
+    printed = capsys.readouterr().out
+    assert "Conformal: Conformal('split') gives no interval for target='mean'" in printed
+
+
+def test_comparing_has_every_method_in_its_table():
+    text = (DOCS / "comparing.md").read_text()
+    rows = set(re.findall(r"^\| `(\w+)", text, re.MULTILINE))
+    concrete = {name for name in vhat.methods.__all__ if not getattr(getattr(vhat.methods, name), "_is_protocol", 0)}
+    assert rows == concrete - {"WithRecipe"}
+
+
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
 def test_every_call_that_a_page_names_exists(page):
     text = (DOCS / page).read_text()

@@ -7,6 +7,7 @@ import functools
 import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -148,7 +149,7 @@ def test_the_weighted_norm_agrees_with_a_dense_hessian_of_standardised_data(netw
     np.testing.assert_allclose(network.fitted_.weighted_norm(NEW).value, V, rtol=1e-8)
 
 
-@pytest.mark.parametrize(("a", "b"), [(1e9, 0.0), (1e-9, 0.0), (-3.0, 1e6), (1e150, 0.0)])
+@pytest.mark.parametrize(("a", "b"), [(1e9, 0.0), (1e-9, 0.0), (-3.0, 1e6), (1e150, 0.0), (1e-125, 0.0)])
 def test_other_units_of_y_change_nothing_else(network, a, b):
     moved = vhat.NetworkRegressor(**SMALL).fit(X, a * Y + b)
     found, expected = moved.predict_interval(NEW), network.predict_interval(NEW)
@@ -225,6 +226,59 @@ def test_a_table_that_says_nothing_is_told():
     assert np.ptp(network.predict(NEW)) < 0.3
 
 
+def test_a_grid_of_your_own_is_chosen_from_and_saved(tmp_path):
+    grid = [1e-1, 1e-2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", vhat.SelectionWarning)  # one end of two is best
+        network = vhat.NetworkRegressor((), weight_decay=grid).fit(X, Y)
+        chosen = vhat.fit.choose_weight_decay(
+            vhat.fit.Minimum(vhat.fit.Network((3, 1)), 1.0),
+            (X - X.mean(0)) / X.std(0),
+            (Y - Y.mean()) / Y.std(),
+            grid=grid,
+        )
+    assert network.weight_decay_ == chosen.weight_decay
+    assert list(network.selection_.curve.weight_decay) == sorted(grid)
+    assert network.get_params()["weight_decay"] is grid
+    network.save(tmp_path / "grid")
+    assert vhat.NetworkRegressor.load(tmp_path / "grid").get_params()["weight_decay"] == grid
+    with pytest.warns(
+        vhat.TableWarning, match=r"a grid of weight_decay .* 9 different rows are too few .*: 0.1 is taken"
+    ):
+        assert vhat.NetworkRegressor((), weight_decay=np.array(grid)).fit(X[:9], Y[:9]).weight_decay_ == 0.1
+
+
+def test_auto_that_ends_where_the_score_still_falls_names_a_grid_to_go_on_with():
+    x = np.linspace(-3, 3, 60)[:, None]
+    with pytest.warns(vhat.SelectionWarning, match=r"still falling.*Give weight_decay=numpy.logspace\("):
+        network = vhat.NetworkRegressor(()).fit(x, 2 * x[:, 0] + 1e-6 * np.cos(40 * x[:, 0]))
+    curve = network.selection_.curve
+    assert len(curve) == 9  # both halves of the grid, in one curve
+    assert np.all(np.diff(curve.weight_decay) > 0)
+    assert curve.best == 0
+    assert network.weight_decay_ == curve.weight_decay[0]
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_a_recipe_that_is_no_minimum_is_told_in_options_of_the_estimator(activation):
+    short = functools.partial(vhat.fit.AdamW, steps=50)
+    network = vhat.NetworkRegressor((4,), activation=activation, weight_decay=1e-3, recipe=short).fit(X, Y)
+    with pytest.warns(vhat.VhatWarning, match=r'recipe="minimum" trains to a certified minimum') as said:
+        network.predict_interval(NEW)
+    texts = [str(each.message) for each in said if each.category in (vhat.NotMinimumWarning, vhat.CurvatureWarning)]
+    assert texts
+    for text in texts:
+        assert not any(word in text for word in ("polish", "loss", "curvature=", "alignment"))
+        assert ('activation="tanh"' in text) == (activation == "relu")
+
+
+def test_a_minimum_that_is_not_reached_is_told_in_options_of_the_estimator():
+    with pytest.raises(vhat.PolishError, match=r"fewer units.*raise weight_decay=0.0 to about") as caught:
+        vhat.NetworkRegressor((4,), weight_decay=0.0).fit(X[:8], Y[:8])
+    assert "kinks" not in str(caught.value)
+    assert "ggn" not in str(caught.value)
+
+
 def test_a_recipe_of_your_own_is_used():
     short = functools.partial(vhat.fit.AdamW, steps=50)
     network = vhat.NetworkRegressor((4,), activation="relu", weight_decay=1e-3, recipe=short).fit(X, Y)
@@ -248,10 +302,12 @@ def test_the_seed_decides_the_fit_and_a_generator_draws_one():
         ({"weight_decay": "loo"}, "weight_decay='loo' is neither a finite number of at least 0"),
         ({"weight_decay": -1.0}, "neither a finite number"),
         ({"weight_decay": True}, "neither a finite number"),
+        ({"weight_decay": [1e-3]}, "is not a list of two or more different numbers above 0"),
+        ({"weight_decay": [0.0, 1e-3]}, r"weight_decay=\[0.0, 0.001\] is not a list"),
         ({"recipe": "sgd"}, "recipe='sgd' is not known"),
         ({"recipe": lambda network, lam: None}, "must return a recipe of vhat.fit"),
         ({"hidden_layer_sizes": (4, 0)}, "positive whole numbers"),
-        ({"activation": "relu"}, "has kinks"),
+        ({"activation": "relu"}, 'has kinks, and recipe="minimum" .*Use activation="tanh"'),
         ({"activation": "sine"}, "activation='sine' is not known"),
     ],
 )
@@ -271,7 +327,18 @@ REFUSED = {
     "text": (lambda: (spoiled("kind", ["a"] * 60), Y), "column 'kind' holds text \\(such as 'a'\\).*OneHotEncoder"),
     "categories": (lambda: (spoiled("kind", pd.Categorical(["a", "b"] * 30)), Y), "'kind' is categorical \\(2 categ"),
     "dates": (lambda: (spoiled("age", pd.date_range("2020", periods=60)), Y), "'age' holds dates"),
-    "text in an array": (lambda: (np.array([["1", "x"], ["2", "y"]], dtype=object), [1.0, 2.0]), "column 0 holds text"),
+    "text in an array": (lambda: (np.array([[1.0, "x"], [2.0, "y"]], dtype=object), [1.0, 2.0]), "column 1 holds text"),
+    "numbers as text": (
+        lambda: (spoiled("kind", ["3.5"] * 60), Y),
+        r"'kind' holds numbers written as text \(such as '3.5'\)\. Convert numbers .*pandas.to_numeric\(column\)",
+    ),
+    "numbers as text, but one": (
+        lambda: (spoiled("kind", ["3.5"] * 59 + ["n/a"]), Y),
+        "holds numbers written as text, and 'n/a' among them.*errors='coerce'",
+    ),
+    "numbers as text in an array": (lambda: (X.astype(str), Y), "column 0 holds numbers written as text.*astype"),
+    "tiny target": (lambda: (X, 1e-200 * Y), "y has a standard deviation of .*leave the range of double precision"),
+    "huge target": (lambda: (X, 1e200 * Y), "y has a standard deviation of .*Express it in another unit"),
     "missing": (
         lambda: (spoiled("age", [np.nan, 1.0, np.nan] + 57 * [2.0]), Y),
         "'age' \\(NaN in rows 0, 2\\).*Imputer",
@@ -321,7 +388,8 @@ def test_fewer_rows_than_columns_are_fitted_with_a_warning():
     wide = rng.normal(size=(12, 20))
     with pytest.warns(vhat.TableWarning, match=r"fewer rows \(12\) than columns \(20\)"):
         network = vhat.NetworkRegressor((2,), weight_decay=0.1).fit(wide, rng.normal(size=12))
-    band = network.predict_interval(wide + 1.0, noise=1.0)
+    with pytest.warns(vhat.SupportWarning, match="hardly speak for 12 of 12 rows"):
+        band = network.predict_interval(wide + 1.0, noise=1.0)
     assert np.all(band.unsupported > 0.05)
 
 
@@ -337,12 +405,43 @@ def test_columns_are_known_by_name(named):
     np.testing.assert_array_equal(found.upper, named.predict_interval(frame).upper)
 
 
-def test_points_are_checked_as_the_table_was(named):
+def test_points_are_checked_as_the_table_was_by_the_estimator_and_by_its_fitted_model(named):
     frame = pd.DataFrame(NEW, columns=NAMES)
+    spoilt = frame.assign(age=np.where(frame.index == 1, np.nan, frame["age"]))[NAMES]
+    for ask in (named.predict_interval, named.fitted_.interval):
+        with pytest.raises(vhat.InputError, match=r"'age' \(NaN in row 1\)"):
+            ask(spoilt)
+        with pytest.raises(vhat.InputError, match="'age' holds numbers written as text"):
+            ask(frame.assign(age="3.5"))
     with pytest.raises(vhat.InputError, match=r"'age' \(NaN in row 1\)"):
-        named.predict_interval(frame.assign(age=np.where(frame.index == 1, np.nan, frame["age"])))
+        named.fitted_.interval(spoilt[NAMES[::-1]])  # the name, whatever the order
     with pytest.raises(vhat.InputError, match="3 columns, so give"):
         named.fitted_.interval(NEW[:, :2])
+
+
+def test_the_index_of_a_frame_is_that_of_the_interval(named):
+    frame = pd.DataFrame(NEW, columns=NAMES, index=pd.Index(list("abcdefg"), name="well"))
+    pd.testing.assert_index_equal(named.predict_interval(frame).to_pandas().index, frame.index)
+    pd.testing.assert_index_equal(named.fitted_.interval(frame).to_pandas().index, frame.index)
+    assert list(named.fitted_.interval(NEW).to_pandas().index) == list(range(7))
+    both = vhat.NetworkRegressor((), weight_decay=1e-2).fit(frame.assign(age=np.arange(7.0)), NEW[:, :2])
+    twice = both.predict_interval(frame, noise=1.0, bound="chebyshev").to_pandas()
+    assert twice.index.names == ["well", "output"]
+    assert list(twice.index[:3]) == [("a", 0), ("a", 1), ("b", 0)]
+
+
+def test_printing_shows_the_digits_that_matter_and_the_beginning_of_the_guarantee():
+    band = vhat.NetworkRegressor(**SMALL).fit(X, Y + 1e12).predict_interval(NEW)
+    text = repr(band)
+    for row, line in enumerate(text.splitlines()[3:9]):
+        center, lower, upper = (float(part) for part in line.split()[:3])
+        found, half = np.array([lower, center, upper]), band.half_width[row]
+        np.testing.assert_allclose(
+            found, [band.lower[row], band.center[row], band.upper[row]], atol=0.01 * half, rtol=0
+        )
+    assert text.endswith("by the 'tight' bound.\nIn full: .guarantee")
+    assert "assumed" not in text
+    assert "assumed" in band.guarantee
 
 
 # -- on disk -----------------------------------------------------------------------------------------
@@ -406,3 +505,21 @@ def test_without_scikit_learn_the_rest_works_and_the_name_says_what_to_install()
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.startswith("MissingPackage NetworkRegressor is a scikit-learn estimator")
     assert "pip install" in said
+
+
+def test_rows_of_weight_zero_are_told_from_the_rows_that_count(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(20, 1))
+    y = X[:, 0] + 0.1 * rng.standard_normal(20)
+    weights = np.ones(20)
+    weights[[3, 11]] = 0.0
+    network = vhat.NetworkRegressor((), weight_decay=1e-3).fit(X, y, sample_weight=weights)
+    np.testing.assert_array_equal(network.rows_, np.delete(np.arange(20), [3, 11]))
+    left_out = network.fitted_.leave_one_out()
+    row = int(np.flatnonzero(network.rows_ == 5)[0])
+    weights[5] = 0.0
+    refit = vhat.NetworkRegressor((), weight_decay=1e-3).fit(X, y, sample_weight=weights)
+    assert left_out.prediction[row] == pytest.approx(refit.predict(X[5:6])[0], abs=0.01)
+    assert abs(left_out.prediction[row] - network.predict(X[6:7])[0]) > 0.02
+    network.save(tmp_path / "kept")
+    np.testing.assert_array_equal(vhat.NetworkRegressor.load(tmp_path / "kept").rows_, network.rows_)

@@ -65,6 +65,25 @@ def test_no_function_in_the_ball_has_a_larger_bias():
     assert abs(hand.w[0] @ f[:30] - f[30]) == pytest.approx(at.power[0], rel=1e-8)
 
 
+@pytest.mark.parametrize("band", ["pointwise", "uniform"])
+def test_a_new_response_is_covered_at_the_worst_truth_of_the_ball(band):
+    """There the error is a bias of norm times power plus normal noise, so that the coverage is known exactly."""
+    hand, sigma, norm, delta = ByHand(0.02, 1.5), 0.3, 2.0, 0.1
+    options = KernelRidge(1.5, weight_decay=0.02, norm=norm, noise=sigma, band=band)
+    new, mean = (options.fit(None, X, Y).interval(POINTS, delta, target=each) for each in ("observation", "mean"))
+    law = stats.norm(norm * hand.power, sigma * np.hypot(hand.error, 1))
+    covered = law.cdf(new.half_width) - law.cdf(-new.half_width)
+    assert np.all(covered >= 1 - delta)
+    # in quadrature, as if the bias were random, it would not be
+    short = np.hypot(mean.half_width, stats.norm.ppf(1 - delta / 2) * sigma)
+    if band == "pointwise":
+        assert np.any(law.cdf(short) - law.cdf(-short) < 1 - delta)
+        expected = norm * hand.power + stats.norm.ppf(1 - delta / 2) * sigma * np.hypot(hand.error, 1)
+        np.testing.assert_allclose(new.half_width, expected, rtol=1e-8)
+    assert "for a new response," in new.guarantee
+    assert "no bias" not in new.guarantee
+
+
 def test_the_uniform_band_is_the_self_normalised_one():
     hand, lam = ByHand(0.02, 1.5), 30 * 0.02
     options = KernelRidge(1.5, weight_decay=0.02, norm=2.0, noise=0.3, band="uniform")
@@ -120,12 +139,24 @@ def test_the_process_is_scikit_learns_own():
 
 
 def test_tuning_is_scikit_learns_own():
-    kernel = ConstantKernel(1.0, (1e-3, 1e4)) * Matern(1.0, (1e-3, 1e4), nu=1.5) + WhiteKernel(0.1, (1e-8, 1e1))
+    spread = np.sqrt(X.var(axis=0).mean())
+    length = Matern(spread, (1e-3 * spread, 1e4 * spread), nu=1.5)
+    kernel = ConstantKernel(1.0, (1e-3, 1e4)) * length + WhiteKernel(0.1, (1e-8, 1e1))
     whole = GaussianProcessRegressor(kernel, alpha=1e-12, normalize_y=True).fit(X, Y)
     center, error = whole.predict(POINTS, return_std=True)  # of a new response: the noise is in its kernel
     band = GaussianProcess().fit(None, X, Y).interval(POINTS, 0.1, target="observation")
     np.testing.assert_allclose(band.center, center, rtol=1e-6)
     np.testing.assert_allclose(band.half_width, stats.norm.ppf(0.95) * error, rtol=1e-6)
+
+
+def test_the_unit_of_the_inputs_does_not_matter_to_tuning_and_tuning_is_owned_up_to():
+    band = GaussianProcess().fit(None, X, Y).interval(POINTS)
+    for unit in (1e-6, 1e5):
+        scaled = GaussianProcess().fit(None, unit * X, Y).interval(unit * POINTS)
+        np.testing.assert_allclose(scaled.half_width, band.half_width, rtol=1e-5)
+    assert "length_scale, amplitude, noise known beforehand, WHICH WERE TUNED TO THESE DATA" in band.guarantee
+    known = GaussianProcess(length_scale=1.0, amplitude=1.0, noise=0.3).fit(None, X, Y).interval(POINTS)
+    assert "TUNED" not in known.guarantee
 
 
 def test_an_edge_of_tuning_is_said():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from scipy import stats
+from scipy import optimize, stats
 from sklearn.linear_model import BayesianRidge
 
 import vhat
@@ -205,3 +205,40 @@ def test_two_outputs_of_a_linear_model_are_each_their_own_regression():
         for k in range(2):
             alone = Wald(covariance=kind).fit(ridge(), Z, both[:, k]).interval(POINTS)
             np.testing.assert_allclose(band.half_width[:, k], alone.half_width, rtol=1e-6)
+
+
+@pytest.mark.parametrize("evidence", [False, True])
+def test_laplace_of_an_estimator_has_the_units_of_the_table(evidence):
+    """The estimator standardises inside: Bayesian linear regression on standardised columns is the oracle."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2)) * [1.0, 50.0]
+    y = 300 + 70 * (X[:, 0] - X[:, 1] / 50) + 20 * rng.standard_normal(40)
+    lam, sigma, points = 0.05, 20.0, np.array([[0.5, -40.0], [2.0, 100.0]])
+    network = vhat.NetworkRegressor((), weight_decay=lam).fit(X, y)
+    laplace = LinearizedLaplace(noise=sigma, evidence=evidence).fit(lambda *_, **__: network.fitted_, X, y)
+    mean, spread = X.mean(axis=0), X.std(axis=0)
+    J = np.column_stack([(X - mean) / spread, np.ones(40)])
+    g = np.column_stack([(points - mean) / spread, np.ones(2)])
+    P = J.T @ J / 40 + lam * laplace.factor * np.eye(3)
+    expected = sigma * np.sqrt(np.sum(g * np.linalg.solve(P, g.T).T, axis=1) / 40)
+    np.testing.assert_allclose(laplace.interval(points).standard_error, expected, rtol=1e-6)
+    if evidence:
+        z = (y - y.mean()) / y.std()
+        noise = sigma / y.std()
+
+        def cost(log_factor):
+            K = noise**2 * (np.eye(40) + J @ J.T / (40 * lam * np.exp(log_factor)))
+            return np.linalg.slogdet(K)[1] + z @ np.linalg.solve(K, z)
+
+        assert np.log(laplace.factor) == pytest.approx(optimize.minimize_scalar(cost).x, abs=1e-4)
+
+
+def test_the_shortcut_has_no_unit():
+    rng = np.random.default_rng(1)
+    X, points = rng.normal(size=(30, 2)), rng.normal(size=(4, 2))
+    y = X @ [1.0, -1.0] + 0.1 * rng.standard_normal(30)
+    norms = [
+        vhat.NetworkRegressor((), weight_decay=0.05).fit(X, unit * y).fitted_.weighted_norm(points, shortcut=True).value
+        for unit in (1.0, 1000.0)
+    ]
+    np.testing.assert_allclose(*norms, rtol=1e-7)

@@ -20,7 +20,7 @@ import vhat
 from vhat import plot
 from vhat.errors import ConditioningWarning, InputError, ModelError, NotMinimumWarning, PolishError, SelectionWarning
 from vhat.fit import AdamW, Minimum, Network, choose_weight_decay, normal
-from vhat.fit.curve import Entry, assemble
+from vhat.fit.curve import Entry, assemble, joined
 
 DELTA = 0.1
 LINE = Minimum(Network((3, 1)), weight_decay=1.0)
@@ -589,3 +589,30 @@ def test_the_picture_takes_an_axis_and_says_where_the_grid_ends():
     assert axis.get_yscale() == "linear"
     assert "best: 1e-05, end of the grid" in {line.get_label() for line in axis.lines}
     assert curve([np.inf, np.inf], ["failed"] * 2).plot().lines
+
+
+def test_short_names_of_a_way_are_the_long_ones():
+    X, y = line_data()
+    for short, long in (("loo", "leave_one_out"), ("cv", "cross_validation")):
+        brief, full = (choose(LINE, X, y, grid=[0.01, 0.1], by=by) for by in (short, long))
+        assert brief.by == full.by == long
+        np.testing.assert_array_equal(brief.curve.score, full.curve.score)
+
+
+def test_a_remark_is_printed_to_its_end_under_the_table():
+    remark = f"it failed, {'because ' * 20}of the last word."
+    entries = [Entry(np.inf, np.nan, np.nan, "failed", remark), Entry(1.0, 0.1, 0.0, "converged", "")]
+    text = repr(assemble(np.array([0.001, 0.1]), entries, "a score"))
+    assert f"\n0.001: {remark}\n" in text
+    assert "..." not in text
+
+
+@pytest.mark.parametrize(("low", "high", "meeting"), [(2.0, 1.0, 1.0), (1.0, 2.0, 1.0), (np.inf, 2.0, 2.0)])
+def test_two_parts_of_a_grid_join_in_one_curve_that_keeps_the_better_of_two_fits(low, high, meeting):
+    def part(lams, scores):
+        return assemble(np.array(lams), [Entry(score, 0.1, 0.0, "converged", "") for score in scores], "a score")
+
+    found = joined(part([0.01, 0.1], [3.0, low]), part([0.1, 1.0], [high, 5.0]))
+    np.testing.assert_array_equal(found.weight_decay, [0.01, 0.1, 1.0])
+    np.testing.assert_array_equal(found.score, [3.0, meeting, 5.0])
+    assert found.best == 1

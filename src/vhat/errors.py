@@ -15,6 +15,7 @@ __all__ = [
     "ConditioningWarning",
     "ConvergenceWarning",
     "CurvatureWarning",
+    "FixedParameterWarning",
     "InputError",
     "Interrupted",
     "LeverageWarning",
@@ -22,12 +23,14 @@ __all__ = [
     "MissingPackage",
     "ModelError",
     "NoiseError",
+    "NoiseWarning",
     "NotConverged",
     "NotMinimumWarning",
     "NotPositiveDefinite",
     "PolishError",
     "SelectionWarning",
     "StoreError",
+    "SupportWarning",
     "TableWarning",
     "VhatError",
     "VhatWarning",
@@ -68,7 +71,19 @@ class MissingPackage(VhatError, ImportError):  # noqa: N818
 
 
 class PolishError(VhatError):
-    """No certified minimum could be reached from these parameters."""
+    """No certified minimum could be reached from these parameters.
+
+    Attributes:
+        finding: What happened, without a full stop: a recipe that knows its model better has advice of its own.
+        remedy: What to do about it, in sentences.
+    """
+
+    def __init__(self, finding: str, remedy: str = "") -> None:
+        super().__init__(finding, remedy)
+        self.finding, self.remedy = finding, remedy
+
+    def __str__(self) -> str:
+        return f"{self.finding}. {self.remedy}" if self.remedy else self.finding
 
 
 class StoreError(VhatError):
@@ -122,6 +137,18 @@ class SelectionWarning(VhatWarning):
 
 class LeverageWarning(VhatWarning):
     """Some rows decide their own prediction alone: there is no leave-one-out answer for them."""
+
+
+class NoiseWarning(VhatWarning):
+    """The noise level rests on so few degrees of freedom that a bound which takes it as known is too narrow."""
+
+
+class SupportWarning(VhatWarning):
+    """Weight decay, and not the data, decides predictions: their error is bias, which no interval of V holds."""
+
+
+class FixedParameterWarning(VhatWarning):
+    """A number among the parameters is held fixed, because it is a whole number."""
 
 
 class TableWarning(VhatWarning):

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,11 +19,11 @@ from vhat.calibrate import Calibrated, left_out_scores, refuse_training_rows, sp
 from vhat.checks import check_count
 from vhat.errors import ConvergenceWarning, InputError, NoiseError, NotMinimumWarning, name_rows
 from vhat.estimated_tail import EstimatedTail, Redraws, estimate_tail
-from vhat.interval import Interval
+from vhat.interval import MOSTLY, Interval
 from vhat.leave_one_out import LeaveOneOut, describe, leave_rows_out
 from vhat.minimise.polish import Polished, polish
 from vhat.noise import Noise
-from vhat.norm import Measured, Recorder, WeightedNorm, gradient_blocks, measure
+from vhat.norm import Measured, Recorder, WeightedNorm, gradient_blocks, measure, steepness
 from vhat.problem import Array, Problem
 from vhat.progress import announce, steps_shown
 from vhat.solve import Plan, Prepared, Solver, Status, choose
@@ -166,8 +167,8 @@ class FittedModel:
             x: Test inputs, shaped like the training inputs.
             solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Dual`, :class:`vhat.Nystrom` or :class:`vhat.CG`.
             curvature: ``"hessian"``, ``"ggn"`` or ``"auto"``.
-            shortcut: Return ``g'h`` in place of V: equal to it when the fit interpolates without decay, above it
-                where ``R + lam`` is positive, and without the pass over the training rows' noise.
+            shortcut: Return ``c g'h`` in place of V, ``c`` the second derivative of the loss (1 for the half squared
+                error): equal to V when the fit interpolates without decay, above it where ``R + lam`` is positive.
 
         Returns:
             V with a record per point.
@@ -213,7 +214,8 @@ class FittedModel:
             delta: Probability of a miss: 0.05 asks for 95% confidence.
             simultaneous: False for each point alone; True or ``"union"`` for all at once by the union bound;
                 ``"sup-t"`` for all at once with ``bound="asymptotic"``.
-            bound: ``"tight"``, ``"theorem"``, ``"sharp"``, ``"empirical"``, ``"chebyshev"`` or ``"asymptotic"``.
+            bound: ``"tight"``, ``"theorem"``, ``"sharp"``, ``"empirical"``, ``"chebyshev"`` or ``"asymptotic"``: see
+                the table.
             tail: The tail of V over the noise: None neglects it; :class:`vhat.Tail`; ``"estimated"``, or
                 :class:`vhat.Redraws`, estimates it by refits under redrawn responses.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
@@ -231,16 +233,38 @@ class FittedModel:
             InputError: For inputs or options that cannot be used.
             NoiseError: When the noise has to be estimated and the fit interpolates.
             NotPositiveDefinite: When no positive definite curvature is available.
+
+        **The bounds**, all about the mean of the prediction over Gaussian noise (``docs/bounds.md`` derives them):
+
+        ============== ============================= ====================================== ===========================
+        bound          needs                         promises                               when to use it
+        ============== ============================= ====================================== ===========================
+        ``tight``      the noise level; a tail of V  the level, if E[V], the tail and the   the default; with ten and
+                       where V varies much           noise level are known; about 1.5       more residual degrees of
+                                                     times the textbook's width             freedom, or noise given
+        ``asymptotic`` nothing more                  the level as n grows (exact for linear few degrees of freedom
+                                                     models without decay); Student's t     (``tight`` takes the noise
+                                                     allows for an estimated noise level    as known); the usual width
+        ``empirical``  a tail known beforehand       the level, without E[V] being known    when V must not stand for
+                                                                                            its mean
+        ``chebyshev``  the noise level               the level, whatever the tail; wide     no idea of the tail
+        ``theorem``    as ``tight``                  the published bound, 1.57 times        to reproduce results
+                                                     ``tight``; unproved where v, c > 0
+        ``sharp``      as ``tight``                  the same before its root is split      to reproduce results
+        ============== ============================= ====================================== ===========================
         """
         options = limits.Options(delta, simultaneous, bound, tail, target, observation_noise, bias, seed)
         inputs = self.problem.inputs(x)
         center = self._shaped(self.problem.predict(inputs))
         points = np.asarray(inputs) if isinstance(inputs, np.ndarray) else _as_array(x)
+        index = x.index if hasattr(x, "iloc") else None
 
         def sides(problem: Problem) -> Iterable[Array]:
             return gradient_blocks(problem, inputs)
 
-        return self._interval(options, center, sides, noise, solver, curvature, points=points, per_output=True)
+        return self._interval(
+            options, center, sides, noise, solver, curvature, points=points, index=index, per_output=True
+        )
 
     @_scoped
     def functional(
@@ -399,7 +423,7 @@ class FittedModel:
             seed=seed,
         )
         if isinstance(X_cal, str):
-            if X_cal != "loo":
+            if X_cal not in ("loo", "leave_one_out"):
                 raise InputError(f"X_cal={X_cal!r} is neither rows, to be given with y_cal, nor 'loo'.")
             if y_cal is not None or observation_noise is not None:
                 raise InputError("calibrate('loo') scores the training rows: give neither y_cal nor observation_noise.")
@@ -448,6 +472,49 @@ class FittedModel:
             The audit; it prints as a table.
         """
         return audit_fit(self._work, noise=noise, curvature=curvature, refits=refits, seed=seed, given=self.given)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        delta: float = 0.05,
+        held_out: tuple[Any, Any] | None = None,
+        response: str | tuple[str, ...] | None = None,
+        columns: tuple[str, ...] | None = None,
+        noise: Any = None,
+        max_unsupported: float = 0.5,
+        refits: int = 0,
+        seed: int = 0,
+        force: bool = False,
+    ) -> Path:
+        """Write one self-contained HTML file: the audit, the intervals, their calibration, what predictions lean on.
+
+        It needs no network and no other file. Every number in it is what the methods of this class return.
+
+        Args:
+            path: The file, such as ``"report.html"``.
+            delta: Probability of a miss of every interval on the page.
+            held_out: ``(X, y)`` that training did not see, for the calibration; without them the training rows are
+                left out in turn, and the page says so.
+            response: What y is called, with its unit; or one name an output.
+            columns: The names of the columns, where the training inputs had none.
+            noise: As in :meth:`interval`.
+            max_unsupported: Predictions with more than this share of unsupported freedom are listed as abstained.
+            refits: As in :meth:`audit`.
+            seed: Seed of random probes, and of the choice of rows where there are too many to show.
+            force: Write over a file that is there.
+
+        Returns:
+            The file.
+
+        Raises:
+            InputError: For options, held-out rows or a path that cannot be used, and for inputs that are not one array.
+        """
+        from vhat.report import Options, Subject, write
+
+        options = Options(delta, held_out, response, noise, max_unsupported, refits, seed)
+        names = None if columns is None else tuple(columns)
+        return write(Subject(self, columns=names), path, options, force=force)
 
     @_scoped
     def polish(self, *, gtol: float = 1e-10, max_steps: int = 1000, warmup: int = 1000, seed: int = 0) -> FittedModel:
@@ -511,7 +578,8 @@ class FittedModel:
     def _recorder(self, inputs: Any, chosen: Chosen, prepared: Prepared, shortcut: bool = False) -> Recorder:
         count, outputs = self.problem.count(inputs), self.problem.outputs
         shape = (count,) if self.problem.squeeze else (count, outputs)
-        return Recorder(np.sqrt(self._levels()), shape, chosen.curvature, prepared.name, shortcut)
+        unit = steepness(self.problem) if shortcut else None
+        return Recorder(np.sqrt(self._levels()), shape, chosen.curvature, prepared.name, unit)
 
     def _measure(
         self, prepared: Prepared, blocks: Iterable[Array], sigma: np.ndarray, recorder: Recorder, *, rows: bool = False
@@ -532,6 +600,7 @@ class FittedModel:
         curvature: str,
         *,
         points: np.ndarray | None = None,
+        index: Any = None,
         per_output: bool,
     ) -> Interval:
         if options.target == "observation":
@@ -561,8 +630,18 @@ class FittedModel:
             decided=chosen.definite.method != "lanczos",
             moved=None if self.given is None else moved_by(self.given, self.problem, level),
             subject="prediction" if per_output else "functional",
+            undetermined=self._undetermined(level, chosen, options.seed),
         )
-        return limits.build(found, center, level, np.asarray(reference), df, self.problem.n, options, standing, points)
+        return limits.build(
+            found, center, level, np.asarray(reference), df, self.problem.n, options, standing, points, index
+        )
+
+    def _undetermined(self, level: Noise, chosen: Chosen, seed: int) -> float | None:
+        """The share of the fit's own freedom that the data leave open, where that is most of it and easily told."""
+        if not (level.estimated or self._work.is_dense()):
+            return None  # the traces of the smoother are dear, and nothing else has asked for them
+        share = self._work.residual_freedom(chosen.curvature, seed).undetermined(self.problem.p)
+        return share if share > MOSTLY else None
 
     def _warn_unless_minimum(self, level: Noise | None, chosen: Chosen, seed: int) -> bool:
         """Check stationarity once for each noise level; warn once."""

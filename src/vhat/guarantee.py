@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Evidence", "sentence"]
+__all__ = ["FEW", "Evidence", "headline", "sentence"]
+
+FEW = 10
+"""Degrees of freedom below which a noise level that was estimated must not be taken as known."""
 
 _STANDING = {
     "tight": "the 'tight' bound",
@@ -40,6 +43,9 @@ class Evidence:
         shape: What is assumed of the noise over the rows.
         redraws: How many redraws of the responses an estimated tail rests on.
         lost: How many more of them had no minimum.
+        unsupported: At how many of the points the training data hold less than half of the prediction's freedom.
+        undetermined: The share of the training predictions' own freedom that the data do not hold, where that is more
+            than half; else None.
     """
 
     delta: float
@@ -61,11 +67,21 @@ class Evidence:
     shape: str
     redraws: int = 0
     lost: int = 0
+    unsupported: int = 0
+    undetermined: float | None = None
 
 
 def sentence(evidence: Evidence) -> str:
     """Compose the sentence."""
-    return f"{_claim(evidence)}; checked: {_join(_checked(evidence))}; assumed: {_join(_assumed(evidence))}."
+    doubts = _doubts(evidence)
+    claim = f"{_claim(evidence)}; beware: {_join(doubts)}" if doubts else _claim(evidence)
+    return f"{claim}; checked: {_join(_checked(evidence))}; assumed: {_join(_assumed(evidence))}."
+
+
+def headline(guarantee: str) -> str:
+    """The claim of a guarantee, and what to beware of, without the list of what was checked and assumed."""
+    ends = [at for at in (guarantee.find(part) for part in ("; checked: ", "; assumed: ")) if at >= 0]
+    return f"{guarantee[: min(ends)]}." if ends else guarantee
 
 
 def _claim(evidence: Evidence) -> str:
@@ -81,6 +97,22 @@ def _claim(evidence: Evidence) -> str:
         "observation": "a new response, if the model has no bias",
     }[evidence.target]
     return f"Nominal {level} {scope}, for {covered}, by {_STANDING[evidence.bound]}"
+
+
+def _doubts(evidence: Evidence) -> list[str]:
+    """What makes the claim less than it seems."""
+    found = []
+    if not evidence.stationary:
+        found.append("the parameters are not a minimum (see the audit)")
+    if evidence.undetermined is not None:
+        found.append(
+            f"weight decay and not the data decides this fit (the data leave {100 * evidence.undetermined:.3g}% of its "
+            "freedom open), so that its error is bias, which no width of this kind holds"
+        )
+    if evidence.unsupported:
+        where = "this value" if evidence.points == 1 else f"{evidence.unsupported} of {evidence.points} values"
+        found.append(f"the training data hardly speak for {where} (unsupported above 0.5), whose error is bias")
+    return found
 
 
 def _checked(evidence: Evidence) -> list[str]:
@@ -128,6 +160,8 @@ def _freedom(evidence: Evidence) -> str:
     if evidence.df is None:
         return ""
     known = "" if evidence.bound == "asymptotic" else " and used as if it were known"
+    if known and evidence.df < FEW:
+        known += ", FEW AS THEY ARE (bound='asymptotic' allows for that)"
     return f" with {evidence.df:.3g} degrees of freedom{known}"
 
 

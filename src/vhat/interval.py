@@ -10,6 +10,7 @@ import numpy as np
 from vhat.checks import as_numbers
 from vhat.errors import InputError
 from vhat.estimated_tail import EstimatedTail
+from vhat.guarantee import headline
 from vhat.solve import Status
 from vhat.tail import Tail
 
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["Interval"]
+__all__ = ["MOSTLY", "Interval"]
 
+MOSTLY = 0.5
+"""A prediction of which more than this share is unsupported is decided by weight decay rather than by data."""
 _SHOWN = 6
 
 
@@ -45,8 +48,12 @@ class Interval:
         target: ``"mean"`` or ``"observation"``.
         curvature: ``"hessian"`` or ``"ggn"``; empty for a method that rests on neither (:mod:`vhat.methods`).
         solver: The solver's name, likewise.
-        guarantee: What is claimed, what was checked, what was assumed: one sentence.
+        guarantee: What is claimed, what to beware of, what was checked, what was assumed: one sentence. Printing the
+            interval shows its beginning.
         inputs: The points asked about, where they were a single array.
+        index: The index of the data frame of points, where they were one.
+        undetermined: The share of the fit's own freedom that weight decay takes from the data, where that is more than
+            half: no prediction of such a fit is to be relied on. Else None.
     """
 
     center: np.ndarray
@@ -68,6 +75,8 @@ class Interval:
     solver: str
     guarantee: str
     inputs: np.ndarray | None = field(default=None, repr=False)
+    index: pd.Index | None = field(default=None, repr=False)
+    undetermined: float | None = None
 
     def __len__(self) -> int:
         return 1 if self.center.ndim == 0 else len(self.center)
@@ -75,7 +84,7 @@ class Interval:
     def to_pandas(self) -> pd.DataFrame:
         """Return one row a prediction: center, limits, half_width, standard_error, weighted_norm, unsupported, status.
 
-        With several outputs the index is (point, output).
+        The index is that of the points, where they were a data frame; with several outputs it is (point, output).
         """
         import pandas as pd
 
@@ -90,10 +99,14 @@ class Interval:
             "status",
         )
         frame = pd.DataFrame({name: np.ravel(getattr(self, name)) for name in names})
+        points = pd.RangeIndex(len(self), name="point") if self.index is None else self.index
         if self.center.ndim == 2:
-            frame.index = pd.MultiIndex.from_product(
-                [range(self.center.shape[0]), range(self.center.shape[1])], names=["point", "output"]
-            )
+            outputs = range(self.center.shape[1])
+            levels = [points.get_level_values(k).repeat(len(outputs)) for k in range(points.nlevels)]
+            called = [name or "point" for name in points.names] if points.nlevels == 1 else list(points.names)
+            frame.index = pd.MultiIndex.from_arrays([*levels, np.tile(outputs, len(self))], names=[*called, "output"])
+        elif self.index is not None:
+            frame.index = points
         return frame
 
     def abstain(self, *, max_half_width: Any = None, max_unsupported: Any = None) -> np.ndarray:
@@ -156,13 +169,31 @@ class Interval:
         head = [
             f"Interval: {count}, {level}, target {self.target}, bound {self.bound}",
             ", ".join([f"noise {noise} ({self.noise_source})", *how, f"{good} of {self.center.size} converged"]),
-            f"{'center':>12}{'lower':>12}{'upper':>12}{'std. error':>12}{'unsupported':>13}  status",
         ]
-        columns = [np.ravel(a) for a in (self.center, self.lower, self.upper, self.standard_error, self.unsupported)]
-        status = np.ravel(self.status)
-        rows = [
-            "".join(f"{column[i]:>12.4g}" for column in columns[:4]) + f"{columns[4][i]:>13.3f}  {status[i]}"
-            for i in range(min(_SHOWN, status.size))
-        ]
-        more = [f"{'...':>12}  ({status.size - _SHOWN} more)"] if status.size > _SHOWN else []
-        return "\n".join([*head, *rows, *more, self.guarantee])
+        said = headline(self.guarantee)
+        full = [] if said == self.guarantee else ["In full: .guarantee"]
+        return "\n".join([*head, *self._table(), said, *full])
+
+    def _table(self) -> list[str]:
+        """The first values as lines of text, with the digits that their half widths leave meaningful."""
+        shown = min(_SHOWN, self.center.size)
+        half, error, share, status = (
+            np.ravel(a)[:shown] for a in (self.half_width, self.standard_error, self.unsupported, self.status)
+        )
+        limits = [np.ravel(a)[:shown] for a in (self.center, self.lower, self.upper)]
+        texts = [[_digits(value, width) for value, width in zip(column, half, strict=True)] for column in limits]
+        wide = max(12, 2 + max((len(text) for column in texts for text in column), default=0))
+        lines = [f"{'center':>{wide}}{'lower':>{wide}}{'upper':>{wide}}{'std. error':>12}{'unsupported':>13}  status"]
+        for row, numbers in enumerate(zip(*texts, strict=True)):
+            limit = "".join(f"{text:>{wide}}" for text in numbers)
+            lines.append(f"{limit}{error[row]:>12.4g}{share[row]:>13.3f}  {status[row]}")
+        more = self.center.size - shown
+        return [*lines, f"{'...':>{wide}}  ({more} more)"] if more else lines
+
+
+def _digits(value: float, half_width: float) -> str:
+    """Write a number with two digits more than its half width shows at its first."""
+    digits = 4
+    if np.isfinite(value) and value and np.isfinite(half_width) and half_width > 0:
+        digits = int(np.clip(3 + np.floor(np.log10(abs(value))) - np.floor(np.log10(half_width)), 4, 17))
+    return f"{value:.{digits}g}"

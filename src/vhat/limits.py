@@ -12,7 +12,7 @@ from vhat.checks import as_numbers, check_choice, check_count, check_delta
 from vhat.errors import InputError
 from vhat.estimated_tail import EstimatedTail, Redraws
 from vhat.guarantee import Evidence, sentence
-from vhat.interval import Interval
+from vhat.interval import MOSTLY, Interval
 from vhat.noise import Noise
 from vhat.norm import Measured
 from vhat.tail import Tail
@@ -102,6 +102,7 @@ class Standing:
     decided: bool
     moved: float | None
     subject: str
+    undetermined: float | None = None
 
 
 def build(
@@ -114,6 +115,7 @@ def build(
     options: Options,
     standing: Standing,
     inputs: np.ndarray | None = None,
+    index: Any = None,
 ) -> Interval:
     """Make an interval.
 
@@ -127,6 +129,7 @@ def build(
         options: The options.
         standing: The evidence of the fit.
         inputs: The points, to keep for plotting.
+        index: The labels of the points, where they were a data frame.
     """
     shape = center.shape
     reference = np.broadcast_to(reference, shape)
@@ -154,6 +157,8 @@ def build(
         shape="the same in every row" if noise.uniform else "independent, its size in each row as described",
         redraws=tail.redraws if isinstance(tail, EstimatedTail) else 0,
         lost=tail.lost if isinstance(tail, EstimatedTail) else 0,
+        unsupported=int(np.sum(measured.unsupported > MOSTLY)),
+        undetermined=standing.undetermined,
     )
     return Interval(
         center=center,
@@ -175,6 +180,8 @@ def build(
         solver=standing.solver,
         guarantee=sentence(evidence),
         inputs=inputs,
+        index=index,
+        undetermined=standing.undetermined,
     )
 
 

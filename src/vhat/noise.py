@@ -22,6 +22,8 @@ __all__ = ["Freedom", "Noise", "estimate_noise", "given_noise", "measure_freedom
 
 _EXACT_FLOPS = 2e11
 _LEAST_SHARE = 0.01
+_ROUNDING = 64 * float(np.finfo(np.float64).eps)
+"""Residuals of this share of y, root mean square, are what float64 makes of a sum that is right."""
 _FEW = 128
 
 
@@ -73,6 +75,22 @@ class Freedom:
     def share(self) -> float:
         """The smallest share of its freedom that an output's residuals keep: 0 at interpolation."""
         return float(np.min(np.diag(self.residual))) / self.rows
+
+    def undetermined(self, parameters: int) -> float:
+        """The share of the training predictions' freedom that weight decay takes: ``1 - tr(SS) / tr S``.
+
+        The mean of ``unsupported`` over the training rows, by ``g'h``; near 1 the data decide nothing. A fit of several
+        parameters that has less freedom left than one an output is measured against that: a network of which only the
+        last offset is left is no better supported for being small. Free of the units of the outputs: S is symmetric in
+        those of the loss, where ``|S_kj|_F |S_jk|_F`` is ``|S_kj|_F^2``.
+
+        Args:
+            parameters: How many parameters were trained.
+        """
+        outputs, freedom = len(self.effective), float(np.sum(self.effective))
+        size = np.maximum(self.residual - np.diag(self.rows - 2 * self.effective), 0.0)
+        whole = max(freedom, outputs) if parameters > outputs else freedom
+        return 1.0 - float(np.sum(np.sqrt(size * size.T))) / whole if whole > 0 else 1.0
 
     @property
     def own(self) -> float:
@@ -135,15 +153,20 @@ def estimate_noise(problem: Problem, freedom: Freedom, shape: np.ndarray) -> Noi
             "the noise cannot be read off the residuals, because the loss is not a function of f - y. Give noise=, the "
             "standard deviation of y."
         )
-    residuals = ((problem.fitted_values - problem.targets) / shape)[_seen(problem)]
+    seen = _seen(problem)
+    residuals = ((problem.fitted_values - problem.targets) / shape)[seen]
     if freedom.share < _LEAST_SHARE:
         raise NoiseError(
             f"the fit interpolates: the residuals keep {freedom.share:.2g} of their {freedom.rows} degrees of freedom, "
             "too few to estimate the noise. Give noise=, from replicates, a holdout or the instrument."
         )
     squares = np.sum(residuals**2, axis=0)
-    if not np.all(squares > 0):
-        raise NoiseError("the fit is perfect: the residuals are zero and say nothing of the noise. Give noise=.")
+    sizes = np.sum((problem.targets / shape)[seen] ** 2, axis=0)
+    if not np.all(squares > _ROUNDING**2 * sizes):
+        raise NoiseError(
+            "the fit is perfect: the residuals are zero, or what rounding leaves of y, and say nothing of the noise. "
+            "Give noise=; or subtract a large constant from y, if it has one."
+        )
     variance, method = np.linalg.solve(freedom.residual, squares), freedom.method
     if not np.all(variance > 0):
         # unbiased, but below zero by chance: charge each output's residuals to its own noise, which errs upwards

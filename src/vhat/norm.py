@@ -23,7 +23,16 @@ from vhat.progress import bar
 from vhat.solve import Prepared, Status
 from vhat.solve.contract import Response, Stopped, points_together
 
-__all__ = ["GradientBlocks", "Measured", "Recorder", "WeightedNorm", "contract", "gradient_blocks", "measure"]
+__all__ = [
+    "GradientBlocks",
+    "Measured",
+    "Recorder",
+    "WeightedNorm",
+    "contract",
+    "gradient_blocks",
+    "measure",
+    "steepness",
+]
 
 
 @dataclass(frozen=True)
@@ -186,20 +195,24 @@ class Recorder:
         shape: (points,), (points, outputs) or ().
         curvature: ``"hessian"`` or ``"ggn"``.
         solver: The solver's name.
-        shortcut: Give ``g'h`` in place of V.
+        steepness: What :func:`steepness` finds, to give ``c g'h`` in place of V; None gives V.
     """
 
     level: np.ndarray
     shape: tuple[int, ...]
     curvature: str
     solver: str
-    shortcut: bool = False
+    steepness: np.ndarray | None = None
 
     def record(self, found: Measured) -> WeightedNorm:
         """Return the record of all rows."""
         shape = self.shape
+        if self.steepness is None:
+            value = found.variance.reshape(shape) / self.level**2
+        else:
+            value = found.shortcut.reshape(shape) * (self.steepness if len(shape) > 1 else self.steepness[0])
         return WeightedNorm(
-            value=found.shortcut.reshape(shape) if self.shortcut else found.variance.reshape(shape) / self.level**2,
+            value=value,
             unsupported=found.unsupported.reshape(shape),
             status=found.status.reshape(shape),
             residual=found.residual.reshape(shape),
@@ -216,6 +229,18 @@ class Recorder:
             "stop.record",
             self.record(_spread_over(total, stop)),
         )
+
+
+def steepness(problem: Problem) -> np.ndarray:
+    """``c``, the second derivative of the loss of one row of weight one, its mean over the rows, (K,).
+
+    It is 1 for the half squared error, and carries its unit where the response is measured in another: ``c g'h`` has
+    none.
+    """
+    curvature, weights = problem.loss_derivatives.curvature, problem.numpy(problem.weights)
+    own = curvature if curvature.ndim == 2 else np.diagonal(curvature, axis1=1, axis2=2)
+    found: np.ndarray = own.sum(axis=0) / weights.sum()
+    return found
 
 
 def _measure_block(problem: Problem, prepared: Prepared, g: Array, sigma: np.ndarray, rows: bool) -> Measured:

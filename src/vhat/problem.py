@@ -124,6 +124,10 @@ class Problem(Protocol):
         """The budget in bytes."""
 
     @property
+    def weights(self) -> Any:
+        """The weights of the training rows, (n,), an array of NumPy or of the framework."""
+
+    @property
     def X(self) -> Any:
         """The checked training inputs: what ``take``, ``predict`` and ``gradients`` accept."""
 

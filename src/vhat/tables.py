@@ -6,7 +6,7 @@ import reprlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,8 @@ __all__ = [
 
 _RESOLVED = 1e-12
 """A column that varies by less than this share of its size has fewer than four digits left in float64."""
+_SQUARED = (1e-130, 1e153)
+"""Between these a standard deviation of the target can be squared in float64, and so can the noise in it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,37 +57,66 @@ def refuse_text(X: Any) -> None:
     """
     names = column_names(X)
     if names is not None:
-        columns = [X.iloc[:, at] for at in range(X.shape[1])]
-        told = [f"{name!r} {_kind(column)}" for name, column in zip(names, columns, strict=True) if _kind(column)]
+        found = [(repr(name), _foreign(X.iloc[:, at])) for at, name in enumerate(names)]
     elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUS":
-        found = [(at, next((value for value in column if isinstance(value, str)), None)) for at, column in _columns(X)]
-        told = [f"{at} holds text (such as {reprlib.repr(value)})" for at, value in found if value is not None]
+        found = [(str(at), _foreign(column)) for at, column in enumerate(X.T)]
     else:
         return
+    told = [f"{name} {foreign.what}" for name, foreign in found if foreign is not None]
     if told:
+        more = f"; and {len(told) - 6} more" if len(told) > 6 else ""
+        remedies = dict.fromkeys(foreign.remedy for _, foreign in found if foreign is not None)
         raise InputError(
-            f"X has columns that are not numbers: column {'; column '.join(told[:6])}"
-            f"{f'; and {len(told) - 6} more' if len(told) > 6 else ''}. Encode categories as numbers first "
-            "(sklearn.preprocessing.OneHotEncoder in a Pipeline, or pandas.get_dummies), take what matters out of "
-            "dates, or leave these columns out."
+            f"X has columns that are not numbers: column {'; column '.join(told[:6])}{more}. {' '.join(remedies)} Or "
+            "leave these columns out."
         )
 
 
-def _columns(X: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    return list(enumerate(X.T))
+class _Foreign(NamedTuple):
+    """What a column holds that is not numbers, and what to do about it."""
+
+    what: str
+    remedy: str
 
 
-def _kind(column: Any) -> str:
-    """What a column of a frame holds that is not numbers; empty where it holds numbers."""
+_ENCODE = (
+    "Encode categories as numbers first (sklearn.preprocessing.OneHotEncoder in a Pipeline, or pandas.get_dummies)."
+)
+
+
+def _foreign(column: Any) -> _Foreign | None:
+    """What a column holds that is not numbers; None where it holds numbers."""
     kind = getattr(column.dtype, "kind", "O")
     if kind in "fiub":
-        return ""
+        return None
     if kind in "Mm":
-        return "holds dates or times"
+        return _Foreign("holds dates or times", "Take what matters out of dates, such as days since a first one.")
     if str(column.dtype) == "category":
-        return f"is categorical ({len(column.cat.categories)} categories)"
-    value = next((value for value in column if isinstance(value, str)), None)
-    return "" if value is None else f"holds text (such as {reprlib.repr(value)})"
+        return _Foreign(f"is categorical ({len(column.cat.categories)} categories)", _ENCODE)
+    texts = [str(value) for value in column if isinstance(value, str)]
+    return _text(texts) if texts else None
+
+
+def _text(texts: list[str]) -> _Foreign:
+    """Tell numbers that are written as text from words."""
+    odd = [text for text in texts if not _reads_as_number(text)]
+    convert = "Convert numbers that are written as text: pandas.to_numeric(column), or array.astype(float)"
+    if not odd:
+        return _Foreign(f"holds numbers written as text (such as {reprlib.repr(texts[0])})", f"{convert}.")
+    if 2 * len(odd) < len(texts):
+        return _Foreign(
+            f"holds numbers written as text, and {reprlib.repr(odd[0])} among them",
+            f"{convert}; errors='coerce' of to_numeric makes missing what is not a number.",
+        )
+    return _Foreign(f"holds text (such as {reprlib.repr(odd[0])})", _ENCODE)
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def refuse_missing(X: np.ndarray, names: Sequence[Any] | None = None) -> None:
@@ -173,6 +204,7 @@ def check_table(rows: Rows, names: Sequence[Any] | None = None) -> np.ndarray:
                 "measure an interval by. Check that it is the right column."
             )
         _refuse_unresolved(where, column)
+        _refuse_unsquared(where, column)
     varies = np.array([np.ptp(column) > 0 for column in rows.X.T], dtype=bool)
     if not varies.any():
         raise InputError(
@@ -229,6 +261,16 @@ def _refuse_unresolved(where: str, column: np.ndarray) -> None:
         raise InputError(
             f"{where} varies by no more than {spread * size:.1e} around {size:.1e}: double precision hardly tells its "
             "values apart. Subtract a constant from it where it is still exact."
+        )
+
+
+def _refuse_unsquared(where: str, column: np.ndarray) -> None:
+    size = float(np.abs(column).max())
+    spread = size * float(np.std(column / size))
+    if not (_SQUARED[0] < spread and size < _SQUARED[1]):
+        raise InputError(
+            f"{where} has a standard deviation of {spread:.1e} around values up to {size:.1e}: squares of such numbers "
+            "leave the range of double precision. Express it in another unit, so that it is nearer to 1."
         )
 
 

@@ -10,6 +10,7 @@ from array_api_compat import array_namespace
 from vhat.audit.alignment import alignment_lines
 from vhat.audit.line import Audit, Line, Verdict
 from vhat.audit.probes import basin_line, noise_pushes, residual_curvature_line, smoothness_line
+from vhat.audit.support import support_line
 from vhat.checks import check_count
 from vhat.curvature.definiteness import Definiteness
 from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
@@ -65,6 +66,7 @@ def audit_fit(
             residual_curvature_line(work, chosen, seed),
             smoothness_line(work, chosen, level, seed),
             noise_found,
+            support_line(work, chosen, seed),
             *_model_lines(problem),
             basin_line(work, chosen, level, refits, seed, minimum=minimum, near_fold=work.amplifies(chosen, seed)),
             *_moved_lines(given, problem, level),
@@ -216,7 +218,8 @@ def _judge_estimate(estimate: Noise, amplified: bool) -> tuple[Verdict, str]:
     left = float(np.min(estimate.df)) if estimate.df is not None else NAN
     told = f"The level {_level(estimate)} was {estimate.source}."
     if left < _FEW:
-        return "undecided", f"{told} It rests on {left:.2g} degrees of freedom, too few. Give noise=, or more rows."
+        few = f"It rests on {left:.2g} degrees of freedom, too few."
+        return "undecided", f"{told} {few} Ask for bound='asymptotic', which allows for it, give noise=, or more rows."
     if amplified:
         why = "The minimum is near a fold, or the model nearly interpolates."
         return "undecided", f"{told} {why} Give noise=, or raise weight_decay."
@@ -315,6 +318,7 @@ def _without_solves(work: Workspace, noise: Any, reason: str) -> Audit:
             Line("residual curvature", NAN, NAN, "noted", why, ""),
             Line("smoothness", NAN, NAN, "undecided", why, ""),
             told,
+            Line("support", NAN, NAN, "undecided", why, ""),
             *_model_lines(problem),
             Line("basin", NAN, NAN, "undecided", why, ""),
             *_assumptions(problem),

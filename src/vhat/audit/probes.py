@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vhat.audit.line import Line, Verdict
+from vhat.curvature.unseen import UNEXPLAINED, unexplained_change
 from vhat.errors import VhatError
 from vhat.minimise.polish import polish
 from vhat.norm import contract
@@ -97,7 +98,8 @@ def smoothness_line(work: Workspace, curvature: Curvature, level: Noise | None, 
     """Compare the change of the gradient along a move with the integral of the Hessian along it.
 
     For a smooth model the two agree (fundamental theorem, Gauss-Legendre nodes); a kink that is crossed changes
-    the gradient and is in no Hessian. The moves are those that a redraw of the noise makes.
+    the gradient and is in no Hessian. The moves are those that a redraw of the noise makes; they leave parameters at
+    rest that no prediction depends on, and these are moved by themselves.
     """
     problem, size = work.problem, _response_size(work.problem)
     sigma = np.full((problem.n, problem.outputs), 1e-3 * size)  # where the noise is unknown
@@ -109,6 +111,9 @@ def smoothness_line(work: Workspace, curvature: Curvature, level: Noise | None, 
         found.append(_gap(work, moves[i, :]))
         if found[-1].verdict == "fails":
             break
+    hidden = unexplained_change(problem, seed)
+    if hidden > UNEXPLAINED:
+        found.append(_Gap(hidden, shrinking=False))
     worst = max(found, key=lambda gap: ("holds", "undecided", "fails").index(gap.verdict))
     value = float(np.max([gap.size for gap in found]))  # NaN stays NaN
     meaning = "change of the gradient along a noise-sized move that the Hessian does not explain"

@@ -12,12 +12,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["CONVERGED", "FAILED", "NEARLY_SINGULAR", "NOT_A_MINIMUM", "UNTRIED", "Curve", "Entry", "assemble"]
+__all__ = ["CONVERGED", "FAILED", "NEARLY_SINGULAR", "NOT_A_MINIMUM", "UNTRIED", "Curve", "Entry", "assemble", "joined"]
 
 CONVERGED, NEARLY_SINGULAR, NOT_A_MINIMUM = "converged", "nearly singular", "not a minimum"
 FAILED, UNTRIED = "failed", "interrupted"
-_TOLD = 60
-"""Letters of a remark that are printed; ``to_pandas()`` has all of them."""
 
 
 class Entry(NamedTuple):
@@ -96,8 +94,9 @@ class Curve:
         for k in range(len(self)):
             numbers = f"{self.weight_decay[k]:>14.3g}{self.score[k]:>12.4g}{self.standard_error[k]:>12.2g}"
             mark = "  <- best" if k == self.best else ""
-            lines.append(f"{numbers}{self.relative_gradient[k]:>11.1e}  {self.status[k]}{mark}{_short(self.remark[k])}")
-        return "\n".join([*lines, *filter(None, [self.edge])])
+            lines.append(f"{numbers}{self.relative_gradient[k]:>11.1e}  {self.status[k]}{mark}")
+        told = [f"{self.weight_decay[k]:.3g}: {self.remark[k]}" for k in range(len(self)) if self.remark[k]]
+        return "\n".join([*lines, *told, *filter(None, [self.edge])])
 
 
 def assemble(grid: np.ndarray, entries: Sequence[Entry], measure: str) -> Curve:
@@ -108,7 +107,15 @@ def assemble(grid: np.ndarray, entries: Sequence[Entry], measure: str) -> Curve:
     return Curve(weight_decay=grid, measure=measure, **columns)
 
 
-def _short(remark: str) -> str:
-    if not remark:
-        return ""
-    return f" ({remark if len(remark) <= _TOLD else remark[: _TOLD - 3] + '...'})"
+def joined(low: Curve, high: Curve) -> Curve:
+    """Return one curve of two parts of a grid that meet in one lam, of which the better score counts."""
+    columns = ("weight_decay", *Entry._fields)
+    ends = [(curve, at) for curve, at in ((low, -1), (high, 0)) if np.isfinite(curve.score[at])]
+    meets, at = min(ends, key=lambda end: float(end[0].score[end[1]]), default=(low, -1))
+    parts = {
+        name: np.concatenate(
+            [getattr(low, name)[:-1], np.atleast_1d(getattr(meets, name)[at]), getattr(high, name)[1:]]
+        )
+        for name in columns
+    }
+    return Curve(measure=low.measure, **parts)

@@ -39,9 +39,9 @@ class Fits:
     def __len__(self) -> int:
         return len(self.seeds)
 
-    def take(self, at: np.ndarray) -> Fits:
+    def take(self, at: Sequence[int]) -> Fits:
         """Return some of the fits."""
-        return Fits(self.X, self.y[at], self.weights[at], tuple(self.seeds[k] for k in at))
+        return Fits(self.X, self.y[list(at)], self.weights[list(at)], tuple(self.seeds[k] for k in at))
 
 
 def check_fits(

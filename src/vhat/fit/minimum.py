@@ -163,7 +163,13 @@ class Minimum(NetworkRecipe):
             record = warm.polish(gtol=self.gtol, max_steps=self.max_steps).polished
         except (PolishError, NotPositiveDefinite) as error:
             lam = _rounded_up(_enough_at(warm.problem, self.weight_decay))
-            raise PolishError(f"{name}{error} Or: raise weight_decay={self.weight_decay!r} to about {lam}.") from error
+            # a network of this recipe has no kinks and no normalisation: what polish advises for those is left out
+            finding = error.finding if isinstance(error, PolishError) else str(error).rstrip(".")
+            raise PolishError(
+                f"{name}{finding}",
+                "Use fewer units, give more rows, or let Minimum take more steps (max_steps=). Or: raise "
+                f"weight_decay={self.weight_decay!r} to about {lam}.",
+            ) from error
         assert record is not None
         if record.definiteness.verdict != "positive" or record.definiteness.value < _NEARLY_SINGULAR:
             warnings.warn(name + self._barely(record), ConditioningWarning, stacklevel=outside())

@@ -103,16 +103,17 @@ def _callable(recipe: Any) -> Recipe:
     return found
 
 
-def check_grid(grid: Any) -> np.ndarray:
+def check_grid(grid: Any, name: str = "grid") -> np.ndarray:
     """Return a grid in rising order, without repetitions.
 
     Raises:
         InputError: For anything but two or more positive numbers.
     """
-    values = as_numbers("grid", grid)
+    values = as_numbers(name, grid)
     if values.ndim != 1 or not np.all(np.isfinite(values) & (values > 0)) or len(np.unique(values)) < 2:
         raise InputError(
-            f"grid={grid!r} is not a list of two or more different numbers above 0, such as numpy.logspace(-6, -1, 11)."
+            f"{name}={grid!r} is not a list of two or more different numbers above 0, such as "
+            "numpy.logspace(-6, -1, 11)."
         )
     return np.unique(values)
 

@@ -71,7 +71,7 @@ def choose_weight_decay(
     y: Any,
     *,
     grid: Any = None,
-    by: Literal["leave_one_out", "cross_validation", "validation"] = "leave_one_out",
+    by: Literal["leave_one_out", "loo", "cross_validation", "cv", "validation"] = "leave_one_out",
     folds: int = 5,
     validation: Any = 0.2,
     score: Literal["winkler", "mse"] = "winkler",
@@ -86,9 +86,10 @@ def choose_weight_decay(
     width and misses both count; or the mean squared error. Rows that are left out leave the sum of the loss, while
     ``1/n`` and lam stay, so that for a model linear in its parameters leave-one-out is cross-validation with n folds.
 
-    - ``"leave_one_out"``: one fit a lam, on all rows; each row is predicted by the model that had not seen it, to
-      first order (exact for models linear in their parameters, rough for rows of high leverage: a remark counts them).
-    - ``"cross_validation"``: ``folds`` fits a lam.
+    - ``"leave_one_out"``, or ``"loo"``: one fit a lam, on all rows; each row is predicted by the model that had not
+      seen it, to first order (exact for models linear in their parameters, rough for rows of high leverage: a remark
+      counts them).
+    - ``"cross_validation"``, or ``"cv"``: ``folds`` fits a lam.
     - ``"validation"``: one fit a lam, scored on a share of the rows, or on rows of your own (the paper's rule).
 
     Lam rises along the grid. A recipe with a method ``resume(params, X, y, *, sample_weight=None)``, such as
@@ -138,23 +139,24 @@ def choose_weight_decay(
         >>> choice.trained.interval(X[:2]).center.shape
         (2,)
     """
-    check_choice("by", by, ("leave_one_out", "cross_validation", "validation"))
+    check_choice("by", by, ("leave_one_out", "loo", "cross_validation", "cv", "validation"))
+    way = {"loo": "leave_one_out", "cv": "cross_validation"}.get(by, str(by))
     check_count("seed", seed)
     scoring, table, recipes = Scoring(score, delta, noise, seed), check_table(X, y, sample_weight), family(recipe)
     if isinstance(recipe, NetworkRecipe):
         weights = None if table.weight is None else [table.weight]
         check_fits(recipe.network, table.X, table.y, seeds=[seed], sample_weights=weights)
-    parts = _parts(table, by, folds, validation, seed)
+    parts = _parts(table, way, folds, validation, seed)
     lams = default_grid(recipe, table, seed) if grid is None else check_grid(grid)
     paths = [Path(recipes, part.train, part.share, seed) for part in parts]
-    search = _Search(parts, paths, scoring, lams, f"{scoring.words}, {by.replace('_', '-')}")
+    search = _Search(parts, paths, scoring, lams, f"{scoring.words}, {way.replace('_', '-')}")
     with search.kept_on_interruption():
         search.run()
         trained = search.trained(Path(recipes, table, 1.0, seed))
     curve = search.curve()
     if curve.edge:
         warnings.warn(curve.edge, SelectionWarning, stacklevel=outside())
-    return Selection(float(lams[curve.best]), trained, curve, by)
+    return Selection(float(lams[curve.best]), trained, curve, way)
 
 
 def _parts(table: Table, by: str, folds: int, validation: Any, seed: int) -> list[Part]:

@@ -168,10 +168,10 @@ def run(
     if np.ptp(sizes):
         ends: dict[int, Trained] = {}
         for size in np.unique(sizes):
-            at = np.flatnonzero(sizes == size)
+            at = np.flatnonzero(sizes == size).tolist()
             own = [schedules[k] for k in at]
             found = run(network, rule, fits.take(at), own, decay=decay, dtype=dtype, label=label, chunks=chunks)
-            ends |= dict(zip(at.tolist(), found, strict=True))
+            ends |= dict(zip(at, found, strict=True))
         return [ends[k] for k in range(len(fits))]
     # The flag is scoped, and set both ways: a caller's global x64 does not change a float32 fit.
     with jax.enable_x64(dtype == "float64"), bar(label, chunks) as advance:

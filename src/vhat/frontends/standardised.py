@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from vhat.checks import as_numbers, check_finite, match_columns
+from vhat import tables
+from vhat.checks import as_numbers, match_columns
 from vhat.errors import InputError
 from vhat.problem import Array, Curvature, Functional, LossDerivatives, ModelFacts, Problem
 
@@ -135,7 +136,7 @@ class StandardisedProblem:
     @property
     def weights(self) -> Any:
         """The weights of the training rows."""
-        return getattr(self.base, "weights")  # noqa: B009  (every front end has them, the contract does not ask)
+        return self.base.weights
 
     # -- the fitted model --------------------------------------------------------------------
     @property
@@ -181,9 +182,13 @@ class StandardisedProblem:
     def inputs(self, x: Any) -> np.ndarray:
         """Check test inputs; they stay in the user's units.
 
+        A data frame is matched by the names of its columns, in any order.
+
         Raises:
-            InputError: For another number of columns, other names, or numbers that are not finite.
+            InputError: For another number of columns, other names, text, or numbers that are not finite, naming the
+                columns and rows.
         """
+        tables.refuse_text(x)
         rows = as_numbers("x", match_columns("x", x, self.columns))
         d = self.X.shape[1]
         if rows.ndim != 2 or rows.shape[1] != d:
@@ -191,7 +196,7 @@ class StandardisedProblem:
             raise InputError(
                 f"x has shape {rows.shape}; the training inputs have {d} columns, so give (points, {d}).{hint}"
             )
-        check_finite("x", rows)
+        tables.refuse_missing(rows, self.columns)
         return rows
 
     def count(self, inputs: np.ndarray) -> int:

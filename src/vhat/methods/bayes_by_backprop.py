@@ -28,6 +28,8 @@ __all__ = ["BayesByBackprop"]
 _STREAM = 23
 _FIRST_SPREAD = 0.1
 """Standard deviations start at this share of those that the diagonal of the Gauss-Newton matrix would give."""
+_ROUNDING = 1e-2
+"""Slopes are of the order of one in these units. Far below, Adam would make its full steps of their rounding."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class BayesByBackprop:
         claim = Claim(
             name="Bayes by Backprop",
             covers="the regression function, in the belief that the decay expresses as a prior",
+            response="a new response, in the belief that the decay expresses as a prior",
             by=f"the normal quantile over {self.draws} draws from the nearest posterior with independent parameters",
             assumed=(
                 "that the truth is a draw from that prior",
@@ -117,7 +120,7 @@ def _maximise(
     model: Model, steps: int, pairs: int, keys: Any, theta: Any, unit: Any, posterior: Posterior, rate: Any
 ) -> tuple[Any, Any]:
     """Return means, as moves from ``theta``, and logarithms of standard deviations, both in ``unit``, (p,)."""
-    optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps))
+    optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps), eps=_ROUNDING)
 
     def negative_bound(params: tuple[Any, Any], eps: Any) -> Any:
         moved, spread = params

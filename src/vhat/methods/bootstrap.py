@@ -193,6 +193,10 @@ class FittedBootstrap:
             assumed.append("residuals as large as the noise (they are smaller by the freedom of the fit)")
         if delta < finest:
             assumed.append(f"that {count} RESAMPLES WILL DO, WHICH RESOLVE NO MORE THAN {100 * (1 - finest):.3g}%")
+        else:
+            # in the mean the interpolated quantile at q of B draws lies at place (q (B - 1) + 1) / (B + 1) of their law
+            held = 1 - 2 * (delta / 2 * (count - 1) + 1) / (count + 1)
+            assumed.append(f"limits of {count} draws for those of their law, of which they hold {100 * held:.3g}%")
         return Claim(
             name=f"bootstrap ({options.resampling}, {options.limits})",
             covers="the mean of this prediction over fresh data, not the truth behind it",

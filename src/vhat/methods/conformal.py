@@ -221,5 +221,6 @@ class FittedConformal:
         return (
             f"Nominal {100 * (1 - delta):g}% for a new response at one point, bias included; proved is a miss with "
             f"probability at most {min(2 * delta + slack, 1):.3g} (2 delta, and what {folds} folds of {n} rows cost), "
-            f"in the mean over draws of all rows and of the new one together, not for each x; {assumed}"
+            "in the mean over draws of all rows and of the new one together, not for each x, by training in which the "
+            f"order of rows does not matter; {assumed}"
         )

@@ -2,7 +2,8 @@
 
 To first order about the fit the responses ``y - f + J theta`` are linear in the parameters. With the prior that a decay
 ``c lam`` expresses, theta_j of variance ``sigma^2 / (n c lam_j)``, they are Gaussian with covariance
-``sigma^2 (I + J diag(1/lam) J' / (n c))``.
+``sigma^2 (I + J diag(1/lam) J' / (n c))``. All of it in the unit in which the loss of a row is half its square: rows of
+J and responses are multiplied by the root of the second derivative of the loss, weights included.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from scipy.optimize import minimize_scalar
 
 from vhat.errors import InputError, MemoryBudgetError
 from vhat.methods.method import residuals
-from vhat.norm import gradient_blocks
+from vhat.norm import gradient_blocks, steepness
 
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
+    from vhat.noise import Noise
 
-__all__ = ["best_factor", "log_evidence", "spectrum"]
+__all__ = ["best_factor", "log_evidence", "scaled_noise", "spectrum"]
 
 _REACH = 18.0
 """The factor is sought within e^-18 to e^18 (about 1e-8 to 1e8)."""
@@ -42,11 +44,23 @@ def spectrum(fitted: FittedModel) -> tuple[np.ndarray, np.ndarray]:
     with problem.scope():
         decay, theta = problem.numpy(problem.decay), problem.numpy(problem.theta)
         J = np.concatenate([problem.numpy(block) for block in gradient_blocks(problem, problem.X)])
+        root = np.sqrt(problem.loss_derivatives.curvature).ravel()
     if not np.all(decay > 0):
         raise InputError("evidence=True needs weight decay on every parameter: without it there is no prior to tune.")
-    linear = residuals(fitted).ravel() + J @ theta
-    U, s, _ = np.linalg.svd(J / np.sqrt(decay), full_matrices=False)
+    linear = root * (residuals(fitted).ravel() + J @ theta)
+    U, s, _ = np.linalg.svd(root[:, None] * J / np.sqrt(decay), full_matrices=False)
     return s**2 / problem.n, U.T @ linear
+
+
+def scaled_noise(fitted: FittedModel, noise: Noise) -> float:
+    """Return the one noise level that the square loss stands for, in the loss's own unit.
+
+    A weighted row counts as copies of it where all rows have one noise, and as a more precise one where they differ.
+    """
+    with fitted.problem.scope():
+        if noise.uniform:
+            return float(np.sqrt(np.mean(steepness(fitted.problem) * noise.level**2)))
+        return float(np.sqrt(np.mean(fitted.problem.loss_derivatives.curvature * noise.values**2)))
 
 
 def log_evidence(factor: float, values: np.ndarray, along: np.ndarray, noise: float) -> float:

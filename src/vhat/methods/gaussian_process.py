@@ -94,8 +94,9 @@ class GaussianProcess:
 
         unit = float(np.std(y))  # scikit-learn divides y by it (normalize_y), so everything in it has no unit of y
         amplitude, noise = (None if each is None else (each / unit) ** 2 for each in (self.amplitude, self.noise))
+        spread = float(np.sqrt(np.mean(np.var(X, axis=0)))) or 1.0  # the unit in which a length scale is sought
         kernel = ConstantKernel(amplitude or 1.0, "fixed" if amplitude else (1e-3, 1e4)) * Matern(
-            self.length_scale or 1.0, "fixed" if self.length_scale else (1e-3, 1e4), nu=self.nu
+            self.length_scale or spread, "fixed" if self.length_scale else (1e-3 * spread, 1e4 * spread), nu=self.nu
         )
         if noise is None:
             kernel += WhiteKernel(0.1, (1e-8, 1e1))
@@ -167,9 +168,12 @@ class FittedGaussianProcess:
 
     def _claim(self, source: str) -> Claim:
         kernels = " and ".join(str(process.kernel_) for process in self.processes)
+        free = [name for name in ("length_scale", "amplitude", "noise") if getattr(self.options, name) is None]
+        tuned = (f"{', '.join(free)} known beforehand, WHICH WERE TUNED TO THESE DATA",) if free else ()
         return Claim(
             name="Gaussian process",
             covers="the regression function, in the belief that the kernel expresses",
+            response="a new response, in the belief that the kernel expresses",
             by=f"the posterior of the prior {kernels}, in units of the standard deviation of y",
-            assumed=("that the truth is a draw from that prior", f"Gaussian noise, its level {source}"),
+            assumed=("that the truth is a draw from that prior", f"Gaussian noise, its level {source}", *tuned),
         )

@@ -166,14 +166,15 @@ class FittedKernelRidge:
         at = self.found.at(matern(points, self.X, self.options.length_scale, self.options.nu), np.ones(len(points)))
         noise = self.found.noise(self.options.noise)
         norm = self.found.norm if self.options.norm is None else np.full(self.found.y.shape[1], self.options.norm)
-        half = self._half_width(at, noise, norm, delta)
+        bias = (at.power if self.options.band == "pointwise" else at.spread)[:, None] * norm
+        half = bias + self._noise_share(at, noise, delta)
         limits = Limits(self._shaped(at.center - half), self._shaped(at.center + half))
         claim = self._claim(noise, norm)
         together = self.options.band == "uniform" and target == "mean"
         return make_interval(
             claim,
             self._shaped(at.center),
-            widened(limits, noise, delta) if target == "observation" else limits,
+            widened(limits, noise, delta, bias=self._shaped(bias)) if target == "observation" else limits,
             delta=delta,
             target=target,
             standard_error=self._shaped(at.response[:, None] * noise.level),
@@ -182,14 +183,14 @@ class FittedKernelRidge:
             guarantee=at_once(claim.sentence(delta, target, noise)) if together else "",
         )
 
-    def _half_width(self, at: At, noise: Noise, norm: np.ndarray, delta: float) -> np.ndarray:
-        """Half widths, (m, K)."""
+    def _noise_share(self, at: At, noise: Noise, delta: float) -> np.ndarray:
+        """What noise adds to the half widths, (m, K); at least its quantile at each point, in either band."""
         if self.options.band == "pointwise":
             quantile = bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df)
-            return np.asarray(at.power[:, None] * norm + at.response[:, None] * (quantile * noise.level))
+            return np.asarray(at.response[:, None] * (quantile * noise.level))
         found = self.found
         factor = math.sqrt((found.log_determinant + 2 * math.log(1 / delta)) / (found.n * found.decay))
-        return np.asarray(at.spread[:, None] * (norm + factor * noise.level))
+        return np.asarray(at.spread[:, None] * (factor * noise.level))
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self.squeeze else values
@@ -199,7 +200,8 @@ class FittedKernelRidge:
         size = " and ".join(f"{each:.3g}" for each in norm)
         known = f"a truth of norm at most {size} in the space of the kernel"
         plugged = f"a truth of norm at most {size} in the space of the kernel, WHICH IS ONLY THE NORM OF THE FIT"
-        chosen = "a weight decay fixed before y was seen" + ", WHICH IT WAS NOT" * (options.weight_decay is None)
+        chosen = "a kernel fixed before y was seen, and so the weight decay"
+        chosen += ", WHICH WAS CHOSEN BY LEAVE-ONE-OUT" * (options.weight_decay is None)
         proved = options.norm is not None and options.noise is not None and options.weight_decay is not None
         return Claim(
             name="kernel ridge" + ", uniform" * uniform,
@@ -212,5 +214,6 @@ class FittedKernelRidge:
                 f"{'sub-Gaussian' if uniform else 'Gaussian'} noise, its level {noise.source}",
                 chosen,
             ),
+            response="a new response",
             nominal=not proved,
         )

@@ -191,18 +191,19 @@ class FittedLastLayer:
         noise, at = found.noise(self.options.noise), found.at(z @ self.Z.T, np.sum(z**2, axis=1))
         theta = self.Z.T @ found.residuals[:, 0] / (found.n * found.decay)
         norm = self.options.norm
-        half = bounds.ridge(
-            z, self.Z, found.decay, noise.overall, delta, theta_star=theta if norm is None else np.zeros(len(theta))
-        )
-        half = half if norm is None else half + norm * at.power
-        center, error = at.center[:, 0], noise.overall * at.response
+        noisy = bounds.ridge(z, self.Z, found.decay, noise.overall, delta)
+        if norm is None:
+            bias = bounds.ridge(z, self.Z, found.decay, noise.overall, delta, theta_star=theta) - noisy
+        else:
+            bias = norm * at.power
+        center, half, error = at.center[:, 0], bias + noisy, noise.overall * at.response
         if not problem.squeeze:
-            center, half, error = center[:, None], half[:, None], error[:, None]
+            center, half, bias, error = center[:, None], half[:, None], bias[:, None], error[:, None]
         limits = Limits(center - half, center + half)
         return make_interval(
             self._claim(noise),
             center,
-            widened(limits, noise, delta) if target == "observation" else limits,
+            widened(limits, noise, delta, bias=bias) if target == "observation" else limits,
             delta=delta,
             target=target,
             standard_error=error,
@@ -223,5 +224,6 @@ class FittedLastLayer:
             by=f"the ridge interval, bias included, from the {m} rows that the features have not seen",
             checked=("that the model is linear in its last layer",),
             assumed=(bias, f"Gaussian noise, its level {noise.source}"),
+            response="a new response, if the regression function is linear in the features that the first rows gave",
             nominal=norm is None or self.options.noise is None,
         )

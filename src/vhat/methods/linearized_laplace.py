@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from vhat.errors import InputError
 from vhat.fit.many import Recipe
 from vhat.interval import Interval
-from vhat.methods.evidence import best_factor
+from vhat.methods.evidence import best_factor, scaled_noise
 from vhat.methods.local_error import shortfall
 from vhat.methods.method import (
     Claim,
@@ -24,6 +25,7 @@ from vhat.methods.method import (
     widened,
 )
 from vhat.methods.requirements import require_square_loss
+from vhat.norm import steepness
 
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
@@ -77,7 +79,7 @@ class LinearizedLaplace:
         """
         fitted = fit_once(recipe, X, y, seed)
         require_square_loss(fitted, "LinearizedLaplace")
-        factor = best_factor(fitted, find_noise(fitted, self.noise).overall) if self.evidence else 1.0
+        factor = best_factor(fitted, scaled_noise(fitted, find_noise(fitted, self.noise))) if self.evidence else 1.0
         return FittedLaplace(self, fitted, factor, fitted.scale_weight_decay(factor) if self.evidence else fitted)
 
 
@@ -97,6 +99,13 @@ class FittedLaplace:
     factor: float
     posterior: FittedModel = field(repr=False)
 
+    @cached_property
+    def _steepness(self) -> np.ndarray | float:
+        """What ``weighted_norm(shortcut=True)`` has multiplied ``g'h`` by."""
+        with self.fitted.problem.scope():
+            found = steepness(self.fitted.problem)
+        return float(found[0]) if self.fitted.problem.squeeze else found
+
     def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
         """Compute a credible interval at every point.
 
@@ -108,8 +117,8 @@ class FittedLaplace:
         delta = check_question("linearised Laplace", delta, target)
         noise = find_noise(self.fitted, self.options.noise)
         norm = self.posterior.weighted_norm(x, curvature="ggn", shortcut=True)
-        # the square loss, summed over outputs, is the likelihood of one noise level for all of them
-        error = noise.overall * np.sqrt(norm.value / self.fitted.problem.n)
+        energy = norm.value / self._steepness
+        error = scaled_noise(self.fitted, noise) * np.sqrt(energy / self.fitted.problem.n)
         center = self.fitted.predict(x)
         limits = normal_limits(center, error, delta)
         limits = widened(limits, noise, delta) if target == "observation" else limits
@@ -117,6 +126,7 @@ class FittedLaplace:
         claim = Claim(
             name="linearised Laplace" + ", evidence" * self.options.evidence,
             covers="the regression function, in the belief that the decay expresses as a prior",
+            response="a new response, in the belief that the decay expresses as a prior",
             by=f"the Gaussian posterior of the model linearised about its fit{tuned}",
             assumed=(
                 *shortfall(self.fitted, noise, "ggn"),

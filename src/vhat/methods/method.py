@@ -4,17 +4,18 @@ A method answers for the *mean* (what its own argument covers, which its guarant
 response. The noise of a new response enters in one way for all methods: the quantile of the noise is added in
 quadrature to half the width, about the middle of the interval::
 
-    middle +- sqrt(half_width^2 + (q sigma)^2)
+    middle +- ( bias + sqrt((half_width - bias)^2 + (q sigma)^2) )
 
-with q the normal quantile, or Student's where sigma was estimated. For normal predictions that is exact.
+with q the normal quantile, or Student's where sigma was estimated, and ``bias`` the share of the half width that bounds
+an error that is not random (none for most methods). For normal predictions that is exact; with a bias in it, and
+``half_width - bias`` at least q standard deviations, it errs wide.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from vhat.checks import as_numbers, check_choice, check_count, check_delta, chec
 from vhat.errors import ConvergenceWarning, InputError, name_rows
 from vhat.fit.many import Recipe, check_fitted, check_recipe
 from vhat.interval import Interval
+from vhat.methods.claim import Claim, Target
 from vhat.noise import Noise, given_noise
 from vhat.solve import Status
 from vhat.workspace import outside
@@ -49,8 +51,6 @@ __all__ = [
     "responses",
     "widened",
 ]
-
-Target = Literal["mean", "observation"]
 
 
 class Predictor(Protocol):
@@ -79,37 +79,6 @@ class Limits(NamedTuple):
 
     lower: np.ndarray
     upper: np.ndarray
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a method says about its intervals, from which the guarantee is made.
-
-    Attributes:
-        name: The method's name, which the interval carries as its ``bound``.
-        covers: What ``target="mean"`` covers.
-        by: The argument that it rests on.
-        assumed: What is taken on trust, one clause each.
-        checked: What was established.
-        nominal: Whether the level is only a nominal one; False where the argument proves it.
-    """
-
-    name: str
-    covers: str
-    by: str
-    assumed: tuple[str, ...]
-    checked: tuple[str, ...] = ()
-    nominal: bool = True
-
-    def sentence(self, delta: float, target: Target, noise: Noise | None = None) -> str:
-        """Compose the guarantee; a delta of NaN is a level that nobody can state."""
-        covers = self.covers if target == "mean" else "a new response, if the model has no bias"
-        extra = () if target == "mean" or noise is None else (f"Gaussian noise in a new response, {noise.source}",)
-        level = f"{'Nominal ' if self.nominal else ''}{100 * (1 - delta):g}%"
-        level = "No stated level" if math.isnan(delta) else level
-        checked = ", ".join(self.checked) or "nothing"
-        assumed = ", ".join((*self.assumed, *extra))
-        return f"{level} at each point taken alone, for {covers}, by {self.by}; checked: {checked}; assumed: {assumed}."
 
 
 # -- what is checked at the door ------------------------------------------------------------
@@ -207,8 +176,18 @@ def normal_limits(center: np.ndarray, error: np.ndarray, delta: float, *, df: An
     return Limits(center - half, center + half)
 
 
-def widened(limits: Limits, noise: Noise, delta: float) -> Limits:
-    """Make limits for a new response of limits for the mean: see the head of this module."""
+def widened(limits: Limits, noise: Noise, delta: float, *, bias: Any = 0.0) -> Limits:
+    """Make limits for a new response of limits for the mean: see the head of this module.
+
+    Args:
+        limits: Limits for the mean.
+        noise: The noise.
+        delta: The probability of a miss.
+        bias: The share of the half width that bounds a bias, in the shape of the limits.
+
+    Raises:
+        InputError: When the training rows have noise of different sizes.
+    """
     if not noise.uniform:
         raise InputError(
             "the training rows have noise of different sizes, so the noise of a new response is not known here. Ask "
@@ -216,7 +195,7 @@ def widened(limits: Limits, noise: Noise, delta: float) -> Limits:
         )
     middle, half = (limits.lower + limits.upper) / 2, (limits.upper - limits.lower) / 2
     q = bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df) * noise.level
-    half = np.hypot(half, q[0] if middle.ndim == 1 else q)
+    half = bias + np.hypot(half - bias, q[0] if middle.ndim == 1 else q)
     return Limits(middle - half, middle + half)
 
 

@@ -154,15 +154,16 @@ class FittedTangent:
         noise = self.found.noise(self.options.noise)
         norm = float(self.found.norm[0]) if self.options.norm is None else self.options.norm
         error = at.response * noise.level
-        half = norm * at.power + bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df) * error
+        bias = norm * at.power
+        half = bias + bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df) * error
         center = at.center[:, 0]
         if not problem.squeeze:
-            center, half, error = center[:, None], half[:, None], error[:, None]
+            center, half, bias, error = center[:, None], half[:, None], bias[:, None], error[:, None]
         limits = Limits(center - half, center + half)
         return make_interval(
             self._claim(noise, norm),
             center,
-            widened(limits, noise, delta) if target == "observation" else limits,
+            widened(limits, noise, delta, bias=bias) if target == "observation" else limits,
             delta=delta,
             target=target,
             standard_error=error,
@@ -187,5 +188,6 @@ class FittedTangent:
                 f"a truth whose parameters have length at most {norm:.3g}{plugged}",
                 f"Gaussian noise, its level {noise.source}",
             ),
+            response="a new response, if the regression function is linear in these features",
             nominal=not (first and options.norm is not None and options.noise is not None),
         )

@@ -106,6 +106,7 @@ class RandomizedPrior:
         claim = Claim(
             name="randomised prior",
             covers="the regression function, in the belief that the prior functions and this training express",
+            response="a new response, in the belief that the prior functions and this training express",
             by=f"the normal quantile of {self.members} members, approximate draws of a posterior",
             assumed=(
                 f"Gaussian noise, its level {noise.source}",

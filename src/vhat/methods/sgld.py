@@ -111,6 +111,7 @@ class SGLD:
         claim = Claim(
             name="SGLD",
             covers="the regression function, in the belief that the decay expresses as a prior",
+            response="a new response, in the belief that the decay expresses as a prior",
             by=f"the normal quantile over {self.draws} draws from a Langevin chain{batch}, worth about {effective:.0f} "
             "independent ones on the training rows",
             assumed=(

@@ -45,10 +45,12 @@ def check_bound(name: str, value: float | None) -> None:
 
 
 def check_rows(name: str, array: np.ndarray, width: int | None = None) -> np.ndarray:
-    """Return inputs that are one row a point; refuse another number of axes or of columns."""
+    """Return inputs that are one row a point; refuse another number of axes or of columns, and none at all."""
     if array.ndim != 2 or (width is not None and array.shape[1] != width):
         remedy = f" Give {name}[:, None]." if array.ndim == 1 and width in (None, 1) else ""
         raise InputError(f"{name} has shape {array.shape}; give (rows, {width or 'columns'}).{remedy}")
+    if not len(array):
+        raise InputError(f"{name} is empty; give at least one row.")
     return array
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from vhat.checks import check_count, check_tolerance
 from vhat.curvature.definiteness import Definiteness, smallest_eigenvalue
+from vhat.curvature.unseen import UNEXPLAINED, unexplained_change
 from vhat.errors import InputError, NotPositiveDefinite, PolishError
 from vhat.minimise.lbfgs import lbfgs
 from vhat.minimise.newton import Descent, MetricMaker, Progress, newton
@@ -132,10 +133,12 @@ def _descend(
         found = _certificate(now, metric, seed)
         now = replace(now, products=now.products + found.steps)
         if now.status == "moving" or (now.status == "stalled" and now.relative > _FLOOR):
-            raise PolishError(_unfinished(now, found))
+            raise _unfinished(now, found)
         if found.singular:
-            raise PolishError(_singular(now, found))
+            raise _singular(now, found)
         if found.verdict != "indefinite":
+            if unexplained_change(now.point.problem, seed) > UNEXPLAINED:
+                raise _hidden(now, found)
             return _polished(now, found, warmed, escapes)
         now, escapes = _escape(now, found).refreshed(metric), escapes + 1
 
@@ -204,8 +207,8 @@ def _escape(now: Descent, found: Definiteness) -> Descent:
                 return replace(now, point=trial, radius=radius, steps=now.steps + 1)
         radius *= 0.5
     if now.relative <= _FLOOR:
-        raise PolishError(_singular(now, found))
-    raise PolishError(_unfinished(replace(now, status="stalled"), found))
+        raise _singular(now, found)
+    raise _unfinished(replace(now, status="stalled"), found)
 
 
 def _polished(now: Descent, found: Definiteness, warmed: int, escapes: int) -> Polished:
@@ -230,20 +233,33 @@ def _reached(now: Descent, found: Definiteness) -> str:
     )
 
 
-def _unfinished(now: Descent, found: Definiteness) -> str:
+def _unfinished(now: Descent, found: Definiteness) -> PolishError:
     remedy = (
         "If the model has kinks (relu, abs, max), replace them by a smooth activation such as tanh, softplus or gelu, "
         'or keep these parameters and use curvature="ggn".'
     )
     if now.status == "moving":
-        return f"no minimum within max_steps={now.steps}: {_reached(now, found)}. Raise max_steps. {remedy}"
-    return (
+        return PolishError(
+            f"no minimum within max_steps={now.steps}: {_reached(now, found)}", f"Raise max_steps. {remedy}"
+        )
+    return PolishError(
         f"no minimum was reached: {_reached(now, found)}, and no step, however short, goes further down as the "
-        f"derivatives promise. {remedy}"
+        "derivatives promise",
+        remedy,
     )
 
 
-def _singular(now: Descent, found: Definiteness) -> str:
+def _hidden(now: Descent, found: Definiteness) -> PolishError:
+    return PolishError(
+        f"every derivative says that this is a minimum ({_reached(now, found)}), but the loss changes otherwise when "
+        "parameters move that no prediction depends on to first order: they sit on a kink (relu units at exactly zero, "
+        "pruned or never started?)",
+        "Leave those parameters out of the model, start them away from zero, or use a smooth activation such as tanh, "
+        "softplus or gelu.",
+    )
+
+
+def _singular(now: Descent, found: Definiteness) -> PolishError:
     free = bool(np.any(now.point.problem.numpy(now.point.problem.decay) == 0))
     reason = (
         "The data do not determine every parameter and some have no weight decay. Give a weight_decay above 0, or "
@@ -253,4 +269,4 @@ def _singular(now: Descent, found: Definiteness) -> str:
         "normalisation layer makes the size of the weights before it irrelevant. Raise weight_decay, or freeze those "
         "weights."
     )
-    return f"a stationary point was reached, but H + lam is singular there: {_reached(now, found)}. {reason}"
+    return PolishError(f"a stationary point was reached, but H + lam is singular there: {_reached(now, found)}", reason)

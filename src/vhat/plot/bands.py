@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["Band", "band", "gallery"]
 
 _SMALL = {"font.size": 7.5, "axes.titlesize": 8.0, "axes.titlepad": 3.0}
-_THIN = 0.7
+_THIN = 0.65
 """Lines and dots of a small panel, in those of a large one."""
 _CUT = 0.25
 """The share of bands that may leave the frame at its lower and at its upper edge."""
+_LINE, _MOST = 33, 190
+"""Letters in a line of a panel, and in a panel."""
 
 
 class Band(Protocol):
@@ -82,21 +85,21 @@ def band(
 
 
 def gallery(
-    bands: Mapping[str, Band],
+    bands: Mapping[str, Band | str],
     x: Any,
     *,
     truth: Any = None,
     data: tuple[Any, Any] | None = None,
     gap: tuple[float, float] | None = None,
     notes: Mapping[str, str] | None = None,
-    columns: int = 4,
+    columns: int = 3,
 ) -> Figure:
     """Draw bands over the same points, one small panel each, on the same axes.
 
     The axes are wide enough for most bands; the widest leave the frame, so that they do not flatten the others.
 
     Args:
-        bands: What to draw, by name.
+        bands: What to draw, by name; a sentence, where there is no band, is written into its panel.
         x: The points, (points,) or (points, 1).
         truth: The regression function at the points, where it is known.
         data: Training inputs and responses.
@@ -114,29 +117,51 @@ def gallery(
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    if not bands:
+    drawn = {name: each for name, each in bands.items() if not isinstance(each, str)}
+    if not drawn:
         raise InputError("there is no band to draw: every method refused.")
     pairs = None if data is None else _pairs(data)
     columns = min(columns, len(bands))
     rows = -(-len(bands) // columns)
     with mpl.rc_context({**STYLE, **_SMALL}):
         layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.03, hspace=0.03)
-        figure = Figure(figsize=(2.0 * columns, 1.42 * rows + 0.4), dpi=220, layout=layout)
+        figure = Figure(figsize=(2.4 * columns, 1.42 * rows + 0.4), dpi=220, layout=layout)
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for axis, (name, each) in zip(panels.flat, bands.items(), strict=False):
-            _draw(axis, *_sorted(each, x, truth), pairs, gap, "interval", size=_THIN)
+            if isinstance(each, str):
+                _write(axis, each)
+            else:
+                _draw(axis, *_sorted(each, x, truth), pairs, gap, "interval", size=_THIN)
             axis.set_title(name, loc="left")
             axis.set_title((notes or {}).get(name, ""), loc="right", color=DARK, fontsize=7.0)
-        panels[0, 0].set_ylim(*_limits(bands, truth, data))
+        panels[0, 0].set_ylim(*_limits(drawn, truth, data))
         for at, axis in enumerate(panels.flat):
             axis.set_visible(at < len(bands))
             lowest = at + columns >= len(bands)  # nothing is drawn below it
+            if lowest and at < columns * (rows - 1):
+                axis.xaxis.set_in_layout(False)  # there is room below, and no need to part the rows
             axis.tick_params(labelbottom=lowest, labelleft=at % columns == 0)
             axis.set_xlabel("$x$" if lowest else "")
             axis.set_ylabel("$y$" if at % columns == 0 else "")
-        handles, labels = panels[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, **LEGEND)
+        _explain(figure, panels.flat[list(bands).index(next(iter(drawn)))], list(panels.flat[len(bands) :]))
     return figure
+
+
+def _explain(figure: Figure, panel: Axes, free: Sequence[Axes]) -> None:
+    """Write the legend of a panel into the last free place of a gallery, or above it where there is none."""
+    handles, labels = panel.get_legend_handles_labels()
+    if free:
+        figure.draw_without_rendering()  # settles where the places are
+        place = free[-1].get_position().bounds
+        figure.legend(handles, labels, loc="center", bbox_to_anchor=place, frameon=False, fontsize=8.0)
+    else:
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, **LEGEND)
+
+
+def _write(ax: Axes, sentence: str) -> None:
+    """Write into a panel why it has no band."""
+    lines = textwrap.fill(textwrap.shorten(sentence, _MOST, placeholder=" ..."), _LINE)
+    ax.text(0.5, 0.5, lines, transform=ax.transAxes, ha="center", va="center", fontsize=6.5, color=DARK)
 
 
 def _limits(bands: Mapping[str, Band], truth: Any, data: tuple[Any, Any] | None) -> tuple[float, float]:
@@ -185,7 +210,16 @@ def _draw(
     size: float = 1.0,
 ) -> None:
     """Draw the sorted band, its centre, the truth, the data and the gap; lines and dots ``size`` times as thick."""
-    ax.fill_between(points, lines["lower"], lines["upper"], color=BLUE, alpha=0.25, linewidth=0, label=label, zorder=1)
+    ax.fill_between(
+        points,
+        lines["lower"],
+        lines["upper"],
+        facecolor=(BLUE, 0.25),
+        edgecolor=(BLUE, 0.7),
+        linewidth=0.0 if size == 1 else 0.4,  # in a small panel a narrow band is seen by its edges
+        label=label,
+        zorder=1,
+    )
     ax.plot(points, lines["center"], color=BLUE, linewidth=1.6 * size, label="prediction", zorder=3)
     if "truth" in lines:
         ax.plot(points, lines["truth"], "--", color=ORANGE, linewidth=1.4 * size, label="truth", zorder=4)

@@ -24,7 +24,7 @@ _RINGS = (_NEAR, 13.0, 20.0, 28.0, 38.0, 50.0, 64.0)
 _DIRECTIONS = np.deg2rad([0, 180, 90, -90, 45, -45, 135, -135, 22, -22, 158, -158, 67, -67, 113, -113])
 
 
-def write_names(ax: Axes, names: Sequence[str], x: np.ndarray, y: np.ndarray) -> None:
+def write_names(ax: Axes, names: Sequence[str], x: np.ndarray, y: np.ndarray, *, line: float | None = None) -> None:
     """Write each name at the nearest free place beside its mark.
 
     Marks in a crowd go first, for they have the fewest places. A name for which no place is free takes the first.
@@ -34,11 +34,15 @@ def write_names(ax: Axes, names: Sequence[str], x: np.ndarray, y: np.ndarray) ->
         names: The names.
         x: Where the marks are, in units of the data, (names,).
         y: Likewise.
+        line: The height of a horizontal line that no name may cross, or None.
     """
     ax.figure.figure.draw_without_rendering()  # settles limits and layout
     unit = ax.figure.figure.dpi / 72
     marks = ax.transData.transform(np.column_stack([x, y]))
     taken = [_box(mark - _MARK * unit, 2 * _MARK * unit, 2 * _MARK * unit) for mark in marks]
+    if line is not None:
+        height = float(ax.transData.transform((x[0], line))[1])
+        taken.append(_box(np.array([ax.bbox.x0, height - unit]), ax.bbox.width, 2 * unit))
     distance = np.linalg.norm(marks[:, None] - marks[None], axis=2)
     for i in np.argsort(np.sort(distance, axis=1)[:, 1 : 1 + 4].sum(axis=1), kind="stable"):
         text = ax.annotate(

@@ -47,6 +47,7 @@ def coverage_plane(
         positive = widths[widths > 0]
         if positive.size and positive.max() > _WIDE * positive.min():
             ax.set_xscale("log")
+            ax.xaxis.set_major_formatter("{x:g}")
         if level is not None:
             _draw_level(ax, level)
         if errors is not None:
@@ -56,7 +57,7 @@ def coverage_plane(
         ax.set_xlabel("median width")
         ax.set_ylabel("coverage (%)")
         ax.margins(x=0.14, y=0.1)
-        write_names(ax, names, widths, 100 * coverages)
+        write_names(ax, names, widths, 100 * coverages, line=None if level is None else 100 * level)
     return ax
 
 

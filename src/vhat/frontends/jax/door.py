@@ -24,6 +24,8 @@ from vhat.frontends.jax.problem import JaxProblem
 
 __all__ = ["jax_problem"]
 
+_FEW = 8
+
 
 def jax_problem(
     predict: Callable[[Any, Any], Any],
@@ -66,8 +68,11 @@ def jax_problem(
         targets = check_targets(y, shape)
         decay = tree.decay_vector(weight_decay, params) * decay_factor(loss, targets.shape[1])
         held = None if isinstance(loss, str) else tree.Held(loss)
+        with tree.in_words("tracing predict(params, X) and the loss"):
+            example = tree.shapes_of((fixed, theta, tree.first_rows(inputs, _FEW)))
+            model = kernels.Model.of(tree.Held(predict), layout, held, len(shape) == 1, example)
         problem = JaxProblem(
-            model=kernels.Model(tree.Held(predict), layout, held, len(shape) == 1),
+            model=model,
             fixed=fixed,
             theta=jnp.asarray(theta),
             decay=jnp.asarray(decay),

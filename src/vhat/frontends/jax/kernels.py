@@ -7,13 +7,15 @@ that are closed over would be folded into the program as constants). Right-hand 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from vhat.errors import ModelError
+from vhat.frontends.jax.mark import mark, python_function
 from vhat.frontends.jax.narrow import narrowed
 from vhat.frontends.jax.tree import Held, Layout
 
@@ -41,25 +43,70 @@ class Model:
         layout: How a flat vector fills params.
         loss: ``None`` for the half squared error summed over outputs, or the user's loss of one row.
         squeeze: Whether predict returns (n,).
+        example: Shapes of ``fixed``, of the parameters (p,) and of a few rows of X, for the marks.
+        marks: Of predict and of the loss, when the model was made: models with equal marks share compilations.
     """
 
     predict: Held
     layout: Layout
     loss: Held | None
     squeeze: bool
+    example: tuple[Any, Any, Any] = field(repr=False, compare=False)
+    marks: tuple[str, str] = field(repr=False)
+
+    @staticmethod
+    def of(predict: Held, layout: Layout, loss: Held | None, squeeze: bool, example: tuple[Any, Any, Any]) -> Model:
+        """Mark the functions as they are now.
+
+        Raises:
+            ModelError: When a function is another one each time it is called.
+        """
+        bare = Model(predict, layout, loss, squeeze, example, ("", ""))
+        marks = bare._mark_of_predict(), bare._mark_of_loss()
+        if marks != (bare._mark_of_predict(), bare._mark_of_loss()):
+            raise ModelError(
+                "two evaluations of the model on the same rows differ. Fix its random state or switch dropout off: "
+                "the interval of a random function is not defined."
+            )
+        return replace(bare, marks=marks)
+
+    def __reduce__(self) -> Any:  # marks are made anew: another version of JAX may write the same program otherwise
+        return Model.of, (self.predict, self.layout, self.loss, self.squeeze, self.example)
+
+    def _mark_of_predict(self) -> str:
+        return mark(self._predictions, *self.example)
+
+    def _mark_of_loss(self) -> str:
+        if self.loss is None:
+            return ""
+        with jax.enable_x64(True):
+            outputs = jax.eval_shape(self._predictions, *self.example).shape[1]
+        row = jax.ShapeDtypeStruct(() if self.squeeze else (outputs,), self.example[1].dtype)
+        return mark(python_function(self.loss.value), row, row)
+
+    def _predictions(self, fixed: tuple[Any, ...], theta: Any, X: Any) -> Any:
+        output = python_function(self.predict.value)(self.layout.unflatten(theta, fixed), X)
+        return output.reshape(output.shape[0], -1).astype(theta.dtype)
 
     def __call__(self, fixed: tuple[Any, ...], theta: Any, X: Any) -> Any:
-        """Return predictions as (m, K) float64."""
-        output = self.predict.value(self.layout.unflatten(theta, fixed), X)
-        return output.reshape(output.shape[0], -1).astype(theta.dtype)
+        """Return predictions as (m, K) float64.
+
+        Raises:
+            ModelError: When predict is not what it was when the model was made.
+        """
+        if self._mark_of_predict() != self.marks[0]:
+            raise _changed("predict")
+        return self._predictions(fixed, theta, X)
 
     def row_loss(self, f: Any, y: Any) -> Any:
         """Return ``l(f_i, y_i)`` of one row, f and y (K,)."""
         if self.loss is None:
             return 0.5 * jnp.sum((f - y) ** 2)
+        if self._mark_of_loss() != self.marks[1]:
+            raise _changed("loss")
         if self.squeeze:
             f, y = f[0], y[0]
-        return jnp.sum(self.loss.value(f, y))
+        return jnp.sum(python_function(self.loss.value)(f, y))
 
     def row_curvature(self, f: Any, y: Any) -> Any:
         """Return ``d2l/df df`` of one row, (K, K)."""
@@ -68,6 +115,14 @@ class Model:
     def total(self, fixed: tuple[Any, ...], theta: Any, X: Any, y: Any, w: Any) -> Any:
         """Return ``sum_i w_i l_i`` over a chunk."""
         return jnp.sum(w * jax.vmap(self.row_loss)(self(fixed, theta, X), y))
+
+
+def _changed(name: str) -> ModelError:
+    return ModelError(
+        f"{name} is not the function that it was when this model was made: something that it reads has changed since "
+        f"(a setting, statistics that training updates). Keep a copy of what {name} closes over, and make the model "
+        "anew if the new values are meant."
+    )
 
 
 class Data(NamedTuple):

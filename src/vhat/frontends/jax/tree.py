@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhat.checks import as_numbers, as_real, check_finite, check_nonnegative, column_names, match_columns, refuse_masked
-from vhat.errors import InputError, ModelError, VhatError
+from vhat.errors import FixedParameterWarning, InputError, ModelError, VhatError
 
 __all__ = [
     "Held",
@@ -22,11 +23,13 @@ __all__ = [
     "chunk_sizes",
     "columns_of",
     "decay_vector",
+    "first_rows",
     "flatten",
     "in_words",
     "match_inputs",
     "narrow_casts",
     "pad",
+    "shapes_of",
     "take",
 ]
 
@@ -102,6 +105,7 @@ def flatten(params: Any) -> tuple[np.ndarray, Layout, tuple[Any, ...], str]:
             shapes.append(None)
         else:
             shapes.append(Held(leaf))
+    _warn_of_integers(params)
     if not trained:
         raise InputError("params has no floating-point array: there is nothing that training could have moved.")
     theta = np.concatenate([leaf.ravel() for leaf in trained])
@@ -111,6 +115,24 @@ def flatten(params: Any) -> tuple[np.ndarray, Layout, tuple[Any, ...], str]:
         )
     dtypes = sorted({str(np.asarray(leaf).dtype) for leaf in leaves if _is_trained(leaf)})
     return theta, Layout(treedef, tuple(shapes)), tuple(fixed), "+".join(dtypes)
+
+
+def _warn_of_integers(params: Any) -> None:
+    """Say which numbers of params count as settings, because they were written without a decimal point."""
+    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+    found = [
+        f"params{jax.tree_util.keystr(path)} = {leaf}"
+        for path, leaf in leaves
+        if isinstance(leaf, int | np.integer) and not isinstance(leaf, bool)
+    ]
+    if found:
+        some = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+        warnings.warn(
+            f"held fixed, for they are whole numbers: {some}. A parameter that was trained must be a float, such as "
+            f"{found[0].split(' = ')[1]}.0; without it every interval is too narrow.",
+            FixedParameterWarning,
+            stacklevel=4,
+        )
 
 
 def decay_vector(weight_decay: Any, params: Any) -> np.ndarray:
@@ -215,6 +237,16 @@ def chunk(array: np.ndarray, chunks: int, rows: int, *, fill: str = "repeat") ->
 def pad(array: np.ndarray, rows: int) -> np.ndarray:
     """Repeat the last row up to ``rows`` rows."""
     return np.concatenate([array, np.repeat(array[-1:], rows - len(array), axis=0)])
+
+
+def first_rows(inputs: Any, rows: int) -> Any:
+    """Return the first rows, the last of them repeated where there are fewer."""
+    return jax.tree.map(lambda leaf: pad(leaf[:rows], rows), inputs)
+
+
+def shapes_of(values: Any) -> Any:
+    """Return the shapes and dtypes of the arrays in a tree."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), np.asarray(leaf).dtype), values)
 
 
 def narrow_casts(jaxpr: Any) -> list[str]:

@@ -1,24 +1,25 @@
-"""A network with intervals as a scikit-learn estimator."""
+"""The estimator: a table in, a fitted network in the units of the table, intervals out."""
 
 from __future__ import annotations
 
 import functools
-import math
 import numbers
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vhat import tables
 from vhat.checks import check_choice, check_weights
-from vhat.errors import InputError, MissingPackage, StoreError, TableWarning
+from vhat.errors import InputError, MissingPackage
+from vhat.estimator import disk, words
+from vhat.estimator.decay import Decay
+from vhat.estimator.units import in_user_units
 from vhat.fitted import FittedModel
-from vhat.frontends.standardised import Scaling, StandardisedProblem
-from vhat.workspace import outside
+from vhat.frontends.standardised import Scaling
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -37,13 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NetworkRegressor"]
 
-KIND = "NetworkRegressor"
-"""What a directory that holds a saved estimator calls its content."""
 _RECIPES = {"minimum": "Minimum", "adam": "Adam", "adamw": "AdamW", "gradient_descent": "GradientDescent"}
-_ENOUGH = 10
-"""Rows, copies counted once, below which leave-one-out cannot choose a weight decay."""
-_SAFE = 0.1
-"""The weight decay of such a small table: a little flexibility, in the standardised target."""
 
 
 class NetworkRegressor(RegressorMixin, BaseEstimator):
@@ -59,8 +54,9 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             that certify nothing take it.
         weight_decay: lam of ``1/(2n) sum_i (f_i - y_i)^2 + lam/2 |theta|^2`` in the *standardised* target, so that it
             does not depend on the units of the table; the penalty acts on biases too. ``"auto"`` chooses it by
-            leave-one-out, without refitting for every row, over a grid of four decades: five to ten fits.
-            :func:`vhat.fit.choose_weight_decay` has other ways.
+            leave-one-out, without refitting for every row, over a grid of four decades: five to ten fits. A list or
+            array of numbers is a grid of your own to choose from, such as ``numpy.logspace(-8, -4, 9)``; the whole
+            curve is in ``selection_``. :func:`vhat.fit.choose_weight_decay` has other ways.
         recipe: ``"minimum"`` (what intervals assume), ``"adam"``, ``"adamw"``, ``"gradient_descent"``; or
             ``recipe(network, weight_decay)`` that returns one of :mod:`vhat.fit`, such as
             ``functools.partial(vhat.fit.AdamW, steps=2000)``.
@@ -72,6 +68,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         selection_: How it was chosen (:class:`vhat.fit.Selection`, in standardised units), or None.
         scaling_: Means and standard deviations of the columns and of the target.
         constants_: Columns that did not vary, by number, and their value: the model leaves them out.
+        rows_: The rows of the table that ``fitted_`` holds, by number: all but those of weight zero. Row i of
+            ``fitted_.leave_one_out()`` or ``fitted_.sensitivity(x)`` is row ``rows_[i]`` of the table.
         n_features_in_: How many columns X has.
         feature_names_in_: Their names, where X was a data frame.
 
@@ -91,7 +89,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         hidden_layer_sizes: tuple[int, ...] = (32,),
         *,
         activation: str = "tanh",
-        weight_decay: float | str = "auto",
+        weight_decay: Any = "auto",
         recipe: str | Callable[..., Any] = "minimum",
         random_state: Any = 0,
     ) -> None:
@@ -114,7 +112,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             X: Numbers, (rows, columns), or a data frame.
             y: The target, (rows,), or (rows, outputs).
             sample_weight: How much each row counts in the loss. A row with weight 2 is fitted like two copies of it;
-                its noise is taken to be that of the others.
+                its noise is taken to be that of the others. A row with weight 0 is left out (see ``rows_``).
 
         Returns:
             The estimator itself.
@@ -135,9 +133,9 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         scaling = Scaling.of(training.X, training.y, training.weights, kept)
         standardised = replace(training, X=scaling.inputs(training.X), y=scaling.responses(training.y))
         trained = self._train(standardised)
-        self.scaling_ = scaling
+        self.scaling_, self.rows_ = scaling, np.flatnonzero(weights)
         self.constants_ = {int(at): float(rows.X[0, at]) for at in np.setdiff1d(np.arange(X.shape[1]), kept)}
-        self.fitted_ = _in_user_units(trained, scaling, rows, self.weight_decay_, names)
+        self.fitted_ = in_user_units(trained, scaling, rows, self.weight_decay_, names)
         return self
 
     def _table(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -149,37 +147,15 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         y = np.asarray(y, dtype=np.float64)
         return X, y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, check_weights(sample_weight, len(X))
 
-    def _decay(self, different: int) -> float | None:
-        """Return the lam that was given, or a safe one for too few rows to choose it by; None where it is to be chosen.
-
-        Args:
-            different: How many rows there are, copies counted once.
-        """
-        decay = self.weight_decay
-        if decay != "auto":
-            if isinstance(decay, bool) or not isinstance(decay, numbers.Real) or not 0 <= float(decay) < math.inf:
-                raise InputError(f'weight_decay={decay!r} is neither a finite number of at least 0 nor "auto".')
-            return float(decay)
-        if different >= _ENOUGH:
-            return None
-        warnings.warn(
-            f'weight_decay="auto" holds rows out to choose it, and {different} different rows are too few for that (it '
-            f"takes {_ENOUGH}): {_SAFE:g} is taken. Give more rows, or the number that you want.",
-            TableWarning,
-            stacklevel=outside(),
-        )
-        return _SAFE
-
     def _train(self, rows: tables.Rows) -> FittedModel:
         """Train on standardised rows, at the lam that was given or chosen."""
         outputs = 1 if rows.y.ndim == 1 else rows.y.shape[1]
         network = _network((rows.X.shape[1], *self._hidden(), outputs), self.activation)
-        seed, recipe, given = self._seed(), functools.partial(self._recipe, network), self._decay(len(rows.X))
+        seed, recipe, decay = self._seed(), functools.partial(self._recipe, network), Decay.of(self.weight_decay)
+        given = decay.number(len(rows.X))
         self.selection_: Selection | None = None
         if given is None:
-            from vhat.fit.sparing import choose_sparingly
-
-            self.selection_ = choose_sparingly(recipe(1.0), rows.X, rows.y, sample_weight=rows.weights, seed=seed)
+            self.selection_ = decay.choose(recipe(1.0), rows.X, rows.y, sample_weight=rows.weights, seed=seed)
             self.weight_decay_ = self.selection_.weight_decay
             return self.selection_.trained
         self.weight_decay_ = given
@@ -201,6 +177,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             made = self.recipe(network, weight_decay)
         else:
             check_choice("recipe", self.recipe, tuple(_RECIPES))
+            words.refuse_kinks(self.recipe, network.activation)
             made = getattr(fit, _RECIPES[self.recipe])(network, weight_decay)
         if not isinstance(made, NetworkRecipe):
             raise InputError(
@@ -233,28 +210,68 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
     ) -> Interval:
         """Compute an interval for every prediction, in the units of the target.
 
+        The interval is for the mean of the prediction over the noise in the training responses, or for a new response:
+        ``docs/which-interval.md`` tells which question is whose. Bias is outside: where the training data hardly speak
+        for a row (``band.unsupported`` near 1) the error is bias, and ``band.abstain(max_unsupported=0.5)`` marks it.
+
         Args:
             X: Points, with the columns of the training table.
             delta: Probability of a miss: 0.05 asks for 95% confidence.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
-            bound: As in :meth:`vhat.FittedModel.interval`, which has more options: ``fitted_.interval(X, ...)``.
+            bound: ``"tight"``; ``"asymptotic"`` for the width of the textbooks, and wherever fewer than ten residual
+                degrees of freedom are left. :meth:`vhat.FittedModel.interval` has the table of all bounds, and more
+                options: ``fitted_.interval(X, ...)``.
             simultaneous: As in :meth:`vhat.FittedModel.interval`.
             noise: Standard deviation of the target's noise where it is known, in the units of y.
 
         Returns:
-            The interval, with its evidence in ``guarantee``.
+            The interval, with its evidence in ``guarantee``, and the index of X in ``to_pandas()``.
 
         Raises:
             InputError: For points or options that cannot be used.
             NoiseError: When the noise has to be estimated and the fit interpolates.
+
+        Warns:
+            SupportWarning: Of rows that the training data hardly speak for, and, once, of a fit that weight decay
+                decides: there the error is bias, which is not in the width.
+            NoiseWarning: Of a noise level that rests on too few rows to be taken as known.
+            NotMinimumWarning: Once, of a recipe that has not ended at a minimum.
         """
         points = self._points(X)
-        return self.fitted_.interval(points, delta, target=target, bound=bound, simultaneous=simultaneous, noise=noise)
+        with words.spoken(self.recipe, self.activation):
+            band = self.fitted_.interval(
+                points, delta, target=target, bound=bound, simultaneous=simultaneous, noise=noise
+            )
+        words.warn_of_few(band)
+        words.warn_of_support(band, first=self.fitted_.workspace.first)
+        return replace(band, index=X.index if hasattr(X, "iloc") else None)
 
     def audit(self, *, noise: Any = None, refits: int = 0) -> Audit:
         """Check what the intervals assume, one line an assumption: see :meth:`vhat.FittedModel.audit`."""
         check_is_fitted(self)
         return self.fitted_.audit(noise=noise, refits=refits)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        delta: float = 0.05,
+        held_out: tuple[Any, Any] | None = None,
+        response: str | tuple[str, ...] | None = None,
+        noise: Any = None,
+        max_unsupported: float = 0.5,
+        refits: int = 0,
+        seed: int = 0,
+        force: bool = False,
+    ) -> Path:
+        """Write one self-contained HTML file about this fit: see :meth:`vhat.FittedModel.report` and docs/report.md."""
+        from vhat.estimator.reported import subject
+        from vhat.report import Options, write
+
+        check_is_fitted(self)
+        pair = None if held_out is None else (self._points(held_out[0]), held_out[1])
+        options = Options(delta, pair, response, noise, max_unsupported, refits, seed)
+        return write(subject(self), path, options, force=force)
 
     def _points(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -276,30 +293,12 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         Raises:
             StoreError: When the directory cannot be written, or an option is an object that no file can hold.
         """
-        from vhat.store import describe, write
-        from vhat.store.document import is_plain
-
         check_is_fitted(self)
-        params = {**self.get_params(deep=False), "recipe": None if callable(self.recipe) else self.recipe}
-        for name, value in params.items():
-            if not is_plain(value):
-                raise StoreError(
-                    f"{name}={value!r} is an object that no file without code can hold. Set it to a number."
-                )
-        names = getattr(self, "feature_names_in_", None)
-        document = {
-            "params": params,
-            "weight_decay": self.weight_decay_,
-            "columns": self.n_features_in_,
-            "names": None if names is None else list(names),
-            "constants": self.constants_,
-            "fitted": describe(self.fitted_, factorisation=factorisation),
-        }
-        write(directory, KIND, document)
+        disk.save(self, directory, factorisation=factorisation)
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str], *, recipe: Callable[..., Any] | None = None) -> NetworkRegressor:
-        """Load an estimator that :meth:`save` has saved: it predicts as it did. ``selection_`` is not kept.
+        """Load an estimator that :meth:`save` has saved: it predicts as it did.
 
         Args:
             directory: The directory.
@@ -308,23 +307,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         Raises:
             StoreError: When there is no such estimator, or it is damaged.
         """
-        from vhat.store import read, restore
-
-        saved = read(directory, KIND)
-        params = dict(saved["params"])
-        if (params["recipe"] is None) != (recipe is not None):
-            found = "a function, which is not saved" if recipe is None else f"{params['recipe']!r}, which was saved"
-            remedy = "Give load(..., recipe=your function)." if recipe is None else "Leave recipe= out."
-            raise StoreError(f"the recipe of this estimator was {found}. {remedy}")
-        params["recipe"] = params["recipe"] if recipe is None else recipe
-        loaded = cls(**params)
-        loaded.fitted_ = restore(saved["fitted"])
-        loaded.scaling_ = loaded.fitted_.problem.scaling  # type: ignore[attr-defined]
-        loaded.selection_, loaded.weight_decay_ = None, saved["weight_decay"]
-        loaded.constants_, loaded.n_features_in_ = saved["constants"], saved["columns"]
-        if saved["names"] is not None:
-            loaded.feature_names_in_ = np.array(saved["names"], dtype=object)
-        return loaded
+        return disk.load(cls, directory, recipe)
 
 
 @functools.lru_cache(maxsize=64)
@@ -333,29 +316,3 @@ def _network(widths: tuple[int, ...], activation: str) -> Network:
     from vhat.fit import Network
 
     return Network(widths, activation)
-
-
-def _in_user_units(
-    trained: FittedModel, scaling: Scaling, rows: tables.Rows, weight_decay: float, names: Any
-) -> FittedModel:
-    """Put the parameters that were found with all rows of the table, copies among them, in the user's units."""
-    from vhat.frontends.jax import JaxProblem, jax_problem
-
-    base = trained.problem
-    assert isinstance(base, JaxProblem)
-    problem = StandardisedProblem(
-        jax_problem(
-            base.model.predict.value,
-            trained.params,
-            scaling.inputs(rows.X),
-            scaling.responses(rows.y),
-            weight_decay=weight_decay,
-            sample_weight=rows.weights,
-        ),
-        scaling,
-        rows.X,
-        rows.y.reshape(len(rows.y), -1),
-        None if names is None else tuple(names),
-    )
-    record = trained.polished
-    return FittedModel(problem, polished=None if record is None else replace(record, problem=problem))

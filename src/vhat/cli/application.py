@@ -1,0 +1,141 @@
+"""What all commands share: one place for errors, warnings and exit codes, and how a command is registered.
+
+========  ==========================================================================================
+exit code meaning
+========  ==========================================================================================
+0         done
+1         unexpected: a fault of vhat, or of the system; ``--debug`` shows where
+2         what was given cannot be used: options, files, columns, values, a place to write to
+3         the model cannot answer: no minimum, no noise estimate, a line of the audit that fails, rows
+          without an interval
+130       stopped by Ctrl-C; nothing half-finished is left behind
+========  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import typer
+from typer.core import TyperGroup
+
+from vhat.errors import (
+    InputError,
+    Interrupted,
+    MissingPackage,
+    StoreError,
+    VhatError,
+    VhatWarning,
+)
+
+__all__ = ["CANNOT_ANSWER", "CANNOT_USE", "STOPPED", "UNEXPECTED", "app", "command"]
+
+UNEXPECTED, CANNOT_USE, CANNOT_ANSWER, STOPPED = 1, 2, 3, 130
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Sentences(TyperGroup):
+    """A group of commands in which every error is a sentence on standard error and an exit code."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take ``--debug`` wherever it stands: it is added when a line has already failed."""
+        ours, rest = (args[: args.index("--")], args[args.index("--") :]) if "--" in args else (args, [])
+        moved = ["--debug"] if "--debug" in ours else []
+        return super().parse_args(ctx, [*moved, *(each for each in ours if each != "--debug"), *rest])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; let errors through untouched under ``--debug``."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", VhatWarning)
+            warnings.showwarning = _once()
+            try:
+                return super().invoke(ctx)
+            except (typer.Exit, BrokenPipeError):  # the second is typer's to handle
+                raise
+            except (Exception, KeyboardInterrupt) as error:
+                # click's own errors of usage carry their exit code and know how to show themselves
+                if ctx.params.get("debug") or hasattr(error, "exit_code"):
+                    raise
+                print(f"vhat: {_sentence(error)}", file=sys.stderr)
+                raise typer.Exit(_exit_code(error)) from None
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, VhatError):
+        return str(error)
+    if isinstance(error, Interrupted):
+        return f"stopped. {str(error).split('. ', maxsplit=1)[0]}."
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped."
+    if isinstance(error, MemoryError):
+        return "the memory does not suffice. Give fewer rows to train on, or a smaller network (--hidden)."
+    text = str(error).strip().split("\n", maxsplit=1)[0]
+    return f"unexpected {type(error).__name__}: {text} (--debug shows where it comes from.)"
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        return STOPPED
+    if isinstance(error, InputError | StoreError | MissingPackage):
+        return CANNOT_USE
+    return CANNOT_ANSWER if isinstance(error, VhatError) else UNEXPECTED
+
+
+def _once() -> Callable[..., None]:
+    """Show each warning of the library as a sentence, once; those of others, which no user can act on, not at all."""
+    said: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        text = f"vhat: warning: {message}"
+        if issubclass(category, VhatWarning) and text not in said:
+            said.add(text)
+            print(text, file=sys.stderr)
+
+    return show
+
+
+app = typer.Typer(
+    cls=_Sentences,
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Confidence intervals for the predictions of a regression model, with the evidence that they may be believed.",
+    epilog="Start with: vhat fit data.csv --target price --out model, then vhat predict model new.csv",
+)
+
+
+def _version(wanted: bool) -> None:
+    """Print the version and leave."""
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"vhat {version('vhat')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")] = False,
+) -> None:
+    """Hold the options of every command; their work is done by their callbacks and by the group."""
+
+
+def command(example: str) -> Callable[[F], F]:
+    """Register the function below as a command of its name.
+
+    Args:
+        example: A line that a user can copy, shown at the end of its help.
+    """
+
+    def register(function: F) -> F:
+        app.command(epilog=f"Example: {example}")(function)
+        return function
+
+    return register

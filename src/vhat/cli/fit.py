@@ -1,0 +1,137 @@
+"""``vhat fit``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from vhat.cli.application import command
+from vhat.cli.options import (
+    Data,
+    Features,
+    Force,
+    Hidden,
+    Json,
+    Quiet,
+    Seed,
+    Separator,
+    WeightDecay,
+    hidden_layers,
+    weight_decay,
+)
+from vhat.cli.terminal import console, facts, print_json, silence
+
+if TYPE_CHECKING:
+    from vhat.cli.learning import Rows
+    from vhat.estimator import NetworkRegressor
+
+Activation = Literal["tanh", "softplus", "gelu", "silu", "relu"]
+Recipe = Literal["minimum", "adam", "adamw", "gradient_descent"]
+_LEVEL = 0.95
+
+
+@command("vhat fit data.csv --target price --hidden 32 --hold-out 0.2 --out model")
+def fit(
+    data: Data,
+    target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the model.")] = Path("model"),
+    features: Features = None,
+    hidden: Hidden = "32",
+    activation: Annotated[
+        Activation, typer.Option(metavar="NAME", help="tanh, softplus, gelu, silu; or relu, whose kinks bar a minimum.")
+    ] = "tanh",
+    decay: WeightDecay = "auto",
+    recipe: Annotated[
+        Recipe,
+        typer.Option(metavar="NAME", help="minimum, which intervals assume; or adam, adamw, gradient_descent."),
+    ] = "minimum",
+    weights: Annotated[
+        str | None, typer.Option("--weights", metavar="COLUMN", help="How much each row counts; all alike by default.")
+    ] = None,
+    hold_out: Annotated[
+        float, typer.Option(metavar="SHARE", help="Share of the rows to keep out of the fit and judge it by.")
+    ] = 0.0,
+    seed: Seed = 0,
+    separator: Separator = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    force: Force = False,
+) -> None:
+    """Train a network on a table, to a certified minimum, and save it.
+
+    Columns and target are standardised inside; what the model answers is in the units of the table.
+    """
+    from vhat.cli import models
+    from vhat.cli.learning import Rows, predictors
+    from vhat.estimator import NetworkRegressor
+    from vhat.table_files import open_table
+
+    models.check_place(out, force=force)
+    table = open_table(data, separator)
+    names = predictors(table, target, features, weights)
+    network = NetworkRegressor(
+        hidden_layers(hidden), activation=activation, weight_decay=weight_decay(decay), recipe=recipe, random_state=seed
+    )
+    rows = Rows.read(table, names, target, weights)
+    training, held = rows.split(hold_out, seed)
+    with silence(quiet):
+        network.fit(training.X, training.y, training.weights)
+        network.save(out)
+        found = _found(network, training, held, out)
+    if json:
+        print_json(found)
+    elif not quiet:
+        console().print(facts(f"Fitted to {table.name}", _told(network, found, target)))
+
+
+def _found(network: NetworkRegressor, training: Rows, held: Rows | None, out: Path) -> dict[str, Any]:
+    """What the fit found, for scripts."""
+    from vhat import metrics
+
+    found = {
+        "model": str(out),
+        "rows": len(training.y),
+        "columns": [str(name) for name in training.X.columns],
+        "parameters": network.fitted_.problem.p,
+        "weight_decay": network.weight_decay_,
+        "weight_decay_chosen": network.selection_ is not None,
+        "target_sd": float(training.y.std()),
+        "training_error": _error(network, training),
+    }
+    if held is None:
+        return found
+    band = network.predict_interval(held.X, 1 - _LEVEL, target="observation")
+    return found | {
+        "held_out": {
+            "rows": len(held.y),
+            "error": _error(network, held),
+            "level": _LEVEL,
+            "coverage": metrics.coverage(band.lower, band.upper, held.y),
+            "mean_width": metrics.width(band.lower, band.upper).mean,
+        }
+    }
+
+
+def _error(network: NetworkRegressor, rows: Rows) -> float:
+    return float(((network.predict(rows.X) - rows.y) ** 2).mean() ** 0.5)
+
+
+def _told(network: NetworkRegressor, found: dict[str, Any], target: str) -> dict[str, str]:
+    """The same in words."""
+    sizes = (len(found["columns"]), *network.hidden_layer_sizes, 1)
+    chosen = ", chosen by leave-one-out" if found["weight_decay_chosen"] else ""
+    lines = {
+        "target": f"{target}, standard deviation {found['target_sd']:.4g}",
+        "learned from": f"{found['rows']:,} rows, {len(found['columns'])} columns: {', '.join(found['columns'])}",
+        "network": f"{'-'.join(map(str, sizes))}, {network.activation}, {found['parameters']:,} parameters",
+        "weight decay": f"{found['weight_decay']:.3g}{chosen}",
+        "error there": f"{found['training_error']:.4g} (root mean square), on the rows that it was fitted to",
+    }
+    if held := found.get("held_out"):
+        lines["held out"] = (
+            f"error {held['error']:.4g} on {held['rows']:,} rows kept apart; {held['coverage']:.0%} of them within "
+            f"their {held['level']:.0%} interval, mean width {held['mean_width']:.4g}"
+        )
+    return lines | {"saved to": f"{found['model']}; vhat audit {found['model']} checks what intervals assume"}

@@ -1,0 +1,81 @@
+"""Arguments and options that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vhat.errors import InputError
+
+__all__ = [
+    "Data",
+    "Features",
+    "Force",
+    "Hidden",
+    "Json",
+    "Model",
+    "Quiet",
+    "Seed",
+    "Separator",
+    "WeightDecay",
+    "hidden_layers",
+    "split",
+    "weight_decay",
+]
+
+Data = Annotated[str, typer.Argument(metavar="DATA", help="CSV or Parquet file; - for CSV on standard input.")]
+Model = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a model that vhat fit has saved.")]
+Separator = Annotated[
+    str | None, typer.Option(metavar="CHAR", help="What stands between columns of a CSV file; a comma by default.")
+]
+Features = Annotated[
+    str | None, typer.Option(metavar="A,B,...", help="Columns to learn from; by default all but the target.")
+]
+Hidden = Annotated[str, typer.Option(metavar="32,16,...", help="Units of each hidden layer; 0 for a linear model.")]
+WeightDecay = Annotated[
+    str,
+    typer.Option(
+        "--weight-decay", metavar="auto|NUMBER", help="For the standardised target; auto chooses it by leave-one-out."
+    ),
+]
+Seed = Annotated[
+    int, typer.Option(metavar="NUMBER", min=0, help="Draws everything that is random: the same seed, the same result.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but results and errors.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an output that exists.")]
+
+
+def split(text: str, known: Sequence[str] = ()) -> list[str]:
+    """Split a list with commas; a text that is itself a known name, commas and all, is one entry."""
+    return [text] if text in known else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def hidden_layers(text: str) -> tuple[int, ...]:
+    """Read ``--hidden``.
+
+    Raises:
+        InputError: For anything but whole numbers with commas.
+    """
+    try:
+        sizes = tuple(int(part) for part in split(text))
+    except ValueError:
+        raise InputError(f"--hidden {text!r} is not a list of whole numbers, such as 32 or 32,16.") from None
+    return () if sizes == (0,) else sizes
+
+
+def weight_decay(text: str) -> float | str:
+    """Read ``--weight-decay``.
+
+    Raises:
+        InputError: For anything but a number and ``auto``.
+    """
+    if text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--weight-decay {text!r} is neither a number nor auto.") from None

@@ -1,0 +1,49 @@
+"""``vhat plan``."""
+
+from __future__ import annotations
+
+from vhat.cli.application import command
+from vhat.cli.options import Data, Json, Model, Separator
+from vhat.cli.terminal import console, facts, print_json
+
+
+@command("vhat plan model new.csv")
+def plan(directory: Model, data: Data, separator: Separator = None, json: Json = False) -> None:
+    """Say how the intervals of a table would be computed, and what that takes, without computing them."""
+    from vhat.cli import models
+    from vhat.cli.streaming import chunk_rows
+    from vhat.solve import choose
+    from vhat.table_files import open_table
+
+    table = open_table(data, separator)
+    network = models.load(directory)
+    models.input_columns(network, table)
+    rows, chunk = table.count(), chunk_rows(network)
+    problem = network.fitted_.problem
+    with problem.scope():
+        chosen = choose(problem, rows * problem.outputs)
+    if json:
+        print_json(
+            {
+                "rows": rows,
+                "chunk_rows": chunk,
+                "solver": chosen.solver.name,
+                "memory_bytes": chosen.memory,
+                "gradients": chosen.gradients,
+                "reason": chosen.reason,
+            }
+        )
+        return
+    pieces = -(-rows // chunk)
+    console().print(
+        facts(
+            f"Plan for {rows:,} rows of {table.name}",
+            {
+                "solver": repr(chosen.solver),
+                "memory": f"{chosen.memory / 1e6:,.0f} MB, however many rows there are",
+                "cost": f"about {chosen.gradients:,.0f} gradients of the loss",
+                "why": chosen.reason,
+                "chunks": f"{pieces:,} of at most {chunk:,} rows" if pieces > 1 else "the whole table at once",
+            },
+        )
+    )

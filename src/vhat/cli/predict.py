@@ -1,0 +1,228 @@
+"""``vhat predict``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import floor, log10
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from vhat.cli.application import CANNOT_ANSWER, command
+from vhat.cli.options import Data, Force, Model, Quiet, Separator, split
+from vhat.cli.terminal import console, note, on_terminal, silence
+from vhat.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.table import Table
+
+    from vhat.cli.streaming import Asked, Tally
+    from vhat.estimator import NetworkRegressor
+    from vhat.table_files import TableFile
+    from vhat.table_files.sink import Write
+
+Target = Literal["mean", "observation"]
+Bound = Literal["tight", "asymptotic", "chebyshev", "theorem", "sharp"]
+_SHOWN = 20
+"""Rows that a terminal is shown; a file or a pipe gets all of them."""
+_MOST_DECIMALS = 6
+
+
+@command("vhat predict model new.csv --delta 0.1 --interval observation --keep id --out intervals.csv")
+def predict(
+    directory: Model,
+    data: Data,
+    delta: Annotated[float, typer.Option(help="Probability of a miss: 0.05 asks for 95% confidence.")] = 0.05,
+    interval: Annotated[
+        Target,
+        typer.Option(
+            metavar="mean|observation", help="Of the mean of the prediction over the noise, or of a new observation."
+        ),
+    ] = "mean",
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="One delta for all rows at once, by the union bound.")
+    ] = False,
+    bound: Annotated[
+        Bound,
+        typer.Option(
+            metavar="NAME", help="tight; asymptotic, the textbook's; chebyshev; theorem, sharp, as published."
+        ),
+    ] = "tight",
+    noise: Annotated[
+        float | None, typer.Option(help="Standard deviation of the target's noise; estimated by default.")
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Columns of the table to pass on, such as an identifier.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A .csv, .tsv, .parquet or .jsonl file; standard output by default."),
+    ] = None,
+    separator: Separator = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object a row.")] = False,
+    quiet: Quiet = False,
+    force: Force = False,
+) -> None:
+    """Compute an interval for every row of a table: center, lower, upper, standard_error, unsupported, status.
+
+    Columns are matched by name; others are ignored. Rows keep their order. A file of any size goes through in chunks.
+    On a terminal the first rows are shown; a pipe or a file gets all of them. When rows have no interval (their status
+    says why), the exit code is 3.
+    """
+    from vhat.cli import models
+    from vhat.cli.streaming import Asked, Tally, chunk_rows
+    from vhat.table_files import STANDARD_INPUT, check_output, open_output, open_table
+
+    if json and out is not None:
+        raise InputError("--json prints to standard output; for a file, give --out a name that ends in .jsonl.")
+    if simultaneous and data == STANDARD_INPUT:
+        raise InputError(
+            "--simultaneous shares delta among the rows, and how many there are must be known before the first; "
+            "standard input can be read only once. Give a file."
+        )
+    form = "jsonl" if json else "csv" if out is None else check_output(out, force=force)
+    table = open_table(data, separator)
+    kept = _kept(table, keep)
+    network = models.load(directory)
+    columns = models.input_columns(network, table)
+    tally = Tally()
+    with silence(quiet):
+        rows = table.count() if simultaneous or (out is not None and sys.stderr.isatty()) else None
+        asked = Asked(delta, interval, bound, noise, rows if simultaneous else None)
+        work = _Work(network, table, columns, kept, asked, tally, -(-rows // chunk_rows(network)) if rows else 0)
+        if out is None and not json and on_terminal():
+            preview = Preview()
+            work.write_to(preview)
+            console().print(preview.table(f"{100 * (1 - delta):g}% intervals for {_COVERED[interval]}", tally.rows))
+        else:
+            with open_output(out, form, force=force) as write:
+                work.write_to(write)
+        for sentence in _remarks(asked, tally):
+            note(sentence)
+    if tally.failed:
+        raise typer.Exit(CANNOT_ANSWER)
+
+
+_COVERED = {"mean": "the mean of the prediction", "observation": "a new observation"}
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A table, a model, and what is asked."""
+
+    network: NetworkRegressor
+    table: TableFile
+    columns: Sequence[str]
+    kept: Sequence[str]
+    asked: Asked
+    tally: Tally
+    chunks: int
+
+    def write_to(self, write: Write) -> None:
+        """Hand every row on with its interval."""
+        from vhat.cli.streaming import intervals, result_columns
+        from vhat.progress import bar
+
+        with bar("chunks of rows", self.chunks) as advance:
+            for chunk, band in intervals(self.network, self.table, self.columns, self.kept, self.asked, self.tally):
+                write({name: chunk.columns[name] for name in self.kept} | result_columns(band))
+                advance(f"{self.tally.rows:,} rows")
+
+
+def _kept(table: TableFile, keep: str | None) -> list[str]:
+    """Read ``--keep``.
+
+    Raises:
+        InputError: For columns that the table does not have, and for names that the result needs.
+    """
+    from vhat.cli.streaming import RESULTS
+    from vhat.table_files import require_columns
+
+    names = [] if keep is None else split(keep, table.columns)
+    require_columns(table, names, "which --keep asks for")
+    taken = [name for name in names if name in RESULTS]
+    if taken:
+        raise InputError(f"--keep {taken[0]}: the result has a column of that name. Rename it in {table.name} first.")
+    return list(dict.fromkeys(names))
+
+
+def _remarks(asked: Asked, tally: Tally) -> list[str]:
+    """What a reader of the intervals must know, one sentence each."""
+    said = []
+    if asked.together is not None and tally.chunks > 1:
+        said.append(
+            f"All {tally.rows:,} rows at once at {100 * (1 - asked.delta):g}%, by the union bound, which gives each "
+            f"row delta = {asked.delta / asked.together:.3g}. What follows is said of one row with its share."
+        )
+    said.append(tally.guarantee)
+    if tally.unsupported and tally.chunks > 1:
+        said.append(
+            f"The training data hardly speak for {tally.unsupported:,} of {tally.rows:,} rows (unsupported above 0.5): "
+            "their error is bias, which the interval does not hold."
+        )
+    for name, (count, first) in tally.moved.items():
+        said.append(
+            f"warning: column {name!r} was the same in all training rows and is not in {count:,} of these (first in "
+            f"{first}): what it does there is not known, and no interval tells. Do not rely on these rows."
+        )
+    for status, count in tally.failed.items():
+        said.append(f"warning: {count:,} of {tally.rows:,} rows have no interval; their status is {status!r}.")
+    return said
+
+
+@dataclass
+class Preview:
+    """The first rows, for a terminal."""
+
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+
+    def __call__(self, columns: Mapping[str, np.ndarray]) -> None:
+        """Take rows, and keep the first."""
+        for name, values in columns.items():
+            have = self.columns.setdefault(name, [])
+            have.extend(values[: _SHOWN - len(have)].tolist())
+
+    def table(self, title: str, rows: int) -> Table:
+        """Return them as a table for the terminal."""
+        from rich import box
+        from rich.table import Table
+
+        shown = len(next(iter(self.columns.values())))
+        more = None if rows == shown else f"{rows - shown:,} more rows; --out FILE writes all of them."
+        table = Table(
+            title=title,
+            title_justify="left",
+            caption=more,
+            caption_justify="left",
+            box=box.SIMPLE_HEAD,
+        )
+        decimals = _decimals(self.columns.get("standard_error", []))
+        for name, values in self.columns.items():
+            numeric = isinstance(values[0], float)
+            table.add_column(name.replace("_", " "), justify="right" if numeric else "left", no_wrap=numeric)
+        for row in zip(*self.columns.values(), strict=True):
+            table.add_row(*(_cell(name, value, decimals) for name, value in zip(self.columns, row, strict=True)))
+        return table
+
+
+def _decimals(errors: Sequence[float]) -> int | None:
+    """How many decimals show two digits of a typical standard error; None where that would be no readable number."""
+    typical = sorted(error for error in errors if error > 0)
+    if not typical:
+        return None
+    decimals = max(0, 1 - floor(log10(typical[len(typical) // 2])))
+    return decimals if decimals <= _MOST_DECIMALS else None
+
+
+def _cell(name: str, value: Any, decimals: int | None) -> str:
+    from rich.markup import escape
+
+    if not isinstance(value, float):
+        return escape(str(value))
+    if name == "unsupported":
+        return f"{value:.0%}"
+    return f"{value:.5g}" if decimals is None else f"{value:,.{decimals}f}"

@@ -1,0 +1,92 @@
+"""``vhat report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vhat.cli.application import command
+from vhat.cli.options import Force, Model, Quiet, Seed, Separator
+from vhat.cli.terminal import note, silence
+from vhat.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from vhat.estimator import NetworkRegressor
+
+
+@command("vhat report model --held-out test.csv --target price --out report.html")
+def report(
+    directory: Model,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path("report.html"),
+    held_out: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="Table that training did not see, to judge the intervals by; with --target."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The target's column in that table, and its name on the page.")
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="The unit of the target, for the axes.")] = None,
+    delta: Annotated[float, typer.Option(help="Probability of a miss: 0.05 asks for 95% confidence.")] = 0.05,
+    noise: Annotated[
+        float | None, typer.Option(help="Standard deviation of the target's noise; estimated by default.")
+    ] = None,
+    max_unsupported: Annotated[
+        float, typer.Option(metavar="SHARE", help="Above this unsupported share a prediction is listed as abstained.")
+    ] = 0.5,
+    refits: Annotated[
+        int, typer.Option(min=0, help="Refits under redrawn responses, which probe whether the minimum is followed.")
+    ] = 0,
+    seed: Seed = 0,
+    separator: Separator = None,
+    quiet: Quiet = False,
+    force: Force = False,
+) -> None:
+    """Write one HTML file about a model: its audit, intervals, calibration, and what its predictions lean on.
+
+    The file is complete: it opens without a network, on a phone, in the dark, and on paper.
+    """
+    from vhat.cli import models
+    from vhat.report import refuse_existing
+
+    refuse_existing(out, force=force)
+    if held_out is not None and target is None:
+        raise InputError("--held-out needs --target: the column of that table that holds what was observed.")
+    network = models.load(directory)
+    pair = None if held_out is None or target is None else _read(network, held_out, target, separator)
+    name = None if target is None and unit is None else f"{target or 'y'}" + (f" ({unit})" if unit else "")
+    with silence(quiet):
+        written = network.report(
+            out,
+            delta=delta,
+            held_out=pair,
+            response=name,
+            noise=noise,
+            max_unsupported=max_unsupported,
+            refits=refits,
+            seed=seed,
+            force=force,
+        )
+    if not quiet:
+        note(
+            f"Written to {written} ({written.stat().st_size / 1024:,.0f} kB). Open it in a browser; it fetches nothing."
+        )
+
+
+def _read(
+    network: NetworkRegressor, held_out: str, target: str, separator: str | None
+) -> tuple[pd.DataFrame | np.ndarray, np.ndarray]:
+    """Return the held-out rows: inputs with the names that the model knows, and responses."""
+    from vhat.cli import models
+    from vhat.cli.learning import Rows
+    from vhat.table_files import open_table, require_columns
+
+    table = open_table(held_out, separator)
+    require_columns(table, [target], "which --target names")
+    rows = Rows.read(table, list(models.input_columns(network, table)), target)
+    known = getattr(network, "feature_names_in_", None)
+    return (rows.X if known is not None else rows.X.to_numpy()), rows.y

@@ -1,0 +1,79 @@
+"""What commands print, and where: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["console", "facts", "note", "on_terminal", "print_json", "silence"]
+
+_WIDTH = 100
+"""Of a file or a pipe, which have no width of their own."""
+
+
+def console(page: int = _WIDTH) -> Console:
+    """Return the terminal, or standard output as a page of that width."""
+    from rich.console import Console
+
+    return Console(width=None if on_terminal() else page, highlight=False)
+
+
+def on_terminal() -> bool:
+    """Whether a person is reading standard output."""
+    return sys.stdout.isatty()
+
+
+def note(text: str) -> None:
+    """Say something that is no result, on standard error."""
+    from rich.console import Console
+
+    Console(stderr=True, width=None if sys.stderr.isatty() else _WIDTH, highlight=False).print(text, markup=False)
+
+
+def facts(title: str, entries: Mapping[str, str]) -> Table:
+    """Return what was done, one line a fact."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(
+        title=title, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2, 0, 0)
+    )
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    for name, text in entries.items():
+        table.add_row(name, escape(text))
+    return table
+
+
+def print_json(content: Any) -> None:
+    """Print one JSON document; what is not finite is null."""
+    print(json.dumps(_plain(content), indent=2, ensure_ascii=False))
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {str(key): _plain(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_plain(value) for value in content]
+    if hasattr(content, "item"):  # a NumPy scalar
+        content = content.item()
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+@contextmanager
+def silence(wanted: bool) -> Iterator[None]:
+    """Keep notes, warnings and progress from standard error while ``wanted``; errors leave the block and are shown."""
+    if not wanted:
+        yield
+        return
+    with redirect_stderr(io.StringIO()):
+        yield

@@ -1,0 +1,37 @@
+"""What a report says of how an estimator was trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vhat.report import Subject
+
+if TYPE_CHECKING:
+    from vhat.estimator.regressor import NetworkRegressor
+
+__all__ = ["subject"]
+
+
+def subject(network: NetworkRegressor) -> Subject:
+    """Return a fitted estimator as the subject of a report."""
+    problem, selection = network.fitted_.problem, network.selection_
+    inside = len(network.scaling_.kept)
+    hidden = network.hidden_layer_sizes
+    units = (hidden,) if isinstance(hidden, int) else tuple(hidden)
+    asked = network.weight_decay
+    training = (
+        ("Network", " – ".join(map(str, (inside, *units, problem.outputs))) + f", {network.activation}"),
+        ("Recipe", network.recipe if isinstance(network.recipe, str) else "a function of the user's"),
+        ("Weight decay asked for", asked if isinstance(asked, str) else f"{asked:g}"),
+        ("Seed of the fit", f"{network.random_state}"),
+        ("Scaling", "standardised inside"),
+    )
+    names = getattr(network, "feature_names_in_", None)
+    return Subject(
+        network.fitted_,
+        training,
+        columns=None if names is None else tuple(map(str, names)),
+        curve=None if selection is None else selection.curve,
+        score_unit="standard deviations of the response",
+        decay=f"The weight decay was set to {network.weight_decay_:.4g}; no others were tried.",
+    )

@@ -1,0 +1,297 @@
+"""Everything that a page shows, as plain data."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from math import isnan
+from typing import Any
+
+import numpy as np
+
+from vhat.audit import Audit
+from vhat.errors import NoiseError, NotPositiveDefinite, VhatError, VhatWarning
+from vhat.fitted import FittedModel
+from vhat.leave_one_out import LeaveOneOut
+from vhat.report.facts import fit_facts, versions
+from vhat.report.influence import influence
+from vhat.report.judged import MOST_LEFT_OUT, Judged, judge_held_out, judge_left_out
+from vhat.report.numbers import plain
+from vhat.report.options import Options, Subject
+from vhat.report.points import Group, Shown, ask, held_out_rows, thin
+from vhat.report.slices import Slice, central_row, slices
+from vhat.report.table import Table, training_table
+from vhat.workspace import outside
+
+__all__ = ["collect"]
+
+_LISTED = 10
+_DRAWN_COLUMNS = 40
+"""Columns whose values are kept for the rows that are drawn."""
+
+
+def collect(subject: Subject, options: Options) -> dict[str, Any]:
+    """Work out everything that a page shows.
+
+    What the library warns of on the way stands on the page, and is warned of again.
+
+    Returns:
+        Dicts, lists, text, numbers and None: what JSON can hold.
+
+    Raises:
+        InputError: For options, held-out rows or a model that a report cannot show.
+    """
+    fitted = subject.fitted
+    table = training_table(fitted.problem, subject.columns)
+    names = options.responses(fitted.problem.outputs)
+    held_out = None if options.held_out is None else held_out_rows(fitted, table, options.held_out)
+    with _heard() as said:
+        audit = fitted.audit(noise=options.noise, refits=options.refits, seed=options.seed)
+        page = {
+            "delta": options.delta,
+            "columns": list(table.names),
+            "max_unsupported": plain(options.max_unsupported),
+            "written": f"{datetime.now(UTC):%Y-%m-%d}",
+            "responses": list(names),
+            "facts": [list(pair) for pair in fit_facts(subject, table, options)],
+            "audit": _audit(audit),
+            "curve": _curve(subject),
+            "versions": [list(pair) for pair in versions()],
+            "trouble": "",
+        }
+        try:
+            page |= _answers(fitted, table, options, names, held_out)
+        except (NoiseError, NotPositiveDefinite) as error:  # the audit is then what the reader needs most
+            page |= {"trouble": str(error), "outputs": [], "guarantee": {}, "notes": []}
+    page["warnings"] = said
+    return page
+
+
+@contextmanager
+def _heard() -> Iterator[list[str]]:
+    """Collect what the library warns of, once each, and warn of it again."""
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("always", VhatWarning)
+        yield said
+    ours = {str(each.message): each for each in recorded if isinstance(each.message, VhatWarning)}
+    said.extend(ours)
+    for each in recorded:
+        if not isinstance(each.message, VhatWarning):
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    for each in ours.values():
+        warnings.warn(each.message, stacklevel=outside())
+
+
+def _answers(
+    fitted: FittedModel,
+    table: Table,
+    options: Options,
+    names: tuple[str, ...],
+    held_out: tuple[np.ndarray, np.ndarray] | None,
+) -> dict[str, Any]:
+    """Work out what rests on intervals."""
+    row = central_row(table)
+    lines = slices(table, row, lambda rows: fitted.predict(table.inputs(rows)))
+    index = thin(fitted.problem.n, options.seed)
+    unseen = None
+    if held_out is not None:
+        kept = thin(len(held_out[0]), options.seed)
+        unseen = (kept, held_out[0][kept], held_out[1][kept])
+    shown = ask(fitted, table, options, index, unseen, lines)
+    left_out = _left_out(fitted, options)
+    if held_out is None:
+        judged = judge_left_out(fitted, options, shown.training.mean.df)
+    else:
+        judged = judge_held_out(fitted, table.inputs(held_out[0]), held_out[1], options, shown.unanswered)
+    asked = [shown.training.values, *([] if shown.held_out is None else [shown.held_out.values])]
+    leaned = influence(fitted, table.inputs, np.concatenate(asked), left_out)
+    responses = fitted.problem.targets
+    outputs = [
+        _output(name, k, shown, lines, left_out, judged[k], leaned[k], responses[:, k], options)
+        for k, name in enumerate(names)
+    ]
+    return {
+        "outputs": outputs,
+        "guarantee": {
+            "mean": shown.training.mean.guarantee,
+            "observation": "" if shown.training.fresh is None else shown.training.fresh.guarantee,
+            "unanswered": shown.unanswered,
+        },
+        "solved": {"solver": shown.training.mean.solver, "curvature": shown.training.mean.curvature},
+        "slice_row": row,
+        "inputs": _inputs(table, shown, row),
+        "notes": _notes(fitted, table, shown, held_out, lines),
+    }
+
+
+def _left_out(fitted: FittedModel, options: Options) -> LeaveOneOut | None:
+    if fitted.problem.n > MOST_LEFT_OUT:
+        return None
+    try:
+        return fitted.leave_one_out(seed=options.seed)
+    except VhatError:
+        return None
+
+
+def _output(
+    name: str,
+    k: int,
+    shown: Shown,
+    lines: list[Slice],
+    left_out: LeaveOneOut | None,
+    judged: Judged,
+    leaned: dict[str, list[Any]],
+    responses: np.ndarray,
+    options: Options,
+) -> dict[str, Any]:
+    """Everything about one output."""
+    training = _group(shown.training, k, options)
+    if left_out is not None:
+        training["left_out"] = plain(_column(left_out.prediction, k)[shown.training.index])
+        training["leverage"] = plain(left_out.leverage[shown.training.index])
+    held = None if shown.held_out is None else _group(shown.held_out, k, options)
+    count = len(shown.training)
+    named = sorted({row for rows in leaned["row"] for row in rows})
+    mean = shown.training.mean
+    return {
+        "name": name,
+        "noise": plain(_of(mean.noise, k)),
+        "noise_source": mean.noise_source,
+        "df": plain(_of(mean.df, k)) if mean.df is not None else None,
+        "median_half_width": plain(np.nanmedian(_column(mean.half_width, k))),
+        "training": training | {"leans_on": {part: values[:count] for part, values in leaned.items()}},
+        "held_out": None
+        if held is None
+        else held | {"leans_on": {part: values[count:] for part, values in leaned.items()}},
+        "slices": [
+            {"column": line.column, "discrete": line.discrete, "grid": plain(line.grid), **_group(group, k, options)}
+            for line, group in zip(lines, shown.slices, strict=True)
+        ],
+        "calibration": judged.to_plain(),
+        "widest": _widest(training, held),
+        "abstained": _abstained(training, held),
+        "leaned_responses": {str(row): plain(responses[row]) for row in named},
+    }
+
+
+def _group(group: Group, k: int, options: Options) -> dict[str, Any]:
+    """One output of a group of points."""
+    band = group.mean
+    found: dict[str, Any] = {
+        "row": group.index.tolist(),
+        "center": plain(_column(band.center, k)),
+        "half_width": plain(_column(band.half_width, k)),
+        "unsupported": plain(_column(band.unsupported, k)),
+        "distance": plain(group.nearest),
+        "abstain": _column(band.abstain(max_unsupported=options.max_unsupported), k).tolist(),
+        "status": _column(band.status, k).astype(str).tolist(),
+        "observation": None if group.fresh is None else plain(_column(group.fresh.half_width, k)),
+    }
+    if group.observed is not None:
+        found["observed"] = plain(group.observed[:, k])
+    return found
+
+
+def _listing(kind: str, group: dict[str, Any], at: int) -> dict[str, Any]:
+    names = ("row", "observed", "center", "half_width", "unsupported", "distance", "status")
+    return {"kind": kind, "at": at} | {name: group[name][at] for name in names}
+
+
+def _widest(training: dict[str, Any], held: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The widest intervals of the mean among the rows shown, widest first."""
+    every = [
+        _listing(kind, group, at)
+        for kind, group in (("training", training), ("held-out", held))
+        if group is not None
+        for at in range(len(group["row"]))
+        if group["half_width"][at] is not None
+    ]
+    return sorted(every, key=lambda point: -point["half_width"])[:_LISTED]
+
+
+def _abstained(training: dict[str, Any], held: dict[str, Any] | None) -> dict[str, Any]:
+    """The points whose prediction is not to be relied on: how many, and the least supported of them."""
+    groups = [("training", training), *([] if held is None else [("held-out", held)])]
+    every = [_listing(kind, group, at) for kind, group in groups for at in np.flatnonzero(group["abstain"]).tolist()]
+    first = sorted(every, key=lambda point: -(2.0 if point["half_width"] is None else point["unsupported"]))
+    return {"count": len(every), "of": sum(len(group["row"]) for _, group in groups), "points": first[:_LISTED]}
+
+
+def _inputs(table: Table, shown: Shown, row: int) -> dict[str, Any]:
+    """The inputs of the rows that are drawn, in the first columns of the table, and of the row of the slices."""
+    width = min(_DRAWN_COLUMNS, len(table.names)) if table.flat else 0
+    return {
+        "training": plain(shown.training.values[:, :width].T),
+        "held_out": None if shown.held_out is None else plain(shown.held_out.values[:, :width].T),
+        "central": plain(table.values[row, :width]),
+    }
+
+
+def _notes(
+    fitted: FittedModel,
+    table: Table,
+    shown: Shown,
+    held_out: tuple[np.ndarray, np.ndarray] | None,
+    lines: list[Slice],
+) -> list[str]:
+    """What the page leaves out."""
+    notes = []
+    if len(shown.training) < fitted.problem.n:
+        notes.append(f"{len(shown.training)} of {fitted.problem.n:,} training rows are drawn and listed, at random.")
+    if held_out is not None and shown.held_out is not None and len(shown.held_out) < len(held_out[0]):
+        notes.append(
+            f"{len(shown.held_out)} of {len(held_out[0]):,} held-out rows are drawn and listed, at random; the "
+            "calibration counts all of them."
+        )
+    if not table.flat:
+        notes.append("The inputs are not columns of a table: there are no slices along them.")
+    elif len(lines) < len(table.varying):
+        notes.append(
+            f"Slices along {len(lines)} of {len(table.varying)} columns: those along which the prediction moves most."
+        )
+    return notes
+
+
+def _audit(audit: Audit) -> dict[str, Any]:
+    failed = [line.name for line in audit if line.verdict in ("fails", "undecided")]
+    return {
+        "holds": audit.holds,
+        "failed": failed,
+        "lines": [
+            {
+                "name": line.name,
+                "verdict": line.verdict,
+                "value": None if isnan(line.value) else plain(line.value),
+                "threshold": None if isnan(line.threshold) else plain(line.threshold),
+                "meaning": line.meaning,
+                "remedy": line.remedy,
+            }
+            for line in audit
+        ],
+    }
+
+
+def _curve(subject: Subject) -> dict[str, Any]:
+    curve = subject.curve
+    if curve is None:
+        return {"said": subject.decay, "weight_decay": []}
+    names = ("weight_decay", "score", "standard_error")
+    return {name: plain(getattr(curve, name)) for name in names} | {
+        "status": curve.status.astype(str).tolist(),
+        "remark": curve.remark.astype(str).tolist(),
+        "measure": curve.measure,
+        "unit": subject.score_unit,
+        "best": curve.best,
+        "said": curve.edge,
+    }
+
+
+def _column(values: np.ndarray, k: int) -> np.ndarray:
+    return values if values.ndim == 1 else values[:, k]
+
+
+def _of(values: Any, k: int) -> Any:
+    return np.broadcast_to(values, k + 1)[k] if np.ndim(values) == 0 else values[k]

@@ -1,0 +1,163 @@
+"""The points that a page shows, and the intervals at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from vhat.checks import as_numbers
+from vhat.errors import InputError
+from vhat.fitted import FittedModel
+from vhat.interval import Interval
+from vhat.report.options import Options
+from vhat.report.slices import Slice
+from vhat.report.table import Table
+
+__all__ = ["MOST", "Group", "Shown", "ask", "held_out_rows", "thin"]
+
+MOST = 500
+"""Rows of one kind that are drawn; more are thinned at random."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Points of one kind.
+
+    Attributes:
+        index: The rows that they are of their table, (m,).
+        values: Their inputs, (m, columns).
+        observed: Their responses, (m, K), or None for points that were made up.
+        nearest: Distance to the nearest training row other than themselves, in standard deviations of the columns.
+        mean: The interval of the mean at them.
+        fresh: The interval of a new response, or None where there is none.
+    """
+
+    index: np.ndarray
+    values: np.ndarray
+    observed: np.ndarray | None
+    nearest: np.ndarray
+    mean: Interval
+    fresh: Interval | None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """Every point of the page.
+
+    Attributes:
+        training: Rows that the fit saw.
+        held_out: Rows that it did not, or None.
+        slices: Points of the lines through one row, one group a line.
+        unanswered: Why there are no intervals of a new response; empty where there are.
+    """
+
+    training: Group
+    held_out: Group | None
+    slices: tuple[Group, ...]
+    unanswered: str
+
+
+def thin(count: int, seed: int, most: int = MOST) -> np.ndarray:
+    """Return the rows to show of so many, in order."""
+    if count <= most:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).choice(count, size=most, replace=False))
+
+
+def held_out_rows(fitted: FittedModel, table: Table, pair: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return held-out rows and their responses, (m, columns) and (m, K), after the model's own checks.
+
+    Raises:
+        InputError: For inputs that the model does not take, and responses of another length.
+    """
+    problem = fitted.problem
+    with problem.scope():
+        rows = table.rows_of(problem, pair[0])
+    y = as_numbers("held_out y", pair[1])
+    if not len(rows) or len(y) != len(rows) or y.size != len(rows) * problem.outputs:
+        raise InputError(
+            f"held_out has {len(rows)} rows of X and y of shape {y.shape}; the model has {problem.outputs} "
+            "output(s). Give one response a row and output, and at least one row."
+        )
+    if not np.all(np.isfinite(y)):
+        raise InputError("held_out y has NaN or infinite values. Leave those rows out.")
+    return rows, y.reshape(len(rows), -1)
+
+
+def ask(
+    fitted: FittedModel,
+    table: Table,
+    options: Options,
+    index: np.ndarray,
+    held_out: tuple[np.ndarray, np.ndarray, np.ndarray] | None,
+    lines: list[Slice],
+) -> Shown:
+    """Ask for every interval of the page, one kind of points at a time: a guarantee speaks of the points asked about.
+
+    Args:
+        fitted: The model.
+        table: Its training inputs.
+        options: The options.
+        index: The training rows to show.
+        held_out: Number, inputs and responses of the held-out rows to show.
+        lines: The slices.
+    """
+    seen = table.values[index]
+    mean, fresh, unanswered = _intervals(fitted, table, options, seen)
+    training = Group(index, seen, fitted.problem.targets[index], _nearest(table, seen, itself=True), mean, fresh)
+    unseen = None
+    if held_out is not None:
+        number, values, observed = held_out
+        mean, fresh, _ = _intervals(fitted, table, options, values)
+        unseen = Group(number, values, observed, _nearest(table, values), mean, fresh)
+    return Shown(training, unseen, _along(fitted, table, options, lines), unanswered)
+
+
+def _along(fitted: FittedModel, table: Table, options: Options, lines: list[Slice]) -> tuple[Group, ...]:
+    """Ask along all slices at once, and part the answers."""
+    if not lines:
+        return ()
+    rows = np.concatenate([line.rows for line in lines])
+    mean, fresh, _ = _intervals(fitted, table, options, rows)
+    nearest, groups, start = _nearest(table, rows), [], 0
+    for line in lines:
+        here = slice(start, start + len(line.grid))
+        part = None if fresh is None else _rows(fresh, here)
+        groups.append(Group(np.arange(len(line.grid)), line.rows, None, nearest[here], _rows(mean, here), part))
+        start = here.stop
+    return tuple(groups)
+
+
+def _intervals(
+    fitted: FittedModel, table: Table, options: Options, rows: np.ndarray
+) -> tuple[Interval, Interval | None, str]:
+    """Return the intervals of the mean and of a new response, and why there are none of the second."""
+    points = table.inputs(rows)
+    mean = fitted.interval(points, options.delta, noise=options.noise, seed=options.seed)
+    try:
+        fresh = fitted.interval(points, options.delta, target="observation", noise=options.noise, seed=options.seed)
+    except InputError as error:  # no residuals, or noise that is known at the training rows alone
+        return mean, None, str(error)
+    return mean, fresh, ""
+
+
+def _rows(band: Interval, here: slice) -> Interval:
+    """Return some rows of an interval."""
+    names = ("center", "lower", "upper", "half_width", "standard_error", "weighted_norm", "unsupported", "status")
+    return replace(band, inputs=None, index=None, **{name: getattr(band, name)[here] for name in names})
+
+
+def _nearest(table: Table, rows: np.ndarray, *, itself: bool = False) -> np.ndarray:
+    """Return the distance of rows to the nearest training row; of training rows, to the nearest other."""
+    from scipy.spatial import cKDTree
+
+    if not table.varying.size or (itself and len(table.values) == 1):
+        return np.full(len(rows), np.nan)
+    tree, neighbours = cKDTree(table.standardised(table.values)), 2 if itself else 1
+    found = np.asarray(tree.query(table.standardised(rows), k=neighbours)[0])
+    return found[:, 1] if itself else found

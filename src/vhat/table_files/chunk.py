@@ -1,0 +1,83 @@
+"""Some consecutive rows of a table, as they stand in its file, and the numbers in them."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+
+from vhat.errors import InputError
+
+__all__ = ["Chunk"]
+
+_MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "?", "."})
+_LOGICAL = {"true": "1", "false": "0"}
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Consecutive rows of a table.
+
+    Attributes:
+        columns: The values of each column that was asked for: text from a CSV file, typed from a Parquet file.
+        places: Where each row stands in the file, counted from 1.
+        noun: What is counted: ``"line"`` or ``"row"``.
+        table: What messages call the table.
+    """
+
+    columns: dict[str, np.ndarray]
+    places: np.ndarray
+    noun: str
+    table: str
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def numbers(self, names: Sequence[str]) -> np.ndarray:
+        """Return some columns in float64, (rows, columns). True and false count as 1 and 0.
+
+        Raises:
+            InputError: For text, and for values that are missing or infinite, naming the first one's place.
+        """
+        found = np.empty((len(self), len(names)))
+        for at, name in enumerate(names):
+            found[:, at] = self._column(name)
+        bad = ~np.isfinite(found)
+        if bad.any():
+            row, at = divmod(int(bad.argmax()), len(names))
+            kind = "missing (NaN)" if np.isnan(found[row, at]) else "infinite"
+            self._refuse(row, names[at], f"is {kind}", _NO_VALUE)
+        return found
+
+    def _column(self, name: str) -> np.ndarray:
+        values = self.columns[name]
+        if values.dtype.kind in "fiub":
+            return values.astype(np.float64)
+        try:
+            return values.astype(np.float64)
+        except (TypeError, ValueError):
+            return np.array([self._number(row, name, value) for row, value in enumerate(values)], dtype=np.float64)
+
+    def _number(self, row: int, name: str, value: object) -> float:
+        text = "" if value is None else str(value).strip()
+        try:
+            return float(_LOGICAL.get(text.lower(), text))
+        except ValueError:
+            self._refuse_text(row, name, text)
+
+    def _refuse_text(self, row: int, name: str, text: str) -> NoReturn:
+        if text.lower() in _MISSING:
+            shown = "empty" if not text else f"missing ({text})"
+            self._refuse(row, name, f"is {shown}", _NO_VALUE)
+        hint = "Write numbers with a decimal point." if text.replace(",", "", 1).lstrip("+-").isdigit() else _TEXT
+        self._refuse(row, name, f"holds {reprlib.repr(text)}, which is not a number", hint)
+
+    def _refuse(self, row: int, name: str, found: str, remedy: str) -> NoReturn:
+        raise InputError(f"{self.table}, {self.noun} {self.places[row]}: column {name!r} {found}. {remedy}")
+
+
+_NO_VALUE = "Remove such rows, or fill them in; an interval takes what was filled in as if it had been measured."
+_TEXT = "Correct it, encode categories as numbers first, or leave the column out (--features)."

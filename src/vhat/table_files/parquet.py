@@ -1,0 +1,95 @@
+"""Parquet files, by pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.errors import InputError, MissingPackage
+from vhat.table_files.chunk import Chunk
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["ParquetFile", "arrow", "open_parquet"]
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """A Parquet file; see :class:`vhat.table_files.TableFile`."""
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: int
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return str(self.path)
+
+    def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
+        """Read some columns, ``rows`` rows at a time: batches end with row groups, chunks do not."""
+        pyarrow, parquet = arrow()
+        held: list[Any] = []
+        begun = 0
+        try:
+            with parquet.ParquetFile(self.path) as file:
+                for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
+                    held.append(batch)
+                    while sum(len(part) for part in held) >= rows:
+                        table = pyarrow.Table.from_batches(held)
+                        yield self._chunk(table.slice(0, rows), columns, begun)
+                        held, begun = table.slice(rows).to_batches(), begun + rows
+            if sum(len(part) for part in held):
+                yield self._chunk(pyarrow.Table.from_batches(held), columns, begun)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise InputError(f"{self.name} cannot be read as Parquet: {error}.") from None
+
+    def count(self) -> int:
+        """Return the number of rows, which the file states."""
+        return self.rows
+
+    def _chunk(self, table: pyarrow.Table, columns: Sequence[str], begun: int) -> Chunk:
+        values = {name: _values(table.column(name)) for name in columns}
+        return Chunk(values, np.arange(begun + 1, begun + 1 + len(table)), "row", self.name)
+
+
+def _values(column: Any) -> np.ndarray:
+    """The values of a column: numbers where it holds numbers, with NaN for what is missing; else objects."""
+    pyarrow, _ = arrow()
+    if pyarrow.types.is_boolean(column.type):
+        column = column.cast(pyarrow.int8())
+    if pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type):
+        values: np.ndarray = column.to_numpy()
+        return values
+    return np.array(column.to_pylist(), dtype=object)
+
+
+def open_parquet(path: Path) -> ParquetFile:
+    """Look at a Parquet file."""
+    pyarrow, parquet = arrow()
+    try:
+        with parquet.ParquetFile(path) as file:
+            return ParquetFile(path, tuple(file.schema_arrow.names), int(file.metadata.num_rows))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{path} cannot be read as Parquet: {error}.") from None
+
+
+def arrow() -> tuple[Any, Any]:
+    """Return the packages ``pyarrow`` and ``pyarrow.parquet``.
+
+    Raises:
+        MissingPackage: With how to install them.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingPackage(
+            'Parquet files need pyarrow. Install it: pip install "vhat[parquet]", or use CSV.'
+        ) from error
+    return pyarrow, parquet

@@ -1,0 +1,119 @@
+"""A table in a file, whatever its format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from vhat.errors import InputError
+from vhat.table_files.chunk import Chunk
+
+__all__ = ["STANDARD_INPUT", "TableFile", "open_table", "read_all", "require_columns"]
+
+STANDARD_INPUT = "-"
+_PARQUET = (".parquet", ".pq")
+_CHUNK = 65_536
+_SHOWN = 12
+
+
+class TableFile(Protocol):
+    """A table that can be read in chunks."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns, all different."""
+
+    def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
+        """Read some columns, exactly ``rows`` rows at a time but for the last chunk; nothing where there are none."""
+
+    def count(self) -> int:
+        """Count the rows: a first pass over the file where it does not say.
+
+        Raises:
+            InputError: For standard input, which cannot be read twice.
+        """
+
+
+def open_table(path: str, separator: str | None = None) -> TableFile:
+    """Look at a table: whether it is there, its format and its columns.
+
+    Args:
+        path: A file, Parquet by its ending and CSV otherwise; ``-`` for CSV on standard input.
+        separator: What stands between columns of a CSV file; None for a comma, or a tab in a ``.tsv`` file.
+
+    Raises:
+        InputError: When there is no such file, it is empty, its separator is another one, or its columns have no
+            different names.
+    """
+    if path == STANDARD_INPUT:
+        from vhat.table_files.delimited import read_standard_input
+
+        return _checked(read_standard_input(separator or ","))
+    file = Path(path)
+    if not file.exists():
+        raise InputError(f"there is no file {path}. Check the name; - stands for standard input.")
+    if file.is_dir():
+        raise InputError(f"{path} is a directory; give a CSV or Parquet file.")
+    if file.suffix.lower() in _PARQUET:
+        if separator is not None:
+            raise InputError(f"--separator is for CSV files, and {path} is a Parquet file by its name.")
+        from vhat.table_files.parquet import open_parquet
+
+        return _checked(open_parquet(file))
+    from vhat.table_files.delimited import open_delimited
+
+    return _checked(open_delimited(file, separator or ("\t" if file.suffix.lower() == ".tsv" else ",")))
+
+
+def _checked(table: TableFile) -> TableFile:
+    twice = sorted({name for name in table.columns if table.columns.count(name) > 1})
+    if twice:
+        raise InputError(
+            f"{table.name} has more than one column called {', '.join(map(repr, twice))}: which is meant cannot be "
+            "told. Rename them."
+        )
+    return table
+
+
+def require_columns(table: TableFile, names: Sequence[str], purpose: str) -> None:
+    """Refuse a table without some columns.
+
+    Args:
+        table: The table.
+        names: The columns that it must have.
+        purpose: What they are needed for, to end the message's first clause.
+
+    Raises:
+        InputError: Naming those that are missing, and those that there are.
+    """
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        plural = "columns" if len(missing) > 1 else "column"
+        raise InputError(
+            f"{table.name} has no {plural} {_listed(missing)}, {purpose}. Its columns are {_listed(table.columns)}."
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more
+
+
+def read_all(table: TableFile, columns: Sequence[str]) -> Chunk:
+    """Read some columns of the whole table.
+
+    Raises:
+        InputError: When it has no rows.
+    """
+    parts = list(table.chunks(columns, _CHUNK))
+    if not parts:
+        raise InputError(f"{table.name} has column names and no rows.")
+    joined = {name: np.concatenate([part.columns[name] for part in parts]) for name in columns}
+    return Chunk(joined, np.concatenate([part.places for part in parts]), parts[0].noun, table.name)

@@ -1,0 +1,240 @@
+"""Whatever is wrong with the input gets one sentence that says where, and an exit code; nothing is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import vhat
+from tests.cli_cases import TARGET, fitted, folder, load_once, model, run, table  # noqa: F401
+from vhat.table_files import open_table, read_all
+
+pytestmark = pytest.mark.usefixtures("load_once")
+FIT = ("--target", TARGET, "--hidden", "2", "--weight-decay", "0.01")
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def refused(done, *parts, code=2):
+    """One sentence on standard error with these parts, this exit code, and no traceback."""
+    assert done.exit_code == code, done.output
+    assert done.stderr.startswith("vhat: ")
+    assert done.stderr.count("\n") == 1
+    for part in parts:
+        assert part in done.stderr
+    assert not done.stdout
+
+
+ROWS = "depth,salt,warmth\n1,35,10\n2,36,11\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", ["is empty"]),
+        ("\n\n", ["is empty"]),
+        ("depth,salt,warmth\n", ["no rows"]),
+        ("depth;salt;warmth\n1;2;3\n", ["one column, 'depth;salt;warmth'", "--separator ';'"]),
+        ("depth\tsalt\twarmth\n1\t2\t3\n", ["between tabs", "--separator tab"]),
+        ("depth,salt,salt,warmth\n1,2,3,4\n", ["more than one column called 'salt'"]),
+        ("depth,salt\n1,2\n", ["no column 'warmth'", "Its columns are 'depth', 'salt'"]),
+        (",depth,warmth\n0,1,2\n", ["column 1 has no name", "--features"]),
+        ("warmth\n1\n2\n", ["no column to learn from"]),
+        (ROWS + "3,deep,12\n", ["line 4: column 'salt' holds 'deep', which is not a number"]),
+        (ROWS + "\n\n3,deep,12\n", ["line 6"]),
+        (ROWS + '"3",35,"12\n"\nx,1,2\n', ["line 6: column 'depth' holds 'x'"]),
+        (ROWS + '3,"35,5",12\n', ["line 4", "'35,5'", "decimal point"]),
+        (ROWS + "3,,12\n", ["line 4: column 'salt' is empty"]),
+        (ROWS + "3,NA,12\n", ["line 4: column 'salt' is missing (NA)"]),
+        (ROWS + "3,nan,12\n", ["line 4: column 'salt' is missing (NaN)"]),
+        (ROWS + "3,-inf,12\n", ["line 4: column 'salt' is infinite"]),
+        (ROWS + "3,1e999,12\n", ["line 4: column 'salt' is infinite"]),
+        (ROWS + "3,35,nan\n", ["line 4: column 'warmth' is missing"]),
+        (ROWS + "3,35\n", ["line 4: 2 fields, where the first line names 3 columns"]),
+        (ROWS + "3,35,12,9\n", ["line 4: 4 fields"]),
+        (ROWS + '3,"35,12\n', ["cannot be read as CSV", "quotes"]),
+    ],
+)
+def test_a_table_that_cannot_be_learned_from_is_refused_by_its_line(tmp_path, text, parts):
+    data = write(tmp_path / "data.csv", text)
+    done = run("fit", data, *FIT, "--out", tmp_path / "model")
+    refused(done, str(data), *parts)
+    assert not (tmp_path / "model").exists()
+
+
+def test_other_faults_of_a_fit_are_sentences_too(tmp_path):
+    data, out = write(tmp_path / "data.csv", ROWS), ("--out", tmp_path / "model")
+    refused(run("fit", tmp_path / "none.csv", *FIT, *out), "there is no file", "none.csv")
+    refused(run("fit", tmp_path, *FIT, *out), "is a directory")
+    refused(run("fit", data, *FIT, *out, "--features", "depth,warmth"), "the target 'warmth' is among the columns")
+    refused(run("fit", data, *FIT, *out, "--features", "depth,sold"), "no column 'sold'", "which --features names")
+    refused(run("fit", data, *FIT, *out, "--hold-out", "1.5"), "--hold-out 1.5")
+    refused(run("fit", data, *FIT[:-1], "much", *out), "--weight-decay 'much'")
+    refused(run("fit", data, "--target", TARGET, "--hidden", "two", *out), "--hidden 'two'")
+    refused(run("fit", data, *FIT, *out, "--separator", "::"), "--separator '::'")
+    (tmp_path / "bytes.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
+    refused(run("fit", tmp_path / "bytes.csv", *FIT, *out), "UTF-8")
+    (tmp_path / "fake.parquet").write_text(ROWS)
+    refused(run("fit", tmp_path / "fake.parquet", *FIT, *out), "cannot be read as Parquet")
+    assert run("fit", data, *out).exit_code == 2  # no --target: typer's own sentence
+
+
+def test_a_place_that_is_taken_is_refused_before_anything_is_read(tmp_path):
+    nothing = tmp_path / "none.csv"
+    refused(run("fit", nothing, *FIT, "--out", model()), "holds a model already", "--force")
+    write(tmp_path / "file", "")
+    refused(run("fit", nothing, *FIT, "--out", tmp_path / "file"), "is a file")
+    refused(run("fit", nothing, *FIT, "--out", tmp_path, "--force"), "not empty and holds no model")
+    out = write(tmp_path / "out.csv", "precious")
+    refused(run("predict", model(), nothing, "--out", out), "exists and is not written over", "--force")
+    assert out.read_text() == "precious"
+    refused(run("predict", model(), nothing, "--out", tmp_path / "out.xlsx"), "ending", ".parquet")
+    refused(run("predict", model(), nothing, "--out", tmp_path / "no" / "out.csv"), "there is no directory")
+    refused(run("predict", model(), nothing, "--out", tmp_path), "is a directory")
+
+
+@pytest.fixture
+def new(tmp_path):
+    path = tmp_path / "new.csv"
+    table(5, seed=1).to_csv(path, index=False)
+    return path
+
+
+def test_models_that_are_none_are_refused(tmp_path, new):
+    refused(run("predict", tmp_path / "none", new), "holds no model saved by vhat: there is no such directory")
+    refused(run("audit", tmp_path), "it has no vhat.json")
+    refused(run("plan", new, new), "is a file")
+    newer = tmp_path / "newer"
+    shutil.copytree(model(), newer)
+    pointer = json.loads((newer / "vhat.json").read_text())
+    (newer / "vhat.json").write_text(json.dumps(pointer | {"format_version": 99}))
+    refused(run("predict", newer, new), "was saved in format 99", "Update vhat")
+    damaged = tmp_path / "damaged"
+    shutil.copytree(model(), damaged)
+    (arrays,) = damaged.glob("v*/arrays.safetensors")
+    arrays.write_bytes(arrays.read_bytes()[:-9])
+    refused(run("audit", damaged), "truncated")
+
+
+def test_columns_that_a_model_needs_are_asked_for_by_name(tmp_path, new):
+    table(5).drop(columns="salt").to_csv(tmp_path / "few.csv", index=False)
+    refused(run("predict", model(), tmp_path / "few.csv"), "no column 'salt', which the model was trained with")
+    refused(run("predict", model(), new, "--keep", "label"), "no column 'label', which --keep asks for")
+    taken = table(5).rename(columns={"name": "status"})
+    taken.to_csv(tmp_path / "taken.csv", index=False)
+    refused(run("predict", model(), tmp_path / "taken.csv", "--keep", "status"), "a column of that name")
+
+
+def test_bad_rows_and_options_of_a_prediction_leave_no_output(tmp_path, new):
+    bad = write(tmp_path / "bad.csv", new.read_text() + "last,1,cold,3\n")
+    for options in (("--out", tmp_path / "out.csv"), ("--out", tmp_path / "out.parquet")):
+        refused(run("predict", model(), bad, *options), "bad.csv, line 7: column 'salt' holds 'cold'")
+    refused(run("predict", model(), new, "--delta", "1.5", "--out", tmp_path / "out.csv"), "delta")
+    refused(run("predict", model(), new, "--json", "--out", tmp_path / "out.csv"), ".jsonl")
+    refused(run("predict", model(), "-", "--simultaneous", input=new.read_text()), "standard input", "Give a file")
+    refused(run("plan", model(), "-", input=new.read_text()), "read only once")
+    assert run("predict", model(), new, "--bound", "loose").exit_code == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.csv", "new.csv"]
+
+
+def test_force_replaces_an_output(tmp_path, new):
+    out = write(tmp_path / "out.csv", "old")
+    assert run("predict", model(), new, "--out", out, "--force").exit_code == 0
+    assert out.read_text().startswith("center,")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_said_in_words(new):
+    refused(
+        run("predict", model(), new, "--out", "/dev/full", "--quiet"), "/dev/full cannot be written", "The disk is full"
+    )
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet", "out.jsonl"])
+def test_a_disk_that_fills_up_leaves_the_old_file_and_nothing_else(tmp_path, new, name, monkeypatch):
+    out = write(tmp_path / name, "precious")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    refused(run("predict", model(), new, "--out", out, "--force", "--quiet"), "No space left on device", "disk is full")
+    assert out.read_text() == "precious"
+    assert {path.name for path in tmp_path.iterdir()} == {"new.csv", name}
+
+
+def test_methods_that_do_not_exist_are_named_with_those_that_do():
+    done = run("compare", folder() / "data.csv", "--target", TARGET, "--methods", "proposed,magic")
+    refused(done, "--methods magic", "linearized-laplace", "mc-dropout")
+
+
+def test_unexpected_errors_are_a_sentence_with_exit_code_1_and_a_traceback_only_in_debug(new, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(vhat.NetworkRegressor, "predict_interval", broken)
+    refused(run("predict", model(), new), "unexpected RuntimeError: a fault", "--debug", code=1)
+    for arguments in (("--debug", "predict", model(), new), ("predict", model(), new, "--debug")):
+        assert isinstance(run(*arguments).exception, RuntimeError)
+
+
+def test_a_model_that_cannot_answer_has_exit_code_3(new, monkeypatch):
+    def silent(*_, **__):
+        raise vhat.NoiseError("the fit interpolates.")
+
+    monkeypatch.setattr(vhat.NetworkRegressor, "predict_interval", silent)
+    refused(run("predict", model(), new), "the fit interpolates.", code=3)
+
+
+def test_true_and_false_count_as_one_and_zero_and_marks_of_spreadsheets_are_no_part_of_a_name(tmp_path):
+    path = tmp_path / "marked.csv"
+    path.write_bytes(b"\xef\xbb\xbf\r\na, b\r\nTrue, 1\r\nfalse, 2.5\r\n\r\n")
+    opened = open_table(str(path))
+    assert opened.columns == ("a", "b")
+    assert opened.count() == 2
+    np.testing.assert_array_equal(read_all(opened, ["b", "a"]).numbers(["a", "b"]), [[1, 1], [0, 2.5]])
+
+
+def test_parquet_types_become_numbers_and_missing_values_are_named_by_row(tmp_path):
+    frame = pd.DataFrame({"a": [1, 2, 3], "b": [True, False, True], "c": [1.5, None, 2.0], "d": ["x", "y", "z"]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    chunk = read_all(open_table(str(tmp_path / "t.parquet")), ["a", "b", "c", "d"])
+    np.testing.assert_array_equal(chunk.numbers(["b", "a"]), [[1, 1], [0, 2], [1, 3]])
+    with pytest.raises(vhat.InputError, match=r"row 2: column 'c' is missing"):
+        chunk.numbers(["a", "c"])
+    with pytest.raises(vhat.InputError, match=r"row 1: column 'd' holds 'x'"):
+        chunk.numbers(["d"])
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    write(tmp_path / "t.parquet", "")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    refused(run("fit", tmp_path / "t.parquet", *FIT, "--out", tmp_path / "m"), 'pip install "vhat[parquet]"')
+
+
+def test_warnings_of_the_library_are_sentences(tmp_path):
+    assert fitted()[0].exit_code == 0
+    rows = table(8)
+    rows["flat"] = 1.0
+    rows.drop(columns="name").to_csv(tmp_path / "data.csv", index=False)
+    done = run("fit", tmp_path / "data.csv", "--target", TARGET, "--hidden", "0", "--out", tmp_path / "m")
+    assert done.exit_code == 0, done.output
+    lines = done.stderr.splitlines()
+    assert any(line.startswith("vhat: warning: column 'flat' of X has the same value") for line in lines)
+    assert not any("site-packages" in line or ".py:" in line for line in lines)
+    moved = rows.assign(flat=[1.0, 2.0, 1.0, 3.0, 1.0, 1.0, 1.0, 1.0])
+    moved.to_csv(tmp_path / "moved.csv", index=False)
+    told = run("predict", tmp_path / "m", tmp_path / "moved.csv", "--out", tmp_path / "out.csv").stderr
+    assert "column 'flat' was the same in all training rows and is not in 2 of these (first in line 3)" in " ".join(
+        told.split()
+    )

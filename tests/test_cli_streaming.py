@@ -1,0 +1,143 @@
+"""A table in chunks gives, bit for bit, what it gives in one piece; an interruption leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import vhat
+from tests.cli_cases import NAMES, load_once, loaded, model, read, run, table  # noqa: F401
+from vhat.cli import streaming
+from vhat.table_files import open_table
+
+pytestmark = pytest.mark.usefixtures("load_once")
+NUMBERS = ["center", "lower", "upper", "standard_error", "unsupported"]
+ROWS = 700
+"""Three chunks of 256, which is a block of the solver, the last one short."""
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(streaming, "_ROWS", 256)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    path = tmp_path_factory.mktemp("many") / "many.csv"
+    rows = table(ROWS, seed=2)
+    rows.loc[::7, "depth"] += 40.0  # where the training data hardly speak
+    rows.to_csv(path, index=False)
+    return path
+
+
+def one_piece(path, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", vhat.SupportWarning)
+        return loaded().predict_interval(read(path)[NAMES], **options)
+
+
+def identical(frame, band):
+    for name in NUMBERS:
+        np.testing.assert_array_equal(frame[name], getattr(band, name), err_msg=name)
+
+
+@pytest.mark.parametrize("options", [{}, {"target": "observation"}, {"simultaneous": True}])
+def test_chunks_change_not_one_bit(small_chunks, many, tmp_path, options):
+    flags = ["--interval", options.get("target", "mean"), *(["--simultaneous"] if "simultaneous" in options else [])]
+    done = run("predict", model(), many, "--out", tmp_path / "out.csv", *flags)
+    assert done.exit_code == 0, done.output
+    identical(read(tmp_path / "out.csv"), one_piece(many, **options))
+    told = " ".join(done.stderr.split())
+    assert ("All 700 rows at once at 95%" in told) == ("simultaneous" in options)
+
+
+def test_rows_that_the_data_hardly_speak_for_are_counted_over_all_chunks(small_chunks, many, tmp_path):
+    told = " ".join(run("predict", model(), many, "--out", tmp_path / "out.csv").stderr.split())
+    count = int(np.sum(one_piece(many).unsupported > 0.5))
+    assert 0 < count < ROWS
+    assert f"hardly speak for {count} of 700 rows" in told
+    assert "at each point taken alone" in told
+    assert "of 256 values" not in told
+
+
+def test_standard_input_and_row_groups_of_other_sizes_give_the_same(small_chunks, many, tmp_path):
+    band = one_piece(many)
+    done = run("predict", model(), "-", input=many.read_bytes())
+    (tmp_path / "out.csv").write_text(done.stdout)
+    identical(read(tmp_path / "out.csv"), band)
+    read(many).to_parquet(tmp_path / "many.parquet", row_group_size=111)
+    assert run("predict", model(), tmp_path / "many.parquet", "--out", tmp_path / "out.parquet").exit_code == 0
+    identical(pd.read_parquet(tmp_path / "out.parquet"), band)
+    sizes = [len(chunk) for chunk in open_table(str(tmp_path / "many.parquet")).chunks(["depth"], 256)]
+    assert sizes == [256, 256, 188]
+
+
+def test_an_interruption_in_a_later_chunk_leaves_the_old_output_alone(small_chunks, many, tmp_path, monkeypatch):
+    out = tmp_path / "out.csv"
+    out.write_text("precious")
+    answer, calls = vhat.NetworkRegressor.predict_interval, []
+
+    def interrupted(self, *args, **options):
+        calls.append(1)
+        if len(calls) == 3:
+            assert len(list(tmp_path.iterdir())) == 2  # the partial file is there
+            raise KeyboardInterrupt
+        return answer(self, *args, **options)
+
+    monkeypatch.setattr(vhat.NetworkRegressor, "predict_interval", interrupted)
+    done = run("predict", model(), many, "--out", out, "--force")
+    assert done.exit_code == 130
+    assert done.stderr == "vhat: stopped.\n"
+    assert out.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_rows_without_an_interval_are_written_with_their_status_and_exit_code_3(many, tmp_path, monkeypatch):
+    from dataclasses import replace
+
+    answer = vhat.NetworkRegressor.predict_interval
+
+    def failing(self, *args, **options):
+        band = answer(self, *args, **options)
+        lost = np.arange(len(band.center)) == 5
+        nan = {name: np.where(lost, np.nan, getattr(band, name)) for name in ("lower", "upper", "standard_error")}
+        return replace(band, status=np.where(lost, "not converged", band.status), **nan)
+
+    monkeypatch.setattr(vhat.NetworkRegressor, "predict_interval", failing)
+    done = run("predict", model(), many, "--out", tmp_path / "out.csv")
+    assert done.exit_code == 3
+    assert "1 of 700 rows have no interval; their status is 'not converged'." in " ".join(done.stderr.split())
+    frame = read(tmp_path / "out.csv")
+    assert list(np.flatnonzero(frame["status"] == "not converged")) == [5]
+    assert np.isnan(frame["lower"][5])
+
+
+def test_control_c_from_a_terminal_ends_a_waiting_command_cleanly(tmp_path):
+    """The command waits for rows on standard input when the signal comes."""
+    arguments = ["predict", str(model()), "-", "--out", str(tmp_path / "out.csv")]
+    code = (  # a shell that runs tests in the background may have told its children to ignore the signal
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"from vhat.cli import app; app({arguments!r})"
+    )
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", code], **pipes, text=True) as process:
+        process.stdin.write("depth,salt\n1,35\n")
+        process.stdin.flush()
+        patience = time.monotonic() + 120
+        while not list(tmp_path.iterdir()):  # the temporary file tells that it waits for rows
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < patience
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGINT)
+        _, told = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert told == "vhat: stopped.\n"
+    assert list(tmp_path.iterdir()) == []

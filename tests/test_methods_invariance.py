@@ -1,0 +1,117 @@
+"""What must not matter, for every method: the unit of y, the company of a point, and running the same seed twice."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import vhat
+from tests.methods_cases import data, ridge
+from tests.methods_table import METHODS, POINTS
+from vhat import methods
+
+X, Y = data()
+every = pytest.mark.parametrize("name", METHODS)
+TARGETS = {name: ("observation",) if name == "Conformal" else ("mean", "observation") for name in METHODS}
+LIMITS = ("center", "lower", "upper")
+
+
+@cache
+def fitted(name, unit=1.0):
+    method, make = METHODS[name]
+    return method.fit(make(1), X, unit * Y, seed=3)
+
+
+def agree(found, expected, rtol, unit=1.0):
+    """Hold limits to others, in units of the narrowest of these, or of the prediction where all have no width."""
+    size = float(np.min(expected.upper - expected.lower)) or float(np.max(np.abs(expected.center)))
+    for each in LIMITS:
+        np.testing.assert_allclose(getattr(found, each) / unit, getattr(expected, each), rtol=0, atol=rtol * size)
+
+
+@every
+def test_a_point_alone_has_the_limits_that_it_has_in_company(name):
+    for target in TARGETS[name]:
+        together = fitted(name).interval(POINTS, 0.2, target=target)
+        for row in range(len(POINTS)):
+            alone = fitted(name).interval(POINTS[row : row + 1], 0.2, target=target)
+            for each in LIMITS:
+                np.testing.assert_allclose(getattr(alone, each), getattr(together, each)[row : row + 1], rtol=1e-8)
+
+
+@every
+def test_the_same_seed_is_the_same_answer(name):
+    method, make = METHODS[name]
+    again = method.fit(make(1), X, Y, seed=3)
+    for target in TARGETS[name]:
+        bands = [each.interval(POINTS, 0.2, target=target) for each in (fitted(name), again)]
+        for each in LIMITS:
+            np.testing.assert_array_equal(getattr(bands[0], each), getattr(bands[1], each))
+        assert bands[0].guarantee == bands[1].guarantee
+
+
+@pytest.mark.parametrize("name", ["SGLD", "BayesByBackprop", "Bootstrap", "Conformal", "LastLayer", "MCDropout"])
+def test_another_seed_is_another_answer_where_something_is_drawn(name):
+    method, make = METHODS[name]
+    other = method.fit(make(1), X, Y, seed=4).interval(POINTS, 0.2, target="observation")
+    assert np.all(other.lower != fitted(name).interval(POINTS, 0.2, target="observation").lower)
+
+
+@pytest.mark.parametrize("unit", [1e3, 1e-6])
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "MCDropout"])  # a tanh network is not linear in y
+def test_the_unit_of_y_is_that_of_the_limits(name, unit):
+    for target in TARGETS[name]:
+        one, other = (fitted(name, each).interval(POINTS, 0.2, target=target) for each in (1.0, unit))
+        agree(other, one, 1e-5, unit)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        methods.Proposed(),
+        methods.Wald(),
+        methods.Wald(covariance="hc3"),
+        methods.ConstrainedFit(),
+        methods.LinearizedLaplace(),
+        methods.PerturbedResponses(members=3),
+        methods.Bootstrap(resamples=5),
+        methods.Bootstrap(resamples=15, limits="bca"),
+    ],
+    ids=repr,
+)
+def test_the_units_of_the_inputs_do_not_matter_to_least_squares(method):
+    units = np.array([1e-3, 1e5])
+    one, other = (method.fit(ridge(), X * each, Y).interval(POINTS * each, 0.4) for each in (1.0, units))
+    agree(other, one, 1e-6)
+
+
+@every
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        ([[0.1, 0.2], [np.nan, 0.0]], "row 1"),
+        ([[np.inf, 0.0]], "row 0"),
+        ([[0.1, 0.2, 0.3]], "3"),
+        ([["a", "b"]], "numbers|dtype"),
+        ([[[0.1, 0.2]]], r"shape \(1, 1, 2\)|shape \(1, 2\)"),
+    ],
+    ids=["NaN", "infinite", "too wide", "words", "too deep"],
+)
+def test_points_that_cannot_be_asked_about_are_refused(name, x, words):
+    with pytest.raises(vhat.VhatError, match=words):
+        fitted(name).interval(x, 0.2, target="observation")
+
+
+@every
+def test_rows_that_are_not_finite_are_refused(name):
+    method, make = METHODS[name]
+    with pytest.raises(vhat.VhatError, match=r"NaN|finite"):
+        method.fit(make(1), np.where(np.arange(30)[:, None] == 4, np.nan, X), Y, seed=3)
+
+
+@every
+def test_no_points_are_no_question(name):
+    with pytest.raises(vhat.InputError, match="at least one row"):
+        fitted(name).interval(np.zeros((0, 2)), 0.2, target="observation")

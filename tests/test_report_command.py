@@ -1,0 +1,144 @@
+"""`vhat report` and `NetworkRegressor.report`: from a saved estimator to a file."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import vhat
+from tests.report_cases import data_of
+from vhat.cli import app
+
+runner = CliRunner()
+
+
+def table(rows, seed):
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({"height": rng.normal(170, 10, rows), "sex": rng.integers(0, 2, rows), "kept": np.ones(rows)})
+    return X, pd.Series(0.5 * X["height"] + 3 * X["sex"] + rng.normal(size=rows), name="mass")
+
+
+@pytest.fixture(scope="module")
+def network():
+    with pytest.warns(vhat.TableWarning):
+        return vhat.NetworkRegressor((), random_state=7).fit(*table(60, 0))
+
+
+@pytest.fixture(scope="module")
+def saved(network, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    network.save(folder / "model")
+    X, y = table(25, 1)
+    X.assign(mass=y).to_csv(folder / "new.csv", index=False)
+    return folder
+
+
+def run(*arguments):
+    return runner.invoke(app, ["report", *map(str, arguments)])
+
+
+def test_a_saved_estimator_is_reported_as_the_one_in_memory(network, saved, tmp_path):
+    out = tmp_path / "report.html"
+    done = run(saved / "model", "--held-out", saved / "new.csv", "--target", "mass", "--unit", "kg", "--out", out)
+    assert done.exit_code == 0, done.output
+    found = data_of(out)
+    X, _ = table(25, 1)
+    band = network.predict_interval(X)
+    np.testing.assert_allclose(found["outputs"][0]["held_out"]["center"], band.center, rtol=1e-5)
+    np.testing.assert_allclose(found["outputs"][0]["held_out"]["half_width"], band.half_width, rtol=1e-5)
+    assert found["responses"] == ["mass (kg)"]
+    assert found["columns"] == ["height", "sex", "kept"]
+    assert [found["columns"][line["column"]] for line in found["outputs"][0]["slices"]] == ["height", "sex"]
+    assert found["outputs"][0]["slices"][1]["grid"] == [0.0, 1.0]
+    facts = dict(found["facts"])
+    assert facts["Seed of the fit"] == "7"
+    assert facts["Training rows"] == "60"
+    assert facts["Columns"] == "3 (1 constant: kept)"
+    assert out.stat().st_size < 1_000_000
+    curve = network.selection_.curve
+    np.testing.assert_allclose(found["curve"]["weight_decay"], curve.weight_decay, rtol=1e-5)
+    np.testing.assert_allclose(found["curve"]["score"], curve.score, rtol=1e-5)
+    assert found["curve"]["best"] == curve.best
+
+
+def test_how_the_weight_decay_was_chosen_survives_the_disk(network, saved):
+    loaded = vhat.NetworkRegressor.load(saved / "model")
+    assert loaded.selection_.by == network.selection_.by
+    assert repr(loaded.selection_.curve) == repr(network.selection_.curve)
+    X, _ = table(25, 1)
+    standard = network.scaling_.inputs(X.to_numpy())
+    np.testing.assert_array_equal(
+        loaded.selection_.trained.predict(standard), network.selection_.trained.predict(standard)
+    )
+
+
+def test_the_name_of_a_held_out_series_is_the_name_of_the_response(network, tmp_path):
+    path = network.report(tmp_path / "r.html", held_out=table(25, 1))
+    assert data_of(path)["responses"] == ["mass"]
+
+
+def test_no_such_directory(tmp_path):
+    done = run(tmp_path / "none", "--out", tmp_path / "r.html")
+    assert done.exit_code == 2
+    assert "there is no such directory" in done.stderr
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_an_output_that_exists_is_refused_before_the_model_is_read(tmp_path):
+    (tmp_path / "r.html").write_text("kept")
+    done = run(tmp_path / "none", "--out", tmp_path / "r.html")
+    assert done.exit_code == 2
+    assert "is there already" in done.stderr
+    assert (tmp_path / "r.html").read_text() == "kept"
+
+
+def test_a_directory_of_a_newer_version_is_refused(network, tmp_path):
+    network.save(tmp_path / "model")
+    pointer = json.loads((tmp_path / "model" / "vhat.json").read_text())
+    (tmp_path / "model" / "vhat.json").write_text(json.dumps(pointer | {"format_version": 99}))
+    done = run(tmp_path / "model", "--out", tmp_path / "r.html")
+    assert done.exit_code == 2
+    assert "saved in format 99" in done.stderr
+    assert "Update vhat" in done.stderr
+
+
+def test_held_out_rows_need_a_target_that_is_there(saved, tmp_path):
+    done = run(saved / "model", "--held-out", saved / "new.csv", "--out", tmp_path / "r.html")
+    assert done.exit_code == 2
+    assert "--held-out needs --target" in done.stderr
+    done = run(saved / "model", "--held-out", saved / "new.csv", "--target", "size", "--out", tmp_path / "r.html")
+    assert done.exit_code == 2
+    assert "no column 'size'" in done.stderr
+
+
+def test_help_loads_no_numerical_library():
+    code = (
+        "import sys\n"
+        "from vhat.cli import app\n"
+        "try: app(['report', '--help'])\n"
+        "except SystemExit as leave: assert not leave.code\n"
+        "assert not {'jax', 'torch', 'jinja2', 'scipy', 'sklearn'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "vhat report" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_example_of_the_documentation_runs_and_its_page_is_small(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parent.parent / "docs" / "report.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict = {}
+    exec(compile(block, "report.md", "exec"), names)
+    assert names["path"].stat().st_size < 1_000_000
+    found = data_of(tmp_path / "report.html")
+    assert found["audit"]["holds"]
+    assert found["outputs"][0]["calibration"]["rows"] == 89
