@@ -115,3 +115,31 @@ def test_rows_that_are_not_finite_are_refused(name):
 def test_no_points_are_no_question(name):
     with pytest.raises(vhat.InputError, match="at least one row"):
         fitted(name).interval(np.zeros((0, 2)), 0.2, target="observation")
+
+
+def estimator(X, y, *, seed=0, sample_weight=None):
+    """A recipe that standardises inside, so that its objective has no unit and its predictions have that of y."""
+    network = vhat.NetworkRegressor((3,), weight_decay=1e-2, random_state=seed)
+    return network.fit(X, y, sample_weight=sample_weight).fitted_
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        methods.Proposed(),
+        methods.Bootstrap(resamples=3),
+        methods.PerturbedResponses(members=3),
+        methods.LinearizedLaplace(),
+        methods.ConstrainedFit(),
+        methods.NeuralTangent(),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_an_estimator_inside_a_method_keeps_the_unit_and_the_zero_of_the_response(method):
+    rng = np.random.default_rng(0)
+    X, points = rng.normal(size=(40, 2)), rng.normal(size=(3, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(40)
+    one, other = (method.fit(estimator, X, u * y + b).interval(points, 0.1) for u, b in ((1.0, 0.0), (1000.0, 7.0)))
+    assert np.all(one.half_width > 0)
+    np.testing.assert_allclose(other.half_width, 1000 * one.half_width, rtol=1e-6)
+    np.testing.assert_allclose(other.center - 7, 1000 * one.center, rtol=1e-6, atol=1e-6)

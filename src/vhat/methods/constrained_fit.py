@@ -16,6 +16,7 @@ from vhat.fit.many import Recipe
 from vhat.fit.recipe import check_positive
 from vhat.interval import Interval
 from vhat.methods.edge_walk import Region, farthest
+from vhat.methods.evidence import scaled_noise
 from vhat.methods.local_error import shortfall
 from vhat.methods.method import (
     Claim,
@@ -164,7 +165,7 @@ class FittedRegion:
             square = float(bounds.asymptotic(1.0, 1, 1.0, delta, df=df)) ** 2
         else:
             square = float(stats.chi2.isf(delta, p) if df is None else p * stats.f.isf(delta, p, df))
-        return noise.overall**2 * square / (2 * n)
+        return scaled_noise(self.fitted, noise) ** 2 * square / (2 * n)
 
     def _claim(self, noise: Noise | None, curvature: str) -> Claim:
         options, joint = self.options, self.options.region == "joint"

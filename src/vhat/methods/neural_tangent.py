@@ -12,6 +12,7 @@ from vhat.checks import check_choice, check_count
 from vhat.errors import InputError
 from vhat.fit.many import Recipe
 from vhat.fit.recipe import NetworkRecipe
+from vhat.frontends.standardised import StandardisedProblem
 from vhat.interval import Interval
 from vhat.methods.method import (
     Claim,
@@ -25,11 +26,12 @@ from vhat.methods.method import (
 )
 from vhat.methods.requirements import require_one_output, require_square_loss
 from vhat.methods.smoother import KernelFit, check_bound, fit_kernel
-from vhat.norm import gradient_blocks
+from vhat.norm import gradient_blocks, steepness
 
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
     from vhat.noise import Noise
+    from vhat.problem import Problem
 
 __all__ = ["FittedTangent", "NeuralTangent"]
 
@@ -88,7 +90,8 @@ class NeuralTangent:
             if not np.all(decay > 0):
                 raise InputError("NeuralTangent needs weight decay on every parameter: raise it above 0 in the recipe.")
             gram = _inner_products(fitted, problem.X).cross
-        return FittedTangent(self, fitted, fit_kernel(gram, problem.targets, float(decay.max())))
+            lam = float(decay.max() / steepness(problem)[0])  # in units of the response, like the kernel
+        return FittedTangent(self, fitted, fit_kernel(gram, problem.targets - _offset(problem), lam))
 
     def _begin(self, recipe: Recipe, X: Any, y: Any, seed: int) -> FittedModel:
         from vhat.construct import from_jax
@@ -99,6 +102,11 @@ class NeuralTangent:
             )
         check_count("seed", seed)
         return from_jax(recipe.network, recipe.network.init(int(seed)), X, y, weight_decay=recipe.weight_decay)
+
+
+def _offset(problem: Problem) -> float:
+    """What a model that standardises inside adds to its network: the regression is one of deviations from it."""
+    return float(problem.scaling.shift[0]) if isinstance(problem, StandardisedProblem) else 0.0
 
 
 class _Products(NamedTuple):
@@ -156,7 +164,7 @@ class FittedTangent:
         error = at.response * noise.level
         bias = norm * at.power
         half = bias + bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df) * error
-        center = at.center[:, 0]
+        center = _offset(problem) + at.center[:, 0]
         if not problem.squeeze:
             center, half, bias, error = center[:, None], half[:, None], bias[:, None], error[:, None]
         limits = Limits(center - half, center + half)
