@@ -94,3 +94,22 @@ def test_a_whole_number_among_the_parameters_is_told_to_be_fixed():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert vhat.from_jax(line, {"a": 2.0, "b": 0.5}, X, Y, weight_decay=1e-3).problem.p == 2
+
+
+def test_networks_of_one_shape_share_compilations_and_functions_do_not():
+    X, y = RNG.normal(size=(12, 1)), RNG.normal(size=12)
+    nets = [vhat.fit.Network((1, 3, 1)) for _ in range(2)]
+    models = [vhat.from_jax(net, net.init(0), X, y, weight_decay=0.1).problem.model for net in nets]
+    assert nets[0] is not nets[1]
+    assert models[0] == models[1]
+    assert hash(models[0]) == hash(models[1])
+    wider = vhat.fit.Network((1, 4, 1))
+    assert vhat.from_jax(wider, wider.init(0), X, y, weight_decay=0.1).problem.model != models[0]
+
+    def line(q, Z):
+        return Z @ q
+
+    same = [vhat.from_jax(line, np.ones(1), X, y, weight_decay=0.1).problem.model for _ in range(2)]
+    assert same[0] == same[1]
+    other = vhat.from_jax(lambda q, Z: Z @ q, np.ones(1), X, y, weight_decay=0.1).problem.model
+    assert other != same[0]

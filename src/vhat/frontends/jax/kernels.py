@@ -74,17 +74,18 @@ class Model:
         return Model.of, (self.predict, self.layout, self.loss, self.squeeze, self.example)
 
     def _mark_of_predict(self) -> str:
-        return mark(self._predictions, *self.example)
+        return mark(self.unguarded, *self.example)
 
     def _mark_of_loss(self) -> str:
         if self.loss is None:
             return ""
         with jax.enable_x64(True):
-            outputs = jax.eval_shape(self._predictions, *self.example).shape[1]
+            outputs = jax.eval_shape(self.unguarded, *self.example).shape[1]
         row = jax.ShapeDtypeStruct(() if self.squeeze else (outputs,), self.example[1].dtype)
         return mark(python_function(self.loss.value), row, row)
 
-    def _predictions(self, fixed: tuple[Any, ...], theta: Any, X: Any) -> Any:
+    def unguarded(self, fixed: tuple[Any, ...], theta: Any, X: Any) -> Any:
+        """Return predictions of the function as it is now, changed or not."""
         output = python_function(self.predict.value)(self.layout.unflatten(theta, fixed), X)
         return output.reshape(output.shape[0], -1).astype(theta.dtype)
 
@@ -96,7 +97,7 @@ class Model:
         """
         if self._mark_of_predict() != self.marks[0]:
             raise _changed("predict")
-        return self._predictions(fixed, theta, X)
+        return self.unguarded(fixed, theta, X)
 
     def row_loss(self, f: Any, y: Any) -> Any:
         """Return ``l(f_i, y_i)`` of one row, f and y (K,)."""

@@ -120,7 +120,7 @@ class JaxProblem:
     def facts(self) -> ModelFacts:
         """Probe the model: determinism, dtype, casts."""
         X = tree.first_rows(self.X, _FEW)
-        first, second = (np.asarray(self.model(self.fixed, self.theta, X)) for _ in range(2))
+        first, second = (np.asarray(self.model.unguarded(self.fixed, self.theta, X)) for _ in range(2))
         compiled = self.predict(X)  # the same rows in the same company
         near = np.allclose(first, compiled, rtol=1e-6, atol=1e-9 * max(np.abs(compiled).max(), 1e-300))
         traced = jax.make_jaxpr(lambda t: self.model.predict.value(self.model.layout.unflatten(t, self.fixed), X))(

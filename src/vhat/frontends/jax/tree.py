@@ -36,15 +36,28 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """An object that is compared by identity, so that it may be a static argument of a compiled function."""
+    """An object that may be a static argument of a compiled function: what has no hash is compared by identity.
+
+    Two networks of one shape are equal and share compilations; two functions are equal only if they are the same one.
+    """
 
     value: Any
 
+    @property
+    def _key(self) -> Any:
+        try:
+            hash(self.value)
+        except TypeError:
+            return id(self.value)
+        return self.value
+
     def __hash__(self) -> int:
-        return id(self.value)
+        return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Held) and self.value is other.value
+        if not isinstance(other, Held) or type(self.value) is not type(other.value):
+            return False
+        return self.value is other.value or bool(self._key == other._key)
 
 
 @dataclass(frozen=True)
