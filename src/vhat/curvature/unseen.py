@@ -49,5 +49,6 @@ def unexplained_change(problem: Problem, seed: int = 0) -> float:
         bend = float(native @ problem.product(native[None, :], "hessian")[0, :])
         change = problem.at(problem.theta + native).objective() - loss
         cost = 0.5 * float(decay @ move**2)
-        worst = max(worst, abs(change - slope - 0.5 * bend) / cost)
+        if cost > 0:  # an objective that has vanished to the last digit costs nothing
+            worst = max(worst, abs(change - slope - 0.5 * bend) / cost)
     return worst
