@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,7 +40,7 @@ def main(
     from benchmarks.registry import ROWS, Run
     from benchmarks.timing import CLOCKS, Stopwatch
 
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 110)  # a pipe has no width of its own
     titles = {name: row.title for name, row in ROWS.items()}
     titles["growth"] = "cost against points, rows and parameters, for the plot"
     if names:

@@ -120,7 +120,7 @@ def _small(value: float | None) -> str:
 def table(results: Results) -> Table:
     """For the terminal."""
     shown = Table(title="Costs, each a ratio within one run")
-    shown.add_column("")
+    shown.add_column("", min_width=34)
     for name in ("measured", "goal", "reached", "error of V"):
         shown.add_column(name, justify="right", no_wrap=True)
     for found in results.rows.values():

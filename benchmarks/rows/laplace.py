@@ -98,7 +98,7 @@ def function_space(run: Run) -> Measurement:
 @row(
     "laplace-agreement",
     "vhat.methods.LinearizedLaplace against laplace-torch full, p = 101, n = 200",
-    unit="of the standard deviation",
+    unit="relative",
     goal=at_most(1e-6),
 )
 def agreement(run: Run) -> Measurement:

@@ -14,7 +14,7 @@ from vhat.solve.cg import CG
 from vhat.solve.contract import Prepared, Response, Solution, Status, Stopped, joined, metric_norm
 from vhat.solve.correction import Correction, correct, find_contraction
 from vhat.solve.kernel import Kernel, make_kernel
-from vhat.solve.preconditioned import Preconditioned, judged
+from vhat.solve.preconditioned import ACCEPTED, Preconditioned, judged
 
 __all__ = ["Corrected", "Dual", "GaussNewton"]
 
@@ -29,8 +29,6 @@ _DARK = 1e-6
 """A row whose image is below this share of ``sqrt(g'h)`` is verified as if it were that large."""
 _QUICK_STEPS = 200
 """Corrections after which a row is left to the careful solver: a kernel with all its digits needs fewer."""
-_TIGHTEST = 1e-8
-"""No tighter verification is asked for, whatever the tolerance: rounding has its share."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +150,7 @@ class Corrected:
         rows, finite = _finite(self.problem, g)
         most, gradients = min(self.options.max_steps, _QUICK_STEPS), g if finite.all() else None
         answer = correct(self.kernel, rows, product, self.contraction, self.options.rtol, most, gradients)
-        accepted = max(self.options.rtol, _TIGHTEST)
-        found = _verified(self, self.curvature, rows, finite, answer, accepted)
+        found = _verified(self, self.curvature, rows, finite, answer, ACCEPTED)
         if found is not None:
             return found, product
         if math.isfinite(product.slip) and not np.any(answer.status == Status.NOT_CONVERGED):
