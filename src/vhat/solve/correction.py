@@ -84,9 +84,8 @@ def correct(
     """
     seen = kernel.look(g, gradients)
     block = _Block(kernel, g, seen)
-    followed = rtol / 4 / np.sqrt(_steps_ahead(contraction, rtol))
     while len(block.rows):
-        bend = block.descend(product, followed)
+        bend = block.descend(product, rtol)
         block.turn(block.judge(bend, contraction, rtol, max_steps))
     return block.found
 
@@ -108,12 +107,6 @@ def find_contraction(kernel: Kernel, product: Product) -> float:
     return _contraction(*_ends(block.alphas[0], block.betas[0]), block.betas[0]) if block.alphas.size else 0.0
 
 
-def _steps_ahead(contraction: float, rtol: float) -> float:
-    """How many steps conjugate gradients may take: errors of as many products add up, like their root."""
-    spread = (1.0 + contraction) / max(1.0 - contraction, 1e-4)
-    return max(1.0, 0.5 * float(np.sqrt(spread)) * float(np.log(2.0 / rtol)))
-
-
 class _Block:
     """The state of a block: ``found`` for all rows, the other arrays for ``rows``, those that still move."""
 
@@ -131,16 +124,11 @@ class _Block:
         self.Jx = np.zeros_like(self.Jq)
         self.alphas = self.betas = np.zeros((len(self.rows), 0))
 
-    def descend(self, product: Product, followed: float) -> np.ndarray:
-        """Move to the minimum along q, look at the new residual, and return the curvature ``q'Aq``.
-
-        Args:
-            product: ``R q``.
-            followed: Relative error of ``s'J h`` that the product may leave.
-        """
+    def descend(self, product: Product, rtol: float) -> np.ndarray:
+        """Move to the minimum along q, look at the new residual, and return the curvature ``q'Aq``."""
         # a later, shorter direction may be followed less exactly; little may be lost where the data see little of h
         needed = self._shown(self.Jx + self.seen.image) / np.sqrt(self.seen.energy)
-        Rq, single = product(self.q, self.Pq, followed * float(needed.min()))
+        Rq, single = product(self.q, self.Pq, rtol / 4 * float(needed.min()))
         Aq, FAq = self.Pq + Rq, self.FPq + self.kernel.cross(Rq, single=single)
         bend = np.einsum("kp,kp->k", self.q, Aq)
         good = np.isfinite(bend) & (bend > 0)
