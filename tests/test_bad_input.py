@@ -753,9 +753,10 @@ def test_half_precision_parameters_are_used_as_they_are():
 
 def test_python_numbers_and_empty_leaves_among_the_parameters_are_fine():
     params = {"a": float(THETA[0]), "b": np.float64(THETA[1]), "none": np.zeros((0, 3)), "degree": 1}
-    fitted = vhat.from_jax(
-        lambda q, Z: q["a"] * Z[:, 0] ** q["degree"] + q["b"] * Z[:, 1], params, X, Y, weight_decay=LAM
-    )
+    with pytest.warns(vhat.FixedParameterWarning, match=r"params\['degree'\] = 1"):
+        fitted = vhat.from_jax(
+            lambda q, Z: q["a"] * Z[:, 0] ** q["degree"] + q["b"] * Z[:, 1], params, X, Y, weight_decay=LAM
+        )
     assert fitted.problem.p == 2
     np.testing.assert_allclose(fitted.interval(POINTS).half_width, half_width(X, Y, LAM, POINTS), rtol=1e-9)
 

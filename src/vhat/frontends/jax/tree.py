@@ -118,9 +118,9 @@ def flatten(params: Any) -> tuple[np.ndarray, Layout, tuple[Any, ...], str]:
             shapes.append(None)
         else:
             shapes.append(Held(leaf))
-    _warn_of_integers(params)
     if not trained:
         raise InputError("params has no floating-point array: there is nothing that training could have moved.")
+    _warn_of_integers(params)
     theta = np.concatenate([leaf.ravel() for leaf in trained])
     if not np.all(np.isfinite(theta)):
         raise InputError(
