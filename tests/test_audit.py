@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -667,3 +668,26 @@ def test_audit_leaves_the_model_and_the_precision_of_jax_as_they_were(minimum):
     minimum.audit(refits=1)
     assert jax.config.jax_enable_x64 == flag
     jax.tree.map(np.testing.assert_array_equal, before, minimum.params)
+
+
+def test_stationarity_belongs_to_the_noise_of_each_row_and_not_to_its_size_alone():
+    """Two noises of one size: on rows that say nothing of the parameter, and on those that do."""
+    rng = np.random.default_rng(0)
+    Z = np.zeros((20, 1))
+    Z[:10, 0] = rng.normal(size=10)
+    y = Z[:, 0] + 0.1 * rng.standard_normal(20)
+    theta = Z.T @ y / (np.sum(Z**2) + 20 * 0.01) + 5e-4
+    quiet, loud = np.full(20, 0.001), np.full(20, 0.001)
+    quiet[10:], loud[:10] = 0.2, 0.2
+
+    def fitted():
+        return vhat.from_jax(lambda q, X: X @ q, theta, Z, y, weight_decay=0.01)
+
+    alone = [fitted().audit(noise=noise)["stationarity"].value for noise in (quiet, loud)]
+    assert alone[0] > 50 * alone[1]
+    one = fitted()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", vhat.VhatWarning)
+        claims = [one.interval([[1.0]], noise=noise).guarantee for noise in (quiet, loud)]
+    assert ["not a minimum" in claim for claim in claims] == [value > 0.01 for value in alone] == [True, False]
+    assert [one.audit(noise=noise)["stationarity"].value for noise in (quiet, loud)] == pytest.approx(alone)

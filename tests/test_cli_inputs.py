@@ -46,6 +46,7 @@ ROWS = "depth,salt,warmth\n1,35,10\n2,36,11\n"
         ("depth,salt,warmth\n", ["no rows"]),
         ("depth;salt;warmth\n1;2;3\n", ["one column, 'depth;salt;warmth'", "--separator ';'"]),
         ("depth\tsalt\twarmth\n1\t2\t3\n", ["between tabs", "--separator tab"]),
+        ("depth, m;salt;warmth\n1;2;3\n", ["has no column 'warmth'", "give --separator ';'"]),
         ("depth,salt,salt,warmth\n1,2,3,4\n", ["more than one column called 'salt'"]),
         ("depth,salt\n1,2\n", ["no column 'warmth'", "Its columns are 'depth', 'salt'"]),
         (",depth,warmth\n0,1,2\n", ["column 1 has no name", "--features"]),

@@ -523,3 +523,19 @@ def test_rows_of_weight_zero_are_told_from_the_rows_that_count(tmp_path):
     assert abs(left_out.prediction[row] - network.predict(X[6:7])[0]) > 0.02
     network.save(tmp_path / "kept")
     np.testing.assert_array_equal(vhat.NetworkRegressor.load(tmp_path / "kept").rows_, network.rows_)
+
+
+@pytest.mark.filterwarnings("ignore::vhat.SelectionWarning")  # the grid is short on purpose
+def test_the_widths_are_those_of_the_network_that_was_trained(tmp_path):
+    """A constant column is left out, and a grid of weight decays is a list in the report and on disk."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(-1, 1, 30), np.full(30, 7.0)])
+    y = X[:, 0] + 0.1 * rng.standard_normal(30)
+    with pytest.warns(vhat.TableWarning, match="the model leaves it out"):
+        network = vhat.NetworkRegressor((3,), weight_decay=[1e-3, 1e-2]).fit(X, y)
+    assert network.widths_ == (1, 3, 1)
+    assert network.fitted_.problem.p == (1 + 1) * 3 + (3 + 1)
+    network.save(tmp_path / "kept")
+    loaded = vhat.NetworkRegressor.load(tmp_path / "kept")
+    assert loaded.widths_ == (1, 3, 1)
+    assert "0.001, 0.01" in loaded.report(tmp_path / "page.html").read_text()

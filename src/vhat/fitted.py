@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,29 +12,26 @@ import numpy as np
 
 from vhat import limits
 from vhat.acquire import Acquisition, acquire
-from vhat.audit import Audit, audit_fit, moved_by, stationarity_line
+from vhat.answer import Question, answer, at_minimum, measured, ready, require_residuals, warn_of_failed
+from vhat.audit import Audit, audit_fit
 from vhat.calibrate import Calibrated, left_out_scores, refuse_training_rows, split_scores
 from vhat.checks import check_count
-from vhat.errors import ConvergenceWarning, InputError, NoiseError, NotMinimumWarning, name_rows
-from vhat.estimated_tail import EstimatedTail, Redraws, estimate_tail
-from vhat.interval import MOSTLY, Interval
+from vhat.errors import InputError, NoiseError
+from vhat.estimated_tail import EstimatedTail, Redraws
+from vhat.interval import Interval
 from vhat.leave_one_out import LeaveOneOut, describe, leave_rows_out
 from vhat.minimise.polish import Polished, polish
-from vhat.noise import Noise
-from vhat.norm import Measured, Recorder, WeightedNorm, gradient_blocks, measure, steepness
+from vhat.norm import Recorder, WeightedNorm, gradient_blocks, measure, steepness
 from vhat.problem import Array, Problem
-from vhat.progress import announce, steps_shown
+from vhat.progress import steps_shown
 from vhat.solve import Plan, Prepared, Solver, Status, choose
-from vhat.solve.contract import Stopped
 from vhat.solve.kernel import newton_metric
 from vhat.tail import Tail
-from vhat.workspace import Chosen, Workspace, outside
+from vhat.workspace import Chosen, Workspace
 
 __all__ = ["FittedModel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-_LONG = 2000
-"""Gradients of the loss above which the plan is shown before the work begins."""
 
 
 def _scoped(method: F) -> F:
@@ -179,10 +174,10 @@ class FittedModel:
             Interrupted: On Ctrl-C during the solves; the points that are finished are in its ``record``.
         """
         inputs = self.problem.inputs(x)
-        chosen, prepared = self._ready(solver, curvature, self.problem.count(inputs) * self.problem.outputs)
+        chosen, prepared = ready(self._work, solver, curvature, self.problem.count(inputs) * self.problem.outputs)
         recorder = self._recorder(inputs, chosen, prepared, shortcut)
-        found = self._measure(prepared, gradient_blocks(self.problem, inputs), self._work.shape, recorder)
-        self._report(found)
+        found = measured(self._work, prepared, gradient_blocks(self.problem, inputs), self._work.shape, recorder)
+        warn_of_failed(self.problem, found)
         return recorder.record(found)
 
     def _levels(self) -> np.ndarray:
@@ -262,9 +257,8 @@ class FittedModel:
         def sides(problem: Problem) -> Iterable[Array]:
             return gradient_blocks(problem, inputs)
 
-        return self._interval(
-            options, center, sides, noise, solver, curvature, points=points, index=index, per_output=True
-        )
+        question = Question(options, center, sides, points, index)
+        return answer(self._work, question, noise, solver, curvature, given=self.given)
 
     @_scoped
     def functional(
@@ -308,7 +302,8 @@ class FittedModel:
             return [problem.functional(q).gradient]
 
         center = self.problem.functional(q).value
-        return self._interval(options, center, sides, noise, solver, curvature, per_output=False)
+        question = Question(options, center, sides, per_output=False)
+        return answer(self._work, question, noise, solver, curvature, given=self.given)
 
     @_scoped
     def sensitivity(self, x: Any, *, solver: Solver | str = "auto", curvature: str = "auto") -> np.ndarray:
@@ -317,14 +312,14 @@ class FittedModel:
         Returns:
             Shape (points, n); with several outputs (points, outputs, n, outputs).
 
-        Raises:
-            NotConverged: When a point's solve fails.
+        Warns:
+            ConvergenceWarning: Of points whose solve failed; their rows are NaN.
         """
         inputs = self.problem.inputs(x)
-        chosen, prepared = self._ready(solver, curvature, self.problem.count(inputs) * self.problem.outputs)
+        chosen, prepared = ready(self._work, solver, curvature, self.problem.count(inputs) * self.problem.outputs)
         blocks, recorder = gradient_blocks(self.problem, inputs), self._recorder(inputs, chosen, prepared)
-        found = self._measure(prepared, blocks, self._work.shape, recorder, rows=True)
-        self._report(found)
+        found = measured(self._work, prepared, blocks, self._work.shape, recorder, rows=True)
+        warn_of_failed(self.problem, found)
         assert found.sensitivity is not None
         found.sensitivity[found.status != Status.CONVERGED] = np.nan
         if self.problem.squeeze:
@@ -346,7 +341,7 @@ class FittedModel:
 
         check_count("seed", seed)
         problem = self.problem
-        chosen, prepared = self._ready(Dense(), curvature, problem.p)
+        chosen, prepared = ready(self._work, Dense(), curvature, problem.p)
         level = self._work.noise(noise, chosen.curvature, seed)
         identity = problem.native(np.eye(problem.p))
         found = measure(problem, prepared, [identity], level.values, rows=True)
@@ -378,7 +373,7 @@ class FittedModel:
             level = self._work.noise(None, chosen.curvature, seed)
         except NoiseError:
             level = None
-        self._warn_unless_minimum(level, chosen, seed)
+        at_minimum(self._work, level, chosen, seed)
         solver = self._work.own_solver(chosen.curvature)
         found = leave_rows_out(self.problem, solver, self._work.shape)
         return describe(self.problem, found, self._levels(), chosen.curvature, solver.name)
@@ -454,7 +449,7 @@ class FittedModel:
             MemoryBudgetError: When the pool is too large for its kernel.
         """
         inputs = self._checked("pool", pool)
-        _, prepared = self._ready(solver, curvature, self.problem.count(inputs) * self.problem.outputs)
+        _, prepared = ready(self._work, solver, curvature, self.problem.count(inputs) * self.problem.outputs)
         return acquire(self.problem, prepared, gradient_blocks(self.problem, inputs), k)
 
     # -- evidence ------------------------------------------------------------------------------
@@ -561,109 +556,18 @@ class FittedModel:
             raise InputError(f"{name}: {error}") from None
 
     def _left_out_scores(self, noise: Any, curvature: str, seed: int) -> np.ndarray:
-        _require_residuals(self.problem)
+        require_residuals(self.problem)
         chosen = self._work.choose_curvature(curvature)
         level = self._work.noise(noise, chosen.curvature, seed)
-        self._warn_unless_minimum(level, chosen, seed)
+        at_minimum(self._work, level, chosen, seed)
         found = leave_rows_out(self.problem, self._work.own_solver(chosen.curvature), level.values)
         return self._shaped(left_out_scores(self.problem, found, level))
-
-    def _ready(self, solver: Solver | str, curvature: str, rows: int) -> tuple[Chosen, Prepared]:
-        plan = choose(self.problem, rows, solver)
-        if plan.gradients > _LONG and self._work.first(f"announced {plan}"):
-            announce(str(plan))
-        chosen = self._work.choose_curvature(curvature)
-        return chosen, self._work.prepared(plan.solver, chosen.curvature)
 
     def _recorder(self, inputs: Any, chosen: Chosen, prepared: Prepared, shortcut: bool = False) -> Recorder:
         count, outputs = self.problem.count(inputs), self.problem.outputs
         shape = (count,) if self.problem.squeeze else (count, outputs)
         unit = steepness(self.problem) if shortcut else None
         return Recorder(np.sqrt(self._levels()), shape, chosen.curvature, prepared.name, unit)
-
-    def _measure(
-        self, prepared: Prepared, blocks: Iterable[Array], sigma: np.ndarray, recorder: Recorder, *, rows: bool = False
-    ) -> Measured:
-        """Measure; Ctrl-C on the way leaves what is finished in the record."""
-        try:
-            return measure(self.problem, prepared, blocks, sigma, rows=rows)
-        except Stopped as stop:
-            raise recorder.interrupt(stop) from None
-
-    def _interval(
-        self,
-        options: limits.Options,
-        center: np.ndarray,
-        sides: Callable[[Problem], Iterable[Array]],
-        noise: Any,
-        solver: Solver | str,
-        curvature: str,
-        *,
-        points: np.ndarray | None = None,
-        index: Any = None,
-        per_output: bool,
-    ) -> Interval:
-        if options.target == "observation":
-            _require_residuals(self.problem)
-        chosen, prepared = self._ready(solver, curvature, center.size)
-        level = self._work.noise(noise, chosen.curvature, options.seed)
-        stationary = self._warn_unless_minimum(level, chosen, options.seed)
-        keep = options.simultaneous == "sup-t"
-        reference = level.level if per_output else np.asarray(level.overall)
-        df = level.df if per_output or level.df is None else np.asarray(np.min(level.df))
-        if self.problem.squeeze and per_output:
-            reference, df = reference[0], None if df is None else df[0]
-        recorder = Recorder(reference, center.shape, chosen.curvature, prepared.name)
-        found = self._measure(prepared, sides(self.problem), level.values, recorder, rows=keep)
-        if isinstance(options.tail, Redraws):
-            _require_minimum(stationary)
-            spread = np.broadcast_to(reference, center.shape)
-            tail = estimate_tail(self._work, chosen.curvature, level, sides, spread, options.tail, options.seed)
-            options, found = replace(options, tail=tail), tail.mark(found)
-        self._report(found)
-        standing = limits.Standing(
-            curvature=chosen.curvature,
-            solver=prepared.name,
-            reason=chosen.reason,
-            stationary=stationary,
-            definite=chosen.definite.verdict,
-            decided=chosen.definite.method != "lanczos",
-            moved=None if self.given is None else moved_by(self.given, self.problem, level),
-            subject="prediction" if per_output else "functional",
-            undetermined=self._undetermined(level, chosen, options.seed),
-        )
-        return limits.build(
-            found, center, level, np.asarray(reference), df, self.problem.n, options, standing, points, index
-        )
-
-    def _undetermined(self, level: Noise, chosen: Chosen, seed: int) -> float | None:
-        """The share of the fit's own freedom that the data leave open, where that is most of it and easily told."""
-        if not (level.estimated or self._work.is_dense()):
-            return None  # the traces of the smoother are dear, and nothing else has asked for them
-        share = self._work.residual_freedom(chosen.curvature, seed).undetermined(self.problem.p)
-        return share if share > MOSTLY else None
-
-    def _warn_unless_minimum(self, level: Noise | None, chosen: Chosen, seed: int) -> bool:
-        """Check stationarity once for each noise level; warn once."""
-        key = ("stationarity", chosen.curvature, None if level is None else level.overall, seed)
-        line = self._work.keep(key, lambda: stationarity_line(self._work, chosen.curvature, level, seed))
-        if line.verdict == "fails" and self._work.first("warned stationarity"):
-            warnings.warn(f"{line}", NotMinimumWarning, stacklevel=outside())
-        return line.verdict == "holds"
-
-    def _report(self, found: Measured) -> None:
-        """Warn of rows that failed, by name and with the remedy."""
-        failed = np.flatnonzero(found.status != Status.CONVERGED)
-        if failed.size:
-            kinds = dict.fromkeys(found.status[failed])
-            told = "; ".join(f"{kind}: {Status(kind).remedy}" for kind in kinds)
-            rows = np.unique(failed // (1 if self.problem.squeeze else self.problem.outputs))
-            warnings.warn(
-                f"{failed.size} of {found.status.size} predictions have no interval ({name_rows(rows)}) and are NaN. "
-                f"{told}.",
-                ConvergenceWarning,
-                stacklevel=outside(),
-            )
 
 
 def _as_array(x: Any) -> np.ndarray | None:
@@ -673,19 +577,3 @@ def _as_array(x: Any) -> np.ndarray | None:
     except (TypeError, ValueError, RuntimeError):
         return None
     return array
-
-
-def _require_minimum(stationary: bool) -> None:
-    if not stationary:
-        raise InputError(
-            "tail='estimated' follows the minimum as the responses are redrawn, and these parameters are not a "
-            "minimum. Call fitted.polish() first."
-        )
-
-
-def _require_residuals(problem: Problem) -> None:
-    if not problem.loss_derivatives.location:
-        raise InputError(
-            "target='observation' needs a prediction on the scale of y, and this loss is not a function of f - y: what "
-            "f predicts is not the mean of a response. Ask for target='mean', and map it to responses yourself."
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,6 +103,13 @@ def _curvature(work: Workspace, asked: str) -> Curvature:
 
 
 def stationarity_line(work: Workspace, curvature: Curvature, level: Noise | None, seed: int) -> Line:
+    """Return the line, measured once for each curvature, noise and seed."""
+    noise = None if level is None else hashlib.blake2b(np.ascontiguousarray(level.values).tobytes()).digest()
+    key = ("stationarity", curvature, noise, seed)
+    return work.keep(key, lambda: _measure_stationarity(work, curvature, level, seed))
+
+
+def _measure_stationarity(work: Workspace, curvature: Curvature, level: Noise | None, seed: int) -> Line:
     """How far the minimum is, in units of the spread that the noise itself gives the parameters.
 
     With ``d = A^-1 grad`` the step to the minimum and ``e`` the step that a redraw of the noise makes, the value is the

@@ -24,7 +24,7 @@ def support_line(work: Workspace, curvature: Curvature, seed: int) -> Line:
         return Line("support", float("nan"), MOSTLY, "undecided", f"Not measured, because {error}", "")
     share = freedom.undetermined(problem.p)
     meaning = (
-        "share of the training predictions' freedom that weight decay takes from the data; effective degrees of "
+        "share of the training predictions' freedom that the data leave open; effective degrees of "
         f"freedom {float(freedom.effective.sum()):.3g}, parameters {problem.p}"
     )
     if share <= MOSTLY:

@@ -120,12 +120,11 @@ def _error(network: NetworkRegressor, rows: Rows) -> float:
 
 def _told(network: NetworkRegressor, found: dict[str, Any], target: str) -> dict[str, str]:
     """The same in words."""
-    sizes = (len(found["columns"]), *network.hidden_layer_sizes, 1)
     chosen = ", chosen by leave-one-out" if found["weight_decay_chosen"] else ""
     lines = {
         "target": f"{target}, standard deviation {found['target_sd']:.4g}",
         "learned from": f"{found['rows']:,} rows, {len(found['columns'])} columns: {', '.join(found['columns'])}",
-        "network": f"{'-'.join(map(str, sizes))}, {network.activation}, {found['parameters']:,} parameters",
+        "network": f"{'-'.join(map(str, network.widths_))}, {network.activation}, {found['parameters']:,} parameters",
         "weight decay": f"{found['weight_decay']:.3g}{chosen}",
         "error there": f"{found['training_error']:.4g} (root mean square), on the rows that it was fitted to",
     }

@@ -68,6 +68,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         selection_: How it was chosen (:class:`vhat.fit.Selection`, in standardised units), or None.
         scaling_: Means and standard deviations of the columns and of the target.
         constants_: Columns that did not vary, by number, and their value: the model leaves them out.
+        widths_: Units of each layer, from the columns that vary to the outputs.
         rows_: The rows of the table that ``fitted_`` holds, by number: all but those of weight zero. Row i of
             ``fitted_.leave_one_out()`` or ``fitted_.sensitivity(x)`` is row ``rows_[i]`` of the table.
         n_features_in_: How many columns X has.
@@ -161,6 +162,11 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         self.weight_decay_ = given
         trained: FittedModel = recipe(given)(rows.X, rows.y, seed=seed, sample_weight=rows.weights)
         return trained
+
+    @property
+    def widths_(self) -> tuple[int, ...]:
+        """Units of each layer of the network that was trained: columns that vary, hidden layers, outputs."""
+        return (len(self.scaling_.kept), *self._hidden(), self.fitted_.problem.outputs)
 
     def _hidden(self) -> tuple[int, ...]:
         sizes = self.hidden_layer_sizes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from vhat.report import Subject
 
 if TYPE_CHECKING:
@@ -14,15 +16,14 @@ __all__ = ["subject"]
 
 def subject(network: NetworkRegressor) -> Subject:
     """Return a fitted estimator as the subject of a report."""
-    problem, selection = network.fitted_.problem, network.selection_
-    inside = len(network.scaling_.kept)
-    hidden = network.hidden_layer_sizes
-    units = (hidden,) if isinstance(hidden, int) else tuple(hidden)
-    asked = network.weight_decay
+    selection, asked = network.selection_, network.weight_decay
     training = (
-        ("Network", " – ".join(map(str, (inside, *units, problem.outputs))) + f", {network.activation}"),
+        ("Network", " – ".join(map(str, network.widths_)) + f", {network.activation}"),
         ("Recipe", network.recipe if isinstance(network.recipe, str) else "a function of the user's"),
-        ("Weight decay asked for", asked if isinstance(asked, str) else f"{asked:g}"),
+        (
+            "Weight decay asked for",
+            asked if isinstance(asked, str) else ", ".join(f"{lam:g}" for lam in np.ravel(asked)),
+        ),
         ("Seed of the fit", f"{network.random_state}"),
         ("Scaling", "standardised inside"),
     )

@@ -64,8 +64,6 @@ def left_out_predictions(fitted: FittedModel, x: Any) -> np.ndarray:
 
 def shortfall(fitted: FittedModel, noise: Noise | None, curvature: str, seed: int = 0) -> tuple[str, ...]:
     """Return what a guarantee must own up to where the parameters are not a minimum, else nothing."""
-    work, kind = fitted.workspace, cast(Curvature, curvature)
-    key = ("stationarity", kind, None if noise is None else noise.overall, seed)
     with fitted.problem.scope():
-        line = work.keep(key, lambda: stationarity_line(work, kind, noise, seed))
+        line = stationarity_line(fitted.workspace, cast(Curvature, curvature), noise, seed)
     return () if line.verdict == "holds" else ("that the parameters are a minimum, WHICH THEY ARE NOT (see the audit)",)

@@ -16,6 +16,7 @@ import numpy as np
 
 from vhat.errors import InputError
 from vhat.table_files.chunk import Chunk
+from vhat.table_files.separators import WORDS, likely_other
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -24,8 +25,6 @@ __all__ = ["DelimitedFile", "StandardInput", "open_delimited", "read_standard_in
 
 _ENCODING = "utf-8-sig"
 """UTF-8, with or without the mark that spreadsheets write first."""
-_LIKELY = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
-"""Separators that a file may have, as they are given on the command line."""
 _TAB = "\t"
 _WORDS = {"tab": _TAB, "\\t": _TAB}
 
@@ -112,12 +111,11 @@ def _header(reader: Reader, name: str, separator: str) -> tuple[str, ...]:
         raise InputError(f"{name} is empty. The first line must name the columns.")
     columns = tuple(field.strip() for field in record)
     if len(columns) == 1:
-        counts = {other: columns[0].count(other) for other in _LIKELY if other != separator}
-        other = max(counts, key=lambda key: counts[key])
-        if counts[other]:
+        other = likely_other(columns)
+        if other not in (None, separator):
             raise InputError(
                 f"{name} has one column, {reprlib.repr(columns[0])}: its columns seem to stand between "
-                f"{'tabs' if other == _TAB else repr(other)}. Give --separator {_LIKELY[other]}."
+                f"{'tabs' if other == _TAB else repr(other)}. Give --separator {WORDS[other]}."
             )
     return columns
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from vhat.errors import InputError
 from vhat.table_files.chunk import Chunk
+from vhat.table_files.separators import WORDS, likely_other
 
 __all__ = ["STANDARD_INPUT", "TableFile", "open_table", "read_all", "require_columns"]
 
@@ -95,9 +96,10 @@ def require_columns(table: TableFile, names: Sequence[str], purpose: str) -> Non
     """
     missing = [name for name in names if name not in table.columns]
     if missing:
-        plural = "columns" if len(missing) > 1 else "column"
+        plural, other = "columns" if len(missing) > 1 else "column", likely_other(table.columns)
         raise InputError(
             f"{table.name} has no {plural} {_listed(missing)}, {purpose}. Its columns are {_listed(table.columns)}."
+            + ("" if other is None else f" If something else stands between them, give --separator {WORDS[other]}.")
         )
 
 
