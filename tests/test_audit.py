@@ -561,6 +561,17 @@ def test_refits_are_not_started_from_what_is_no_minimum():
     assert "settle stationarity first" in line.remedy
 
 
+def test_other_lines_wait_for_stationarity_with_their_advice():
+    """On a circle near its centre, away from the minimum: the noise line would ask for a level or more decay."""
+    fitted = vhat.from_numpy(lambda q, Z: Z @ [np.cos(q[0]), np.sin(q[0])], [0.3], np.eye(2), [0.4, 0.0])
+    audit = fitted.audit(curvature="ggn")
+    assert audit["stationarity"].verdict == "fails"
+    assert audit["noise"].verdict == "undecided"
+    assert audit["noise"].remedy.startswith("Polish first, as stationarity fails; if this line then stays: The level")
+    assert audit["basin"].remedy.startswith("Polish first, as stationarity fails")
+    assert "olish" not in fitted.polish().audit()["noise"].remedy
+
+
 def test_minimum_near_a_fold_is_not_passed_without_refits():
     """f = a q + b q^2/2 at q = 0 with H a tenth of its Gauss-Newton part: fitted values move ten times too far."""
     a, y = np.ones(12), np.tile([0.3, -0.3, 0.1, -0.1], 3)

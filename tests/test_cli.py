@@ -59,6 +59,19 @@ def test_every_command_has_an_example_in_its_help_that_the_command_line_accepts(
     command.make_context(name, list(rest))  # parses, runs nothing
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_a_narrow_terminal(name, monkeypatch):
+    """No switch seems to want a value, the example can be copied, and sentences end where the terminal does."""
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
+    shown = runner.invoke(app, [name, "--help"]).output
+    assert re.search(r"^ Example: vhat .*\n *\n", shown, re.MULTILINE)
+    if name != "study":
+        assert "<bool>" not in shown
+        assert "\u2026" not in shown  # nothing is cut off
+    if name == "predict":
+        assert "A file \n of any size goes through in chunks. On a terminal the first rows are shown; a " in shown
+
+
 def test_help_lists_the_commands_in_the_order_of_their_use():
     shown = runner.invoke(app, ["--help"]).output
     places = [re.search(rf"^\W*{name} ", shown, re.MULTILINE).start() for name in COMMANDS]

@@ -131,14 +131,88 @@ def test_audit_holds_with_exit_code_0_and_prints_every_line():
     assert all(line.name in done.stdout for line in audit)
 
 
-def test_an_audit_that_fails_has_exit_code_3(tmp_path):
-    """Few steps of AdamW end nowhere near a minimum."""
-    rows = table(60)
-    network = vhat.NetworkRegressor((2,), weight_decay=0.01, recipe="adamw")
-    network.fit(rows[NAMES], rows[TARGET]).save(tmp_path / "early")
-    done = run("audit", tmp_path / "early")
+@pytest.fixture(scope="module")
+def early():
+    """What ``vhat fit`` said of a model that few steps of AdamW leave nowhere near a minimum, and its directory."""
+    fitted()  # which writes the table
+    options = ("--target", TARGET, "--features", "depth,salt", "--hidden", "2", "--weight-decay", "0.01")
+    done = run("fit", folder() / "data.csv", *options, "--recipe", "adamw", "--json", "--out", folder() / "early")
+    assert done.exit_code == 0, done.output
+    return done, folder() / "early"
+
+
+def test_an_audit_that_fails_has_exit_code_3_and_advises_in_options(early):
+    done = run("audit", early[1])
     assert done.exit_code == 3
     assert "Audit: look at stationarity" in done.stdout
+    shown = " ".join(done.stdout.split())
+    assert "or fit with --recipe minimum" in shown
+    assert "polish" not in shown.lower()
+
+
+def test_lines_of_the_audit_that_do_not_hold_are_told_by_fit_and_by_predict(early, new, tmp_path):
+    done, directory = early
+    lines = json.loads(run("audit", directory, "--json").stdout)["lines"]
+    failed = [line["name"] for line in lines if line["verdict"] == "fails"]
+    undecided = [line["name"] for line in lines if line["verdict"] == "undecided"]
+    assert "stationarity" in failed
+    assert json.loads(done.stdout)["audit"] == {"holds": False, "fails": failed, "undecided": undecided}
+    loud = run("predict", directory, new, "--out", tmp_path / "out.csv")
+    quiet = run("predict", directory, new, "--out", tmp_path / "quiet.csv", "--quiet")
+    for said in (done.stderr, loud.stderr):
+        text = " ".join(said.split())
+        assert f"warning: in the audit of this model {' and '.join(failed)} failed" in text
+        assert f"vhat audit {directory} says why" in text
+    assert quiet.output == ""
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "quiet.csv").read_bytes()
+
+
+def test_predictions_do_not_repeat_the_audit_and_say_nothing_of_one_that_holds(new, tmp_path, monkeypatch):
+    monkeypatch.setattr(vhat.FittedModel, "audit", lambda *_, **__: pytest.fail("audited again"))
+    done = run("predict", model(), new, "--out", tmp_path / "out.csv")
+    assert done.exit_code == 0, done.output
+    assert "audit" not in done.stderr
+
+
+def test_a_noise_level_that_was_given_settles_the_line_about_its_estimate():
+    from vhat.audit import Audit, Line
+    from vhat.cli.verdicts import warning
+
+    unsure = Audit((Line("noise", 0.02, 0.01, "undecided", "Give noise=.", ""),))
+    assert warning(unsure, "model").startswith("warning: in the audit of this model noise could not be decided;")
+    assert warning(unsure, "model", noise_given=True) is None
+    assert "saved without an audit; vhat audit model makes one" in warning(None, "model")
+
+
+def test_the_audit_is_saved_with_the_model_and_forgotten_by_another_fit():
+    saved = vhat.NetworkRegressor.load(model())
+    for line, again in zip(saved.audited_, saved.audit(), strict=True):
+        assert (line.name, line.verdict, line.meaning) == (again.name, again.verdict, again.meaning)
+    rows = table(60)
+    assert saved.fit(rows[NAMES], rows[TARGET]).audited_ is None
+    saved.audit(noise=0.3)  # says nothing of the level that intervals would estimate
+    assert saved.audited_ is None
+
+
+def test_a_fit_is_summed_up_also_where_rows_kept_apart_get_no_intervals(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise vhat.NoiseError("the fit interpolates. Give noise=.")
+
+    monkeypatch.setattr(vhat.NetworkRegressor, "predict_interval", refuse)
+    options = ("--target", TARGET, "--features", "depth,salt", "--hidden", "0", "--weight-decay", "0.01")
+    done = run("fit", folder() / "data.csv", *options, "--hold-out", "0.2", "--out", tmp_path / "m")
+    assert done.exit_code == 3
+    assert "2-1, linear, 3 parameters" in done.stdout
+    assert "on 12 rows kept apart; there are no intervals for them" in " ".join(done.stdout.split())
+    assert done.stderr.splitlines()[-1] == "vhat: the fit interpolates. Give noise=."
+    assert vhat.NetworkRegressor.load(tmp_path / "m").audited_ is not None
+
+
+def test_what_goes_to_a_file_says_where_the_model_is_and_ends_its_lines_without_blanks():
+    done, directory = fitted()
+    assert " ".join(done.stderr.split()).startswith(f"Saved to {directory}; now its audit, and the 12 rows kept apart.")
+    assert "audit         nothing that can be tested fails" in done.stdout
+    assert all(line == line.rstrip() for line in done.stdout.splitlines())
 
 
 def test_plan_counts_the_rows_and_names_the_solver(new):

@@ -58,6 +58,7 @@ def test_a_bar_within_a_bar_is_a_note_on_it(monkeypatch):
     with bar("later", 0, patience=0.0) as again:  # the outer bar has gone
         again("by itself")
     assert "later" in terminal.getvalue()
+    assert "%" not in terminal.getvalue().split("later", maxsplit=1)[1]  # no share of what has no known end
 
 
 def test_work_of_a_moment_shows_no_bar(monkeypatch, fitted):

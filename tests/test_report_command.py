@@ -141,4 +141,4 @@ def test_the_example_of_the_documentation_runs_and_its_page_is_small(tmp_path, m
     assert names["path"].stat().st_size < 1_000_000
     found = data_of(tmp_path / "report.html")
     assert found["audit"]["holds"]
-    assert found["outputs"][0]["calibration"]["rows"] == 89
+    assert found["outputs"][0]["calibration"]["rows"] == 42

@@ -114,11 +114,13 @@ class FittedModel:
     def save(self, directory: str | os.PathLike[str], *, data: str = "copy", factorisation: bool = False) -> None:
         """Save this model for :func:`vhat.load`: safetensors and JSON, no pickle, no code.
 
-        An earlier save in the same directory is replaced at once or, if this one is interrupted, not at all; a
-        directory that holds anything else is refused.
+        A model that the directory holds is replaced without asking, at once or, if this call is interrupted, not at
+        all: the new one is written beside it as the next version (``v0002``), ``vhat.json`` is pointed to it, and only
+        then is the old version removed. There is no history to go back to: give a new directory to keep both.
 
         Args:
-            directory: A new or empty directory, or one that was saved to before.
+            directory: A new or empty directory, or one that was saved to before; one that holds anything else is
+                refused.
             data: ``"copy"`` keeps the training data; ``"reference"`` keeps their checksum alone, and ``load`` asks for
                 them.
             factorisation: Keep the matrix or kernel that has been worked out, so that it is not made again.

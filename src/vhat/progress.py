@@ -42,7 +42,7 @@ def bar(label: str, total: int, patience: float = _PATIENCE) -> Iterator[Callabl
     from rich.progress import Progress
 
     progress = Progress(*Progress.get_default_columns(), "{task.fields[note]}", console=Console(stderr=True))
-    task = progress.add_task(label, total=total, note="")
+    task = progress.add_task(label, total=total or None, note="")
     began, shown = time.monotonic(), False
 
     def show(note: str, steps: int = 0) -> None:

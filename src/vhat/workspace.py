@@ -161,7 +161,7 @@ class Workspace:
         if not self.amplifies(curvature, seed):
             return self.freedom(curvature, seed)
         shrinking = self.freedom("ggn", seed)
-        return replace(shrinking, method=f"{shrinking.method}, freedom by Gauss-Newton: the exact smoother amplifies")
+        return replace(shrinking, method=f"{shrinking.method}, by Gauss-Newton: the fit amplifies some noise")
 
     def amplifies(self, curvature: Curvature, seed: int) -> bool:
         """Whether the smoother amplifies some of the noise where its Gauss-Newton twin does not."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,14 +67,21 @@ def audit_fit(
             *_eigenvalue_lines(work.definiteness("hessian")),
             residual_curvature_line(work, chosen, seed),
             smoothness_line(work, chosen, level, seed),
-            noise_found,
-            support_line(work, chosen, seed),
+            _at_minimum(noise_found, minimum),
+            _at_minimum(support_line(work, chosen, seed), minimum),
             *_model_lines(problem),
             basin_line(work, chosen, level, refits, seed, minimum=minimum, near_fold=work.amplifies(chosen, seed)),
             *_moved_lines(given, problem, level),
             *_assumptions(problem),
         )
     )
+
+
+def _at_minimum(line: Line, minimum: bool) -> Line:
+    """The line; where the parameters are no minimum its advice waits, since another point may need none."""
+    if minimum or line.verdict not in ("fails", "undecided"):
+        return line
+    return replace(line, remedy=f"Polish first, as stationarity fails; if this line then stays: {line.remedy}")
 
 
 def moved_by(given: Problem, problem: Problem, level: Noise) -> float:

@@ -215,6 +215,9 @@ def basin_line(
     minimum is about to vanish.
     """
     meaning = "share of refits under perturbed responses whose predictions moved as the theory forecasts"
+    if refits < 1 and not minimum:
+        remedy = "Polish first, as stationarity fails: refits begin at the minimum."
+        return Line("basin", NAN, NAN, "undecided" if near_fold else "assumed", remedy, meaning)
     if refits < 1 and near_fold:
         remedy = "Predictions move further than the data: the minimum is near a fold. Probe it with audit(refits=10)."
         return Line("basin", NAN, NAN, "undecided", remedy, meaning)

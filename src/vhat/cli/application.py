@@ -17,10 +17,11 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from inspect import cleandoc
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from vhat.errors import (
     InputError,
@@ -37,7 +38,23 @@ UNEXPECTED, CANNOT_USE, CANNOT_ANSWER, STOPPED = 1, 2, 3, 130
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Sentences(TyperGroup):
+class _Switches:
+    """Options that take no value are shown without the name of one."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters; the help would call a switch ``<bool>``, as if a word had to follow it."""
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in found:
+            if getattr(each, "is_flag", False) and each.metavar is None:
+                each.metavar = ""
+        return found
+
+
+class _Command(_Switches, TyperCommand):
+    """A command whose help has no names of values that there are not."""
+
+
+class _Sentences(_Switches, TyperGroup):
     """A group of commands in which every error is a sentence on standard error and an exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -104,7 +121,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Confidence intervals for the predictions of a regression model, with the evidence that they may be believed.",
-    epilog="Start with: vhat fit data.csv --target price --out model, then vhat predict model new.csv",
+    epilog="Start with: vhat fit data.csv --target price; vhat predict model new.csv",
 )
 
 
@@ -135,7 +152,12 @@ def command(example: str) -> Callable[[F], F]:
     """
 
     def register(function: F) -> F:
-        app.command(epilog=f"Example: {example}")(function)
+        app.command(cls=_Command, help=_paragraphs(function), epilog=f"Example: {example}")(function)
         return function
 
     return register
+
+
+def _paragraphs(function: Callable[..., Any]) -> str:
+    """The docstring with the line ends of its paragraphs left to the terminal."""
+    return "\n\n".join(" ".join(part.split()) for part in cleandoc(function.__doc__ or "").split("\n\n"))

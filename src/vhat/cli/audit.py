@@ -9,7 +9,8 @@ import typer
 
 from vhat.cli.application import CANNOT_ANSWER, command
 from vhat.cli.options import Json, Model, Quiet
-from vhat.cli.terminal import console, print_json, silence
+from vhat.cli.terminal import print_json, show, silence
+from vhat.cli.verdicts import look_at
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,10 +24,14 @@ _COLOURS = {"holds": "green", "fails": "bold red", "undecided": "yellow", "assum
 def audit(
     directory: Model,
     refits: Annotated[
-        int, typer.Option(min=0, help="Refits under redrawn responses, which probe whether the minimum is followed.")
+        int,
+        typer.Option(
+            metavar="NUMBER", min=0, help="Refits under redrawn responses, which probe whether the minimum is followed."
+        ),
     ] = 0,
     noise: Annotated[
-        float | None, typer.Option(help="Standard deviation of the target's noise, where it is known.")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Standard deviation of the target's noise, where it is known."),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -42,7 +47,7 @@ def audit(
     if json:
         print_json({"holds": found.holds, "lines": [vars(line) for line in found]})
     else:
-        console().print(_shown(found))
+        show(_shown(found))
     if not found.holds:
         raise typer.Exit(CANNOT_ANSWER)
 
@@ -52,16 +57,35 @@ def _shown(found: Audit) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    failed = [line.name for line in found if line.verdict in ("fails", "undecided")]
-    summary = f"look at {', '.join(failed)}" if failed else "nothing that can be tested fails"
-    table = Table(title=f"Audit: {summary}", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table = Table(
+        title=f"Audit: {look_at(found)}", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0)
+    )
     table.add_column(no_wrap=True)
     table.add_column()
     for line in found:
-        words = ". ".join(filter(None, (line.meaning, line.remedy)))
+        words = _in_options(". ".join(filter(None, (line.meaning, line.remedy))))
         told = f"[bold]{line.name}[/]{escape(_measured(line))}\n[dim]{escape(words[:1].upper() + words[1:])}[/]"
         table.add_row(f"[{_COLOURS[line.verdict]}]{line.verdict}[/]", told)
     return table
+
+
+_OPTIONS = {
+    "audit(refits=10)": "--refits 10",
+    "Call fitted.polish()": "Fit with --recipe minimum",
+    "call fitted.polish()": "fit with --recipe minimum",
+    "Polish first": "Fit with --recipe minimum first",
+    "bound='asymptotic'": "--bound asymptotic",
+    "noise=": "--noise",
+    "weight_decay": "--weight-decay",
+}
+"""What is Python in a line's advice, and what it is called here."""
+
+
+def _in_options(advice: str) -> str:
+    """Name the options of the command line in advice that is written for Python."""
+    for python, option in _OPTIONS.items():
+        advice = advice.replace(python, option)
+    return advice
 
 
 def _measured(line: Line) -> str:

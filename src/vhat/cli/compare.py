@@ -27,7 +27,7 @@ from vhat.cli.options import (
     split,
     weight_decay,
 )
-from vhat.cli.terminal import console, print_json, silence
+from vhat.cli.terminal import console, print_json, show, silence
 from vhat.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
@@ -42,17 +42,28 @@ if TYPE_CHECKING:
 _METHODS = "proposed,linearized-laplace,gaussian-process,conformal"
 
 
-@command("vhat compare data.csv --target price --methods proposed,wald,bootstrap --splits 5")
+@command("vhat compare data.csv --target price --methods proposed,wald")
 def compare(
     data: Data,
     target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")],
-    methods: Annotated[str, typer.Option(metavar="A,B,...", help="Methods, or all.")] = _METHODS,
+    methods: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,...",
+            show_default=False,  # as one word it would be cut off
+            help=f"Methods, or all; by default {_METHODS.replace(',', ', ')}. A name that is not known lists the rest.",
+        ),
+    ] = _METHODS,
     features: Features = None,
-    delta: Annotated[float, typer.Option(help="Probability of a miss that every method is to claim.")] = 0.05,
-    splits: Annotated[int, typer.Option(min=1, help="Random splits; each keeps a fifth of the rows apart.")] = 5,
+    delta: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Probability of a miss that every method is to claim.")
+    ] = 0.05,
+    splits: Annotated[
+        int, typer.Option(metavar="NUMBER", min=1, help="Random splits; each keeps a fifth of the rows apart.")
+    ] = 5,
     hidden: Hidden = "32",
     decay: WeightDecay = "auto",
-    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    jobs: Annotated[int, typer.Option(metavar="NUMBER", min=1, help="Processes.")] = 1,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one row a method and split: .csv, .parquet, .jsonl.")
     ] = None,
@@ -87,7 +98,7 @@ def compare(
             )
         except Interrupted as stop:
             if isinstance(stop.record, vhat.Comparison) and stop.record.outcomes and not json:
-                console().print(_shown(stop.record, table.name, float(lam)))
+                show(_shown(stop.record, table.name, float(lam)))
             raise
     if out is not None and form is not None:
         with open_output(out, form, force=force) as write:
@@ -95,7 +106,7 @@ def compare(
     if json:
         print_json({"weight_decay": lam, "delta": delta, "outcomes": found.table.to_dict("records")})
     else:
-        console().print(_shown(found, table.name, float(lam)))
+        show(_shown(found, table.name, float(lam)))
         _print_reasons(found)
     if all(each.status == "refused" for each in found.outcomes):
         raise typer.Exit(CANNOT_ANSWER)

@@ -14,7 +14,9 @@ from vhat.cli.terminal import console
 
 @command("vhat demo --out demo")
 def demo(
-    out: Annotated[Path, typer.Option(help="Directory for the picture; made where it does not exist.")] = Path("demo"),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Directory for the picture; made where it does not exist.")
+    ] = Path("demo"),
     seed: Seed = 0,
 ) -> None:
     """Fit a network to about 100 points with a gap, certify the minimum, and draw its confidence band."""

@@ -21,9 +21,12 @@ from vhat.cli.options import (
     hidden_layers,
     weight_decay,
 )
-from vhat.cli.terminal import console, facts, print_json, silence
+from vhat.cli.terminal import facts, note, on_terminal, print_json, show, silence
+from vhat.cli.verdicts import doubts, look_at, warning
+from vhat.errors import VhatError
 
 if TYPE_CHECKING:
+    from vhat.audit import Audit
     from vhat.cli.learning import Rows
     from vhat.estimator import NetworkRegressor
 
@@ -32,7 +35,7 @@ Recipe = Literal["minimum", "adam", "adamw", "gradient_descent"]
 _LEVEL = 0.95
 
 
-@command("vhat fit data.csv --target price --hidden 32 --hold-out 0.2 --out model")
+@command("vhat fit data.csv --target price --hold-out 0.2 --out model")
 def fit(
     data: Data,
     target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")],
@@ -78,19 +81,25 @@ def fit(
     training, held = rows.split(hold_out, seed)
     with silence(quiet):
         network.fit(training.X, training.y, training.weights)
-        network.save(out)
-        found = _found(network, training, held, out)
+        network.save(out)  # what comes now may take its time: Ctrl-C does not cost the training
+        note(f"Saved to {out}; now its audit{'' if held is None else f', and the {len(held.y):,} rows kept apart'}.")
+        found = _found(network, training, network.audit(), out)
+        network.save(out)  # with the audit, so that vhat predict need not repeat it
+        judged, refused = ({}, None) if held is None else _judged(network, held)
+        found |= judged
+        if (json or not on_terminal()) and (doubt := warning(network.audited_, out)):
+            note(doubt)
     if json:
         print_json(found)
     elif not quiet:
-        console().print(facts(f"Fitted to {table.name}", _told(network, found, target)))
+        show(facts(f"Fitted to {table.name}", _told(network, found, target)))
+    if refused is not None:  # said last: the rest stands
+        raise refused
 
 
-def _found(network: NetworkRegressor, training: Rows, held: Rows | None, out: Path) -> dict[str, Any]:
+def _found(network: NetworkRegressor, training: Rows, audit: Audit, out: Path) -> dict[str, Any]:
     """What the fit found, for scripts."""
-    from vhat import metrics
-
-    found = {
+    return {
         "model": str(out),
         "rows": len(training.y),
         "columns": [str(name) for name in training.X.columns],
@@ -99,19 +108,25 @@ def _found(network: NetworkRegressor, training: Rows, held: Rows | None, out: Pa
         "weight_decay_chosen": network.selection_ is not None,
         "target_sd": float(training.y.std()),
         "training_error": _error(network, training),
+        "audit": {"holds": audit.holds, **doubts(audit)},
     }
-    if held is None:
-        return found
-    band = network.predict_interval(held.X, 1 - _LEVEL, target="observation")
-    return found | {
-        "held_out": {
-            "rows": len(held.y),
-            "error": _error(network, held),
-            "level": _LEVEL,
-            "coverage": metrics.coverage(band.lower, band.upper, held.y),
-            "mean_width": metrics.width(band.lower, band.upper).mean,
-        }
+
+
+def _judged(network: NetworkRegressor, held: Rows) -> tuple[dict[str, Any], VhatError | None]:
+    """How the fit does on the rows that were kept apart, and why there are no intervals for them, if there are none."""
+    from vhat import metrics
+
+    found = {"rows": len(held.y), "error": _error(network, held)}
+    try:
+        band = network.predict_interval(held.X, 1 - _LEVEL, target="observation")
+    except VhatError as error:
+        return {"held_out": found}, error
+    intervals = {
+        "level": _LEVEL,
+        "coverage": metrics.coverage(band.lower, band.upper, held.y),
+        "mean_width": metrics.width(band.lower, band.upper).mean,
     }
+    return {"held_out": found | intervals}, None
 
 
 def _error(network: NetworkRegressor, rows: Rows) -> float:
@@ -121,16 +136,21 @@ def _error(network: NetworkRegressor, rows: Rows) -> float:
 def _told(network: NetworkRegressor, found: dict[str, Any], target: str) -> dict[str, str]:
     """The same in words."""
     chosen = ", chosen by leave-one-out" if found["weight_decay_chosen"] else ""
+    kind = network.activation if len(network.widths_) > 2 else "linear"
     lines = {
         "target": f"{target}, standard deviation {found['target_sd']:.4g}",
         "learned from": f"{found['rows']:,} rows, {len(found['columns'])} columns: {', '.join(found['columns'])}",
-        "network": f"{'-'.join(map(str, network.widths_))}, {network.activation}, {found['parameters']:,} parameters",
+        "network": f"{'-'.join(map(str, network.widths_))}, {kind}, {found['parameters']:,} parameters",
         "weight decay": f"{found['weight_decay']:.3g}{chosen}",
         "error there": f"{found['training_error']:.4g} (root mean square), on the rows that it was fitted to",
     }
     if held := found.get("held_out"):
-        lines["held out"] = (
-            f"error {held['error']:.4g} on {held['rows']:,} rows kept apart; {held['coverage']:.0%} of them within "
-            f"their {held['level']:.0%} interval, mean width {held['mean_width']:.4g}"
+        lines["held out"] = f"error {held['error']:.4g} on {held['rows']:,} rows kept apart; " + (
+            f"{held['coverage']:.0%} of them within their {held['level']:.0%} interval, mean width "
+            f"{held['mean_width']:.4g}"
+            if "coverage" in held
+            else "there are no intervals for them"
         )
-    return lines | {"saved to": f"{found['model']}; vhat audit {found['model']} checks what intervals assume"}
+    model, audit = found["model"], network.audited_
+    assert audit is not None
+    return lines | {"audit": f"{look_at(audit)}; vhat audit {model} shows every line", "saved to": model}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vhat.cli.application import command
 from vhat.cli.options import Data, Json, Model, Separator
-from vhat.cli.terminal import console, facts, print_json
+from vhat.cli.terminal import facts, print_json, show
 
 
 @command("vhat plan model new.csv")
@@ -35,7 +35,7 @@ def plan(directory: Model, data: Data, separator: Separator = None, json: Json =
         )
         return
     pieces = -(-rows // chunk)
-    console().print(
+    show(
         facts(
             f"Plan for {rows:,} rows of {table.name}",
             {

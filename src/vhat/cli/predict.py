@@ -14,6 +14,7 @@ import typer
 from vhat.cli.application import CANNOT_ANSWER, command
 from vhat.cli.options import Data, Force, Model, Quiet, Separator, split
 from vhat.cli.terminal import console, note, on_terminal, silence
+from vhat.cli.verdicts import warning
 from vhat.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,11 +33,13 @@ _SHOWN = 20
 _MOST_DECIMALS = 6
 
 
-@command("vhat predict model new.csv --delta 0.1 --interval observation --keep id --out intervals.csv")
+@command("vhat predict model new.csv --interval observation --out intervals.csv")
 def predict(
     directory: Model,
     data: Data,
-    delta: Annotated[float, typer.Option(help="Probability of a miss: 0.05 asks for 95% confidence.")] = 0.05,
+    delta: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Probability of a miss: 0.05 asks for 95% confidence.")
+    ] = 0.05,
     interval: Annotated[
         Target,
         typer.Option(
@@ -53,7 +56,8 @@ def predict(
         ),
     ] = "tight",
     noise: Annotated[
-        float | None, typer.Option(help="Standard deviation of the target's noise; estimated by default.")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Standard deviation of the target's noise; estimated by default."),
     ] = None,
     keep: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Columns of the table to pass on, such as an identifier.")
@@ -103,6 +107,8 @@ def predict(
                 work.write_to(write)
         for sentence in _remarks(asked, tally):
             note(sentence)
+        if doubt := warning(network.audited_, directory, noise_given=noise is not None):
+            note(doubt)
     if tally.failed:
         raise typer.Exit(CANNOT_ANSWER)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vhat.estimator import NetworkRegressor
 
 
-@command("vhat report model --held-out test.csv --target price --out report.html")
+@command("vhat report model --held-out test.csv --target price")
 def report(
     directory: Model,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path("report.html"),
@@ -30,16 +30,22 @@ def report(
     target: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="The target's column in that table, and its name on the page.")
     ] = None,
-    unit: Annotated[str | None, typer.Option(help="The unit of the target, for the axes.")] = None,
-    delta: Annotated[float, typer.Option(help="Probability of a miss: 0.05 asks for 95% confidence.")] = 0.05,
+    unit: Annotated[str | None, typer.Option(metavar="TEXT", help="The unit of the target, for the axes.")] = None,
+    delta: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Probability of a miss: 0.05 asks for 95% confidence.")
+    ] = 0.05,
     noise: Annotated[
-        float | None, typer.Option(help="Standard deviation of the target's noise; estimated by default.")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Standard deviation of the target's noise; estimated by default."),
     ] = None,
     max_unsupported: Annotated[
         float, typer.Option(metavar="SHARE", help="Above this unsupported share a prediction is listed as abstained.")
     ] = 0.5,
     refits: Annotated[
-        int, typer.Option(min=0, help="Refits under redrawn responses, which probe whether the minimum is followed.")
+        int,
+        typer.Option(
+            metavar="NUMBER", min=0, help="Refits under redrawn responses, which probe whether the minimum is followed."
+        ),
     ] = 0,
     seed: Seed = 0,
     separator: Separator = None,

@@ -11,10 +11,10 @@ from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
-__all__ = ["console", "facts", "note", "on_terminal", "print_json", "silence"]
+__all__ = ["console", "facts", "note", "on_terminal", "print_json", "show", "silence"]
 
 _WIDTH = 100
 """Of a file or a pipe, which have no width of their own."""
@@ -25,6 +25,17 @@ def console(page: int = _WIDTH) -> Console:
     from rich.console import Console
 
     return Console(width=None if on_terminal() else page, highlight=False)
+
+
+def show(content: RenderableType) -> None:
+    """Print on the terminal, or as text without blanks at the ends of lines."""
+    if on_terminal():
+        console().print(content)
+        return
+    page = console()
+    with page.capture() as captured:
+        page.print(content)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def on_terminal() -> bool:

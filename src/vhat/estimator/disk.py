@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vhat.audit import Audit, Line
 from vhat.errors import StoreError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def save(estimator: NetworkRegressor, directory: str | os.PathLike[str], *, fact
         "rows": estimator.rows_,
         "fitted": describe(estimator.fitted_, factorisation=factorisation),
         "selection": _describe_selection(estimator.selection_),
+        "audit": None if estimator.audited_ is None else [vars(line) for line in estimator.audited_],
     }
     write(directory, KIND, document)
 
@@ -65,6 +67,8 @@ def load(
     loaded.weight_decay_ = saved["weight_decay"]
     loaded.selection_ = _restore_selection(saved.get("selection"), loaded.fitted_, loaded.weight_decay_)
     loaded.constants_, loaded.n_features_in_ = saved["constants"], saved["columns"]
+    lines = saved.get("audit")
+    loaded.audited_ = None if lines is None else Audit(tuple(Line(**line) for line in lines))
     loaded.rows_ = saved.get("rows", np.arange(loaded.fitted_.problem.n))
     if saved["names"] is not None:
         loaded.feature_names_in_ = np.array(saved["names"], dtype=object)

@@ -69,6 +69,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         scaling_: Means and standard deviations of the columns and of the target.
         constants_: Columns that did not vary, by number, and their value: the model leaves them out.
         widths_: Units of each layer, from the columns that vary to the outputs.
+        audited_: What :meth:`audit` last found of this fit without being given the noise, or None; it is saved with it.
         rows_: The rows of the table that ``fitted_`` holds, by number: all but those of weight zero. Row i of
             ``fitted_.leave_one_out()`` or ``fitted_.sensitivity(x)`` is row ``rows_[i]`` of the table.
         n_features_in_: How many columns X has.
@@ -137,6 +138,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         self.scaling_, self.rows_ = scaling, np.flatnonzero(weights)
         self.constants_ = {int(at): float(rows.X[0, at]) for at in np.setdiff1d(np.arange(X.shape[1]), kept)}
         self.fitted_ = in_user_units(trained, scaling, rows, self.weight_decay_, names)
+        self.audited_: Audit | None = None
         return self
 
     def _table(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -255,7 +257,10 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
     def audit(self, *, noise: Any = None, refits: int = 0) -> Audit:
         """Check what the intervals assume, one line an assumption: see :meth:`vhat.FittedModel.audit`."""
         check_is_fitted(self)
-        return self.fitted_.audit(noise=noise, refits=refits)
+        found = self.fitted_.audit(noise=noise, refits=refits)
+        if noise is None:
+            self.audited_ = found
+        return found
 
     def report(
         self,
@@ -292,8 +297,13 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
     def save(self, directory: str | os.PathLike[str], *, factorisation: bool = False) -> None:
         """Save for :meth:`load`: parameters, scaling, column names and training data; safetensors and JSON, no pickle.
 
+        A model that the directory holds is replaced without asking, at once or, if this call is interrupted, not at
+        all: the new one is written beside it as the next version (``v0002``), ``vhat.json`` is pointed to it, and only
+        then is the old version removed. There is no history to go back to: give a new directory to keep both.
+
         Args:
-            directory: A new or empty directory, or one that was saved to before.
+            directory: A new or empty directory, or one that was saved to before; one that holds anything else is
+                refused.
             factorisation: Keep the matrix or kernel that has been worked out, so that it is not made again.
 
         Raises:

@@ -26,7 +26,7 @@ Out = Annotated[Path, typer.Option(help="Directory of the results.")]
 EngineName = Annotated[str, typer.Option(help="local, dask or ray.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Cells at once, each on one core.")]
 Scheduler = Annotated[str | None, typer.Option(help="Address of a Dask scheduler or Ray cluster; none starts one.")]
-Report = Annotated[bool, typer.Option("--report", help="Compute nothing: make the outputs from what is there.")]
+Report = Annotated[bool, typer.Option("--report", metavar="", help="Compute nothing: make the outputs from what is there.")]
 
 _STEPS = 10_000
 _OUT = Path("study/results")
@@ -95,10 +95,10 @@ for _name, _experiments, _about in (
     ("tables", ("table1", "table2"), "Both tables: the small sizes of both before the large ones."),
     ("all", ("table1", "table2", "figure1", "figure2"), "Everything: tables and figure 1, then figure 2 by trials."),
 ):
-    app.command(_name)(_command(_experiments, _about))
+    app.command(_name, epilog=f"Example: vhat study {_name} --sizes 100 --trials 1")(_command(_experiments, _about))
 
 
-@app.command()
+@app.command(epilog="Example: vhat study page")
 def page(
     file: Annotated[Path, typer.Argument(help="The page; its parts between the study's marks are made anew.")] = Path(
         "docs/reproduction.md"

@@ -232,7 +232,7 @@ def take(inputs: Any, start: int, stop: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[start:stop], inputs)
 
 
-def chunk_sizes(n: int, most: int = 1024) -> tuple[int, int]:
+def chunk_sizes(n: int, most: int = 512) -> tuple[int, int]:
     """Return (chunks, rows a chunk): equal chunks of at most about ``most`` rows, a multiple of 8 or 64."""
     chunks = -(-n // most)
     rows = -(-n // chunks)
