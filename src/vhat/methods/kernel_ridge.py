@@ -41,8 +41,8 @@ class KernelRidge:
 
     With ``|f*| <= B`` in the space of the kernel, the error at x is at most ``B power(x)`` of bias and
     ``sigma |w(x)|`` times a quantile of noise (see :mod:`vhat.methods.smoother`). The recipe is not used. The functions
-    of that space tend to zero away from the data, so a norm belongs to an origin: subtract from y what you would predict
-    where there are no data.
+    of that space tend to zero away from the data, so a norm belongs to an origin: subtract from y what you would
+    predict where there are no data.
 
     Attributes:
         length_scale: The kernel's, in units of the inputs.

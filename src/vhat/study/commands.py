@@ -26,7 +26,7 @@ Out = Annotated[Path, typer.Option(help="Directory of the results.")]
 EngineName = Annotated[str, typer.Option(help="local, dask or ray.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Cells at once, each on one core.")]
 Scheduler = Annotated[str | None, typer.Option(help="Address of a Dask scheduler or Ray cluster; none starts one.")]
-Report = Annotated[bool, typer.Option("--report", metavar="", help="Compute nothing: make the outputs from what is there.")]
+Report = Annotated[bool, typer.Option("--report", metavar="", help="Compute nothing: make outputs from what is there.")]
 
 _STEPS = 10_000
 _OUT = Path("study/results")
