@@ -58,12 +58,19 @@ def folder():
 
 
 @functools.cache
+def data():
+    """The table that is learned from, as a file."""
+    file = folder() / "data.csv"
+    table(60).to_csv(file, index=False)
+    return file
+
+
+@functools.cache
 def fitted():
     """The result of ``vhat fit``, and the directory of its model."""
-    data, model = folder() / "data.csv", folder() / "model"
-    table(60).to_csv(data, index=False)
+    model = folder() / "model"
     options = ("--target", TARGET, "--features", "depth,salt", "--hidden", "2", "--weight-decay", "0.01")
-    done = run("fit", data, *options, "--out", model, "--hold-out", "0.2", catch_exceptions=False)
+    done = run("fit", data(), *options, "--out", model, "--hold-out", "0.2", catch_exceptions=False)
     return done, model
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import vhat
-from tests.cli_cases import NAMES, TARGET, fitted, folder, load_once, loaded, model, read, run, table  # noqa: F401
+from tests.cli_cases import NAMES, TARGET, data, fitted, folder, load_once, loaded, model, read, run, table  # noqa: F401
 from vhat.cli import predict as predicting
 
 pytestmark = pytest.mark.usefixtures("load_once")
@@ -49,7 +49,7 @@ def test_fit_saves_what_the_estimator_would_have_fitted():
 
 def test_fit_prints_json_with_what_was_held_out(tmp_path):
     options = ("--target", TARGET, "--features", "depth,salt", "--hidden", "2", "--weight-decay", "0.01", "--json")
-    done = run("fit", folder() / "data.csv", *options, "--hold-out", "0.2", "--out", tmp_path / "m")
+    done = run("fit", data(), *options, "--hold-out", "0.2", "--out", tmp_path / "m")
     found = json.loads(done.stdout)
     rows = table(60).iloc[np.sort(np.random.default_rng(0).permutation(60)[:12])]
     band = asked_of(rows, target="observation")
@@ -134,9 +134,8 @@ def test_audit_holds_with_exit_code_0_and_prints_every_line():
 @pytest.fixture(scope="module")
 def early():
     """What ``vhat fit`` said of a model that few steps of AdamW leave nowhere near a minimum, and its directory."""
-    fitted()  # which writes the table
     options = ("--target", TARGET, "--features", "depth,salt", "--hidden", "2", "--weight-decay", "0.01")
-    done = run("fit", folder() / "data.csv", *options, "--recipe", "adamw", "--json", "--out", folder() / "early")
+    done = run("fit", data(), *options, "--recipe", "adamw", "--json", "--out", folder() / "early")
     assert done.exit_code == 0, done.output
     return done, folder() / "early"
 
@@ -200,7 +199,7 @@ def test_a_fit_is_summed_up_also_where_rows_kept_apart_get_no_intervals(tmp_path
 
     monkeypatch.setattr(vhat.NetworkRegressor, "predict_interval", refuse)
     options = ("--target", TARGET, "--features", "depth,salt", "--hidden", "0", "--weight-decay", "0.01")
-    done = run("fit", folder() / "data.csv", *options, "--hold-out", "0.2", "--out", tmp_path / "m")
+    done = run("fit", data(), *options, "--hold-out", "0.2", "--out", tmp_path / "m")
     assert done.exit_code == 3
     assert "2-1, linear, 3 parameters" in done.stdout
     assert "on 12 rows kept apart; there are no intervals for them" in " ".join(done.stdout.split())
@@ -232,7 +231,7 @@ def test_compare_asks_every_method_and_shows_refusals(tmp_path, monkeypatch):
     out = tmp_path / "found.csv"
     options = ("--hidden", "0", "--weight-decay", "0.01", "--splits", "2", "--features", "depth,salt", "--seed", "3")
     methods = ("--methods", "proposed,wald,linearized-laplace")
-    done = run("compare", folder() / "data.csv", "--target", TARGET, *methods, *options, "--out", out)
+    done = run("compare", data(), "--target", TARGET, *methods, *options, "--out", out)
     assert done.exit_code == 0, done.output
     frame = read(out)
     assert [(row.method, row.split, row.status) for row in frame.itertuples()] == [
@@ -249,7 +248,7 @@ def test_compare_asks_every_method_and_shows_refusals(tmp_path, monkeypatch):
 def test_comparison_holds_against_a_split_made_by_hand(tmp_path):
     """The first split of the seed, fitted and judged without the comparison."""
     options = ("--hidden", "0", "--weight-decay", "0.01", "--splits", "1", "--features", "depth,salt")
-    done = run("compare", folder() / "data.csv", "--target", TARGET, "--methods", "proposed", *options, "--json")
+    done = run("compare", data(), "--target", TARGET, "--methods", "proposed", *options, "--json")
     (found,) = json.loads(done.stdout)["outcomes"]
     rows = table(60)
     held = np.sort(np.random.default_rng([0, 0]).permutation(60)[:12])

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import vhat
-from tests.cli_cases import TARGET, fitted, folder, load_once, model, run, table  # noqa: F401
+from tests.cli_cases import TARGET, data, fitted, folder, load_once, model, run, table  # noqa: F401
 from vhat.table_files import open_table, read_all
 
 pytestmark = pytest.mark.usefixtures("load_once")
@@ -175,7 +175,7 @@ def test_a_disk_that_fills_up_leaves_the_old_file_and_nothing_else(tmp_path, new
 
 
 def test_methods_that_do_not_exist_are_named_with_those_that_do():
-    done = run("compare", folder() / "data.csv", "--target", TARGET, "--methods", "proposed,magic")
+    done = run("compare", data(), "--target", TARGET, "--methods", "proposed,magic")
     refused(done, "--methods magic", "linearized-laplace", "mc-dropout")
 
 

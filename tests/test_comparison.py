@@ -94,6 +94,85 @@ def test_a_method_that_refuses_some_splits_says_how_many():
     assert "picky (1 of 2 splits): it needs three columns." in repr(found)
 
 
+def test_means_over_fewer_splits_are_marked_in_table_and_picture():
+    @dataclass(frozen=True)
+    class Picky:
+        def fit(self, recipe, X, y, *, seed=0):
+            return (Constant(1.0) if len(y) > 30 else Refusing()).fit(recipe, X, y, seed=seed)
+
+    rows = [(np.arange(40), np.arange(40, 50)), (np.arange(20), np.arange(20, 50)), (np.arange(10, 50), np.arange(10))]
+    found = vhat.compare({"picky": Picky(), "c": Constant(2.0), "no": Refusing()}, X, y, recipe=None, splits=rows)
+    lines = repr(found).splitlines()
+    assert [line.split()[0] for line in lines[2:5]] == ["picky*", "c", "no"]
+    assert lines[5] == "* picky: over 2 of 3 splits"
+    written = [text.get_text() for text in found.plot().texts]
+    assert {"picky*", "c"} <= set(written)
+    assert "* picky: over 2 of 3 splits\nno is not drawn: refused" in written
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("shapes (28,1) (48,1)"), np.linalg.LinAlgError("singular"), MemoryError()]
+)
+def test_an_error_of_any_kind_is_a_failed_row_and_the_others_go_on(error):
+    @dataclass(frozen=True)
+    class Breaking:
+        def fit(self, recipe, X, y, *, seed=0):
+            raise error
+
+    found = vhat.compare({"a": Constant(1.0), "bad": Breaking(), "b": Constant(2.0)}, X, y, recipe=None, splits=2)
+    assert [o.status for o in found.outcomes] == ["answered", "failed", "answered"] * 2
+    said = f"{type(error).__name__}: {error}" if str(error) else "MemoryError"
+    assert found.outcomes[1].reason == said
+    assert f"bad: {said}" in repr(found)
+    assert repr(found).splitlines()[3].split() == ["bad", "failed"]
+    assert found.summary().loc["bad", "answered"] == 0
+
+
+def test_a_recipe_that_works_in_place_changes_no_other_methods_data():
+    import torch
+
+    def doubles(X, y, *, seed, sample_weight=None):
+        X *= 2.0
+        return ridge(1e-3)(X, y, seed=seed)
+
+    def centres(X, y, *, seed, sample_weight=None):
+        tensor = torch.as_tensor(X)  # which shares its memory with X
+        tensor.sub_(tensor.mean(0))
+        return ridge(1e-3)(tensor.numpy(), y, seed=seed)
+
+    @dataclass(frozen=True)
+    class Scribbling:
+        def fit(self, recipe, X, y, *, seed=0):
+            X += 5.0
+            y *= 0.0
+            return Constant(1.0).fit(recipe, X, y, seed=seed)
+
+    wald, kept = vhat.methods.Wald(), (X.copy(), y.copy())
+    others = {"doubles": vhat.methods.WithRecipe(wald, doubles), "centres": vhat.methods.WithRecipe(wald, centres)}
+    points = {"truth": truth, "test": X[:5].copy()}
+    for options in ({}, points):
+        alone = vhat.compare({"wald": wald}, X, y, recipe=ridge(1e-3), splits=2, **options)
+        after = vhat.compare(
+            {**others, "scribbles": Scribbling(), "wald": wald}, X, y, recipe=ridge(1e-3), splits=2, **options
+        )
+        assert [o.winkler for o in alone.outcomes] == [o.winkler for o in after.outcomes if o.method == "wald"]
+        assert {o.status for o in after.outcomes if o.method in others} == {"refused"}  # they are told
+        assert "changed X in place" in repr(after)
+    np.testing.assert_array_equal(X, kept[0])
+    np.testing.assert_array_equal(y, kept[1])
+
+
+def test_standard_errors_are_those_of_splits_and_there_are_none_where_only_seeds_differ():
+    methods = {"boot": vhat.methods.Bootstrap(resamples=5)}
+    apart = vhat.compare(methods, X, y, recipe=ridge(1e-3), splits=3)
+    scores = [o.winkler for o in apart.outcomes]
+    assert apart.summary().loc["boot", "winkler_error"] == pytest.approx(np.std(scores, ddof=1) / np.sqrt(3))
+    seeds = vhat.compare(methods, X, y, recipe=ridge(1e-3), truth=truth, test=X[:9], splits=3)
+    assert np.ptp([o.winkler for o in seeds.outcomes]) > 0
+    assert np.isnan(seeds.summary().loc["boot", "winkler_error"])
+    assert np.isnan(seeds.summary().loc["boot", "coverage_error"])
+
+
 def test_points_without_limits_are_misses_and_leave_no_width_to_boast_of():
     @dataclass(frozen=True)
     class Holey:
@@ -109,7 +188,9 @@ def test_points_without_limits_are_misses_and_leave_no_width_to_boast_of():
     assert found.outcomes[0].coverage == 0.6
     assert np.isnan(found.outcomes[0].median_width)
     assert "4 of 10 predictions have no interval" in repr(found)
-    assert {text.get_text() for text in found.plot().texts} & {"Holey", "Constant"} == {"Constant"}
+    written = [text.get_text() for text in found.plot().texts]
+    assert {"Holey", "Constant"} & set(written) == {"Constant"}
+    assert "Holey is not drawn: points without an interval in 1 of 1 splits" in written
 
 
 def test_time_and_memory_are_those_of_the_work():

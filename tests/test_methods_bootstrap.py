@@ -10,6 +10,7 @@ from scipy import stats
 
 import vhat
 from tests.methods_cases import constant, data, ridge, ridge_solution, torch_recipe
+from vhat.fitted import FittedModel
 from vhat.methods import Bootstrap
 from vhat.methods.resampling import draw_pairs
 
@@ -174,11 +175,119 @@ def test_what_cannot_be_given_is_said():
 def test_a_point_without_a_finite_correction_is_reported():
     high = np.r_[np.zeros(23), 1e3]
 
-    def shifted(X, y, *, seed, sample_weight=None):  # a fit that is biased: refits all lie below it
-        return constant(X, y if sample_weight is None else y - 1e6, seed=seed, sample_weight=sample_weight)
+    def shifted(X, y, *, seed, sample_weight=None):  # a training that is biased: refits all lie below the fit
+        fitted = constant(X, y, seed=seed, sample_weight=sample_weight)
+        return fitted if sample_weight is None else FittedModel(fitted.problem.at(fitted.problem.theta - 1e6))
 
     fit = Bootstrap(resamples=5, limits="bca").fit(shifted, X, high)
     with pytest.warns(vhat.ConvergenceWarning, match="row 0.*one side of the fit"):
         band = fit.interval(ONE)
     assert band.status[0] == "not finite"
     assert np.isnan(band.lower[0])
+
+
+def without_zeros(X, y, *, seed, sample_weight=None):
+    """Ridge that leaves rows of weight zero out, as many libraries do: the mean over fewer rows, in which they count
+    more."""
+    if sample_weight is None:
+        return ridge(0.1)(X, y, seed=seed)
+    kept = sample_weight > 0
+    share = kept.mean()
+    return ridge(0.1)(X[kept], y[kept], seed=seed, sample_weight=share * sample_weight[kept])
+
+
+def with_copies(X, y, *, seed, sample_weight=None):
+    """Ridge that knows no weights, and takes copies of rows in their place."""
+    rows = np.arange(len(y)) if sample_weight is None else np.repeat(np.arange(len(y)), sample_weight.astype(int))
+    return ridge(0.1)(X[rows], y[rows], seed=seed)
+
+
+@pytest.mark.parametrize("recipe", [without_zeros, with_copies])
+@pytest.mark.parametrize("limits", ["percentile", "bca", "studentised"])
+def test_rows_that_a_resample_left_out_may_be_dropped_and_copies_may_stand_for_weights(recipe, limits):
+    """Three ways to write one objective have the same limits."""
+    Z, y = data()
+    method = Bootstrap(resamples=25, limits=limits)
+    band, expected = (method.fit(each, Z, y).interval([[0.3, 0.1]], 0.2) for each in (recipe, ridge(0.1)))
+    np.testing.assert_allclose([band.lower, band.upper], [expected.lower, expected.upper], rtol=1e-7)
+
+
+def test_an_estimator_that_drops_rows_of_weight_zero_has_studentised_limits():
+    Z, y = data(20)
+
+    def recipe(X, y, *, seed, sample_weight=None):
+        return vhat.NetworkRegressor((), weight_decay=1e-2, random_state=seed).fit(X, y, sample_weight).fitted_
+
+    fit = Bootstrap(resamples=3, limits="studentised", noise=0.3).fit(recipe, Z, y)
+    assert all(refit.problem.n == np.count_nonzero(w) for refit, w in zip(fit.refits, fit.worlds.weights, strict=True))
+    point = np.array([[0.3, 0.1]])
+    means = np.array([refit.predict(point)[0] for refit in fit.refits])
+    errors = []
+    for refit, counts in zip(fit.refits, fit.worlds.weights, strict=True):
+        kept = counts > 0
+        slope = refit.sensitivity(point)[0]  # of all copies of a row together
+        errors.append(np.sqrt(np.sum((slope * (y[kept] - refit.predict(Z[kept]))) ** 2 / counts[kept])))
+    own = np.sqrt(np.sum((fit.base.sensitivity(point)[0] * (y - fit.base.predict(Z))) ** 2))
+    t = (means - fit.base.predict(point)[0]) / errors
+    band = fit.interval(point, 0.2)
+    expected = fit.base.predict(point)[0] - np.quantile(t, [0.9, 0.1]) * own
+    np.testing.assert_allclose([band.lower[0], band.upper[0]], expected, rtol=1e-6)
+
+
+def test_a_recipe_that_does_not_follow_its_weights_is_refused():
+    Z, y = data()
+
+    def ignores(X, y, *, seed, sample_weight=None):
+        return ridge(0.1)(X, y, seed=seed)
+
+    def keeps_them_to_itself(X, y, *, seed, sample_weight=None):
+        theta = ridge_solution(X, y, 0.1, sample_weight)
+        return vhat.from_numpy(lambda q, Z: Z @ q, theta, X, y, jac=lambda q, Z: Z, weight_decay=0.1)
+
+    def only_tells(X, y, *, seed, sample_weight=None):
+        theta = ridge_solution(X, y, 0.1)
+        return vhat.from_numpy(
+            lambda q, Z: Z @ q, theta, X, y, jac=lambda q, Z: Z, weight_decay=0.1, sample_weight=sample_weight
+        )
+
+    for recipe in (ignores, keeps_them_to_itself):
+        with pytest.raises(vhat.InputError, match="does not hold the sample weights"):
+            Bootstrap(resamples=4).fit(recipe, Z, y)
+        Bootstrap(resamples=4, resampling="wild").fit(recipe, Z, y)
+    with pytest.raises(vhat.InputError, match=r"one and the same model.*sample_weight"):
+        Bootstrap(resamples=4).fit(only_tells, Z, y)
+
+
+def test_weights_that_a_recipe_has_of_its_own_multiply_the_counts():
+    Z, y = data()
+    own = np.linspace(0.5, 2.0, 30)
+
+    def recipe(X, y, *, seed, sample_weight=None):
+        return ridge(0.1)(X, y, seed=seed, sample_weight=own if sample_weight is None else own * sample_weight)
+
+    fit = Bootstrap(resamples=5).fit(recipe, Z, y)
+    draws = [Z[0] @ ridge_solution(Z, y, 0.1, own * counts) for counts in fit.worlds.weights]
+    assert fit.interval(Z[:1], 0.2).lower[0] == pytest.approx(np.quantile(draws, 0.1))
+
+
+@pytest.mark.parametrize("limits", ["bca", "studentised"])
+def test_limits_that_need_residuals_are_refused_before_any_refit_where_there_are_none(limits):
+    Z, y = data()
+    fits = []
+
+    def logistic(X, y, *, seed, sample_weight=None):
+        fits.append(seed)
+        return vhat.from_numpy(
+            lambda q, Z: Z @ q,
+            np.zeros(2),
+            X,
+            y,
+            jac=lambda q, Z: Z,
+            weight_decay=0.1,
+            loss=lambda f, t: np.logaddexp(0.0, f) - t * f,
+            sample_weight=sample_weight,
+        )
+
+    with pytest.raises(vhat.InputError, match=f'limits="{limits}" needs predictions on the scale of y'):
+        Bootstrap(resamples=4, limits=limits).fit(logistic, Z, (y > 0).astype(float))
+    assert len(fits) == 1

@@ -111,6 +111,39 @@ def test_two_outputs():
     np.testing.assert_allclose(band.half_width, np.c_[half, half], rtol=1e-6)
 
 
+LOUD = X @ np.array([[1.0, 3.0], [-0.5, 2.0], [0.3, 1.0]]) + [0.1, 10.0] * np.random.default_rng(3).normal(size=(25, 2))
+
+
+@pytest.mark.parametrize("target", ["mean", "observation"])
+def test_outputs_of_different_noise_that_share_no_parameter_are_each_their_own_least_squares(target):
+    band = ConstrainedFit().fit(ridge(), X, LOUD).interval(POINTS, 0.1, target=target)
+    joint = ConstrainedFit("joint").fit(ridge(), X, LOUD).interval(POINTS, 0.1)
+    for k in range(2):
+        ols = sm.OLS(LOUD[:, k], X).fit()
+        found = ols.get_prediction(POINTS)
+        limits = found.conf_int(obs=target == "observation", alpha=0.1)
+        np.testing.assert_allclose(np.c_[band.lower[:, k], band.upper[:, k]], limits, rtol=1e-6)
+        assert band.noise[k] == pytest.approx(np.sqrt(ols.scale))
+        # a region for the six parameters of both
+        scheffe = np.sqrt(6 * stats.f.isf(0.1, 6, 22)) * found.se_mean
+        np.testing.assert_allclose(joint.half_width[:, k], scheffe, rtol=1e-6)
+    assert "at the noise that each output meets" in band.guarantee
+
+
+def test_outputs_that_share_parameters_meet_the_noise_of_both():
+    """The sandwich by hand: equal weights, unequal noise."""
+    A, points = np.random.default_rng(21).standard_normal((40, 2, 4)), np.random.default_rng(6).normal(size=(3, 2, 4))
+    y = A @ np.ones(4) + np.array([0.2, 1.0]) * np.random.default_rng(5).normal(size=(40, 2))
+    back = np.linalg.pinv(A.reshape(-1, 4))
+
+    def recipe(A, y, *, seed, sample_weight=None):
+        return vhat.from_numpy(lambda q, Z: Z @ q, back @ y.ravel(), A, y, jac=lambda q, Z: Z)
+
+    band = ConstrainedFit().fit(recipe, A, y).interval(points, 0.1)
+    error = np.linalg.norm(points @ back * np.tile(band.noise, 40), axis=2)
+    np.testing.assert_allclose(band.half_width, stats.t.isf(0.05, band.df) * error, rtol=1e-6)
+
+
 def test_a_point_that_no_parameter_moves_has_no_width():
     band = ConstrainedFit(beta=0.37).fit(ridge(0.2), X, Y).interval(np.zeros((1, 3)))
     assert band.half_width[0] == 0

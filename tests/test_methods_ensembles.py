@@ -108,6 +108,31 @@ def test_with_a_matching_prior_members_draw_from_the_exact_posterior():
     assert np.all(np.abs(band.center - mean) < 4 * error / np.sqrt(members))
 
 
+def slope_prior(x, seed, *, spread):
+    return spread * np.random.default_rng(seed).normal() * np.asarray(x)[:, 0]
+
+
+def test_few_members_cover_a_truth_of_the_prior_as_often_as_the_level_says():
+    """Three exact draws of the posterior: 80% of 200 truths, within four binomial errors (11%).
+
+    The normal quantile with the members' own deviation would cover 54% of them.
+    """
+    lam, sigma, members, trials, delta = 0.1, 0.3, 3, 200, 0.2
+    rng = np.random.default_rng(1)
+    Z, spread = X[:, :1], sigma / np.sqrt(25 * lam)
+    hits = 0
+    for trial in range(trials):
+        slope = spread * rng.normal()
+        y = Z[:, 0] * slope + sigma * rng.normal(size=25)
+        prior = partial(slope_prior, spread=spread / y.std())
+        fit = RandomizedPrior(members=members, noise=sigma, prior=prior).fit(ridge(lam), Z, y, seed=trial)
+        band = fit.interval([[1.0]], delta)
+        hits += int(band.lower[0] <= slope <= band.upper[0])
+    assert abs(hits / trials - (1 - delta)) < 4 * np.sqrt(delta * (1 - delta) / trials)
+    reach = stats.t.ppf(1 - delta / 2, members - 1) * np.sqrt(1 + 1 / members)
+    np.testing.assert_allclose(band.half_width, reach * band.standard_error, rtol=1e-9)
+
+
 def test_a_network_is_trained_beside_its_prior():
     fit = RandomizedPrior(members=2, scale=0.5, noise=0.1).fit(RECIPE, CURVE, BENT, seed=2)
     far = np.array([[-30.0], [40.0]])

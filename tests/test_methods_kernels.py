@@ -239,6 +239,49 @@ def test_features_are_what_the_last_layer_sees():
     np.testing.assert_allclose(fit.Z @ fit.Z.T, kernel, rtol=1e-9)
 
 
+def doubled_ridge(X, y, *, seed, sample_weight=None):
+    """The minimum of ridge(0.1): twice the loss, and twice the decay."""
+    loss = lambda f, t: np.sum((f - t) ** 2)  # noqa: E731
+    theta = ridge_solution(X, y, 0.1)
+    return vhat.from_numpy(lambda q, Z: Z @ q, theta, X, y, jac=lambda q, Z: Z, weight_decay=0.2, loss=loss)
+
+
+def test_a_loss_of_another_scale_has_the_same_last_layer():
+    one, other = (
+        LastLayer(leaves=1, noise=0.3).fit(recipe, X, Y).interval(POINTS) for recipe in (ridge(0.1), doubled_ridge)
+    )
+    np.testing.assert_allclose(other.center, one.center, rtol=1e-6)
+    np.testing.assert_allclose(other.half_width, one.half_width, rtol=1e-6)
+    given = LastLayer(leaves=1, noise=0.3, weight_decay=0.2).fit(doubled_ridge, X, Y).interval(POINTS)
+    np.testing.assert_allclose(given.half_width, one.half_width, rtol=1e-6)
+
+
+@pytest.mark.parametrize("weight_decay", [None, 0.03])
+def test_the_last_layer_of_an_estimator_is_ridge_on_deviations_from_the_mean_of_its_rows(weight_decay):
+    """The estimator standardises inside; features, mean and unit of its rows are computed by hand."""
+    y = 300 + 70 * Y
+
+    def estimator(X, y, *, seed, sample_weight=None):
+        return vhat.NetworkRegressor((4,), weight_decay=0.05, random_state=seed).fit(X, y).fitted_
+
+    fit = LastLayer(noise=20.0, norm=2.0, weight_decay=weight_decay).fit(estimator, X, y)
+    rows = np.setdiff1d(np.arange(30), fit.rows)
+    mean, spread, shift, unit = X[rows].mean(0), X[rows].std(0), y[rows].mean(), y[rows].std()
+    first = fit.fitted.params[0]
+
+    def features(x):
+        hidden = np.tanh((x - mean) / spread @ np.asarray(first["w"]) + np.asarray(first["b"]))
+        return np.c_[hidden, np.ones(len(x))]
+
+    Z, z, lam = features(X[fit.rows]), features(POINTS), 0.05 if weight_decay is None else weight_decay
+    S, theta = Z.T @ Z / 15 + lam * np.eye(5), ridge_solution(Z, (y[fit.rows] - shift) / unit, lam)
+    back = np.linalg.solve(S, z.T).T
+    noise = 20.0 * np.sqrt(np.pi**2 / 2 * np.log(20) / 15) * np.sqrt(np.sum(back * z, axis=1))
+    band = fit.interval(POINTS, 0.1)
+    np.testing.assert_allclose(band.center, shift + unit * z @ theta, rtol=1e-7)
+    np.testing.assert_allclose(band.half_width, 2.0 * unit * lam * np.linalg.norm(back, axis=1) + noise, rtol=1e-7)
+
+
 def test_a_torch_recipe_gives_features_too():
     fit = LastLayer(noise=0.3).fit(torch_recipe, X[:, :1], Y)
     assert fit.Z.shape == (15, 7)

@@ -68,11 +68,31 @@ def test_the_chain_says_what_its_draws_are_worth():
     assert effective(hasty) < 0.2 * 200
 
 
-def test_batches_leave_the_mean_and_add_their_own_noise():
-    band = SGLD(draws=400, thin=20, burn_in=200, batch=5, noise=SIGMA).fit(recipe, X, Y).interval(POINTS)
+@pytest.mark.parametrize("batch", [1, 5])
+def test_batches_leave_the_mean_and_widen_by_no_more_than_the_steps(batch):
+    """Whatever the batch, the variance is between the posterior's and that of the longer steps with all rows."""
+    options = SGLD(draws=400, thin=10, burn_in=100, batch=batch, noise=SIGMA)
+    band = options.fit(recipe, X, Y).interval(POINTS)
     exact = np.sqrt(np.einsum("ij,jk,ik->i", POINTS, np.linalg.inv(PRECISION), POINTS))
-    np.testing.assert_allclose(band.center, POINTS @ MEAN, atol=0.5 * exact.max())
-    assert np.all(band.standard_error > exact)
+    curvatures = np.linalg.eigvalsh(PRECISION)
+    a = 1 - 0.2 * curvatures[0] / (1.05 * curvatures[-1])
+    worth = 4_000 * (1 - a) / (1 + a)
+    assert worth > 100
+    np.testing.assert_allclose(band.center, POINTS @ MEAN, atol=4 * exact.max() / np.sqrt(worth))
+    ratio = band.standard_error / exact
+    assert np.all(ratio > 1 - 4 / np.sqrt(2 * worth))
+    assert np.all(ratio < (1 + 4 / np.sqrt(2 * worth)) / np.sqrt(1 - 0.1))
+
+
+def test_a_chain_that_is_too_wide_says_so():
+    """Residuals five times the noise that is claimed: the slopes of batches are as noisy as these are."""
+    options = {"draws": 20, "thin": 1, "burn_in": 1}
+    band = SGLD(**options, batch=5, noise=SIGMA / 5).fit(recipe, X, Y).interval(POINTS)
+    misfit = np.mean((Y - X @ MEAN) ** 2) / (SIGMA / 5) ** 2
+    e = 0.2 / 6  # of six shorter steps, in units of the steepest direction
+    assert f"UP TO {(1 + e * 5 * misfit / 2) / (1 - e / 2):.2g} TIMES" in band.guarantee
+    assert "UP TO" not in SGLD(**options, batch=5, noise=SIGMA).fit(recipe, X, Y).interval(POINTS).guarantee
+    assert "UP TO 1.7 TIMES" in SGLD(**options, step=0.8, noise=SIGMA).fit(recipe, X, Y).interval(POINTS).guarantee
 
 
 # -- Bayes by Backprop --------------------------------------------------------------------------
@@ -117,6 +137,60 @@ def test_units_company_seeds_and_pickles(method):
     assert np.all(method.fit(recipe, X, Y, seed=1).interval(POINTS).lower != fit.interval(POINTS).lower)
     again = pickle.loads(pickle.dumps(fit)).interval(POINTS)
     np.testing.assert_allclose(again.lower, fit.interval(POINTS).lower, rtol=1e-12)
+
+
+def twice(f, t):
+    return jnp.sum((f - t) ** 2)
+
+
+def doubled(X, y, *, seed, sample_weight=None):
+    """The same minimum and the same posterior: twice the loss, and twice the decay."""
+    return vhat.from_jax(linear, ridge_solution(X, y, LAM), X, y, weight_decay=2 * LAM, loss=twice)
+
+
+def test_a_loss_of_another_scale_has_the_same_posterior():
+    for method in (SGLD(draws=20, burn_in=0, noise=SIGMA), BayesByBackprop(steps=100, draws=20, noise=SIGMA)):
+        one, other = (draws(method.fit(each, X, Y, seed=5)) for each in (recipe, doubled))
+        np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-9)
+
+
+def test_few_draws_of_the_mean_field_cover_as_often_as_many():
+    band = BayesByBackprop(steps=20, draws=5, noise=SIGMA).fit(recipe, X, Y).interval(POINTS, 0.1)
+    expected = stats.t.ppf(0.95, 4) * np.sqrt(1 + 1 / 5) * band.standard_error
+    np.testing.assert_allclose(band.half_width, expected, rtol=1e-9)
+
+
+def linear_2(q, Z):
+    return jnp.matmul(Z, q.reshape(3, 2))
+
+
+def recipe_2(X, y, *, seed, sample_weight=None):
+    return vhat.from_jax(linear_2, ridge_solution(X, y, LAM).ravel(), X, y, weight_decay=LAM)
+
+
+@pytest.mark.parametrize("options", [SGLD(burn_in=200), BayesByBackprop(draws=500)], ids=["SGLD", "BayesByBackprop"])
+def test_outputs_have_one_noise_level_or_no_posterior(options):
+    y = X @ np.ones((3, 2)) + np.random.default_rng(3).normal(size=(25, 2))
+    with pytest.raises(vhat.InputError, match=r"here they go from 0\.\d+ to .*Divide each column of y"):
+        options.fit(recipe_2, X, y * [0.1, 1.0])
+    # divided by their noise, as the sentence says, both have the posterior of one regression with the pooled level
+    band = options.fit(recipe_2, X, y).interval(POINTS)
+    smoother = X @ np.linalg.solve(X.T @ X + 25 * LAM * np.eye(3), X.T)
+    level = np.linalg.norm(y - smoother @ y) / np.linalg.norm(np.eye(25) - smoother) / np.sqrt(2)
+    precision = (X.T @ X + 25 * LAM * np.eye(3)) / level**2
+    curvatures, Q = np.linalg.eigh(precision)
+    covariance = Q / (curvatures * (1 - 0.1 * curvatures / (1.05 * curvatures[-1]))) @ Q.T
+    chain = np.sqrt(np.einsum("ij,jk,ik->i", POINTS, covariance, POINTS))
+    expected = chain if isinstance(options, SGLD) else np.sqrt(POINTS**2 @ (1 / np.diag(precision)))
+    # 500 draws are worth 200 or more, and know a deviation to 5%
+    np.testing.assert_allclose(band.standard_error, np.c_[expected, expected], rtol=0.2)
+    assert "one level for all outputs, its level" in band.guarantee
+
+
+def test_estimates_that_differ_by_chance_are_pooled_and_said_to_differ():
+    y = X @ np.ones((3, 2)) + [0.3, 0.45] * np.random.default_rng(3).normal(size=(25, 2))
+    guarantee = BayesByBackprop(steps=2, draws=2).fit(recipe_2, X, y).interval(POINTS).guarantee
+    assert "one level for all outputs, WHICH DIFFER (0." in guarantee
 
 
 def test_a_network_with_two_outputs():

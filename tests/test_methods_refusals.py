@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 
 import numpy as np
 import pytest
 
 import vhat
-from tests.methods_cases import data, ridge_solution
+from tests.methods_cases import data, ridge, ridge_solution, torch_recipe
 from tests.methods_table import LAM, METHODS, POINTS, RIDGE
 from vhat import methods
 from vhat.fit import Network
@@ -123,3 +124,104 @@ def test_what_is_no_recipe_is_refused_by_all_that_need_one(name, recipe):
     else:
         assert isinstance(found, str)
         assert "recipe" in found
+
+
+def shuffles(X, y, *, seed, sample_weight=None):
+    rows = np.random.default_rng(seed).permutation(len(y))
+    return ridge(LAM)(X[rows], y[rows], seed=seed)
+
+
+def keeps_some_back(X, y, *, seed, sample_weight=None):
+    return ridge(LAM)(X[:20], y[:20], seed=seed)
+
+
+def standardises(X, y, *, seed, sample_weight=None):
+    return ridge(LAM)(X, (y - y.mean()) / y.std(), seed=seed)
+
+
+def takes_roots(X, y, *, seed, sample_weight=None):
+    return ridge(LAM)(X, np.sign(y) * np.sqrt(np.abs(y)), seed=seed)
+
+
+def scales_in_place(X, y, *, seed, sample_weight=None):
+    X *= 2.0
+    return ridge(LAM)(X, y, seed=seed)
+
+
+def centres_in_place(X, y, *, seed, sample_weight=None):
+    y -= y.mean()
+    return ridge(LAM)(X, y, seed=seed)
+
+
+@pytest.mark.parametrize("name", [*sorted(RIDGE), "RandomizedPrior"])
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        (shuffles, "in another order than they came in"),
+        (keeps_some_back, "handed 30 rows and its model holds 20"),
+        (standardises, "y in other units"),
+        (takes_roots, "other responses than came"),
+        (scales_in_place, "changed X in place"),
+        (centres_in_place, "changed y in place"),
+    ],
+)
+def test_a_recipe_whose_model_holds_other_rows_than_it_was_handed_is_refused_by_all(name, recipe, words):
+    X, y = data()
+    (found,) = ask(name, X, y, recipe=recipe)
+    assert isinstance(found, str)
+    assert words in found
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_other_units_are_named_and_float32_is_not_taken_for_them(unit):
+    X, y = data(outputs=2)
+    y = unit * y
+
+    def single(X, y, *, seed, sample_weight=None):
+        return ridge(LAM)(X, y.astype(np.float32), seed=seed)
+
+    def scaled(X, y, *, seed, sample_weight=None):
+        return ridge(LAM)(X, np.c_[y[:, 0], 0.5 * y[:, 1] - 3 * unit], seed=seed)
+
+    assert np.all(np.isfinite(methods.Wald().fit(single, X, y).interval(POINTS).lower))
+    with pytest.raises(vhat.InputError, match=re.escape(f"other units, 0.5 y - {3 * unit:.3g} ")):
+        methods.Wald().fit(scaled, X, y)
+
+
+def test_a_y_that_float32_cannot_tell_apart_is_not_what_came():
+    X, y = data()
+    with pytest.raises(vhat.InputError, match="rounded inside"):
+        methods.Wald().fit(
+            lambda X, y, *, seed, sample_weight=None: ridge(LAM)(X, y.astype("f4"), seed=seed), X, y + 1e8
+        )
+    with pytest.raises(vhat.InputError, match="another order"):
+        methods.Wald().fit(shuffles, X, y + 1e8)
+
+
+def test_models_of_torch_and_of_the_estimator_hold_what_came():
+    x = np.linspace(-1, 1, 20)[:, None]
+    y = 50 + 3 * np.sin(2 * x[:, 0])
+    network = vhat.NetworkRegressor((), weight_decay=1e-2)
+    recipes = [lambda X, y, *, seed, sample_weight=None: network.fit(X, y, sample_weight).fitted_, torch_recipe]
+    for recipe in recipes:
+        fits = vhat.fit.fit_many(recipe, x, y, seeds=[0], sample_weights=[np.arange(20) % 3])
+        held = fits[0].problem.targets[:, 0]
+        np.testing.assert_allclose(held, y[np.arange(20) % 3 > 0] if len(held) < 20 else y)
+
+
+def test_an_estimator_in_place_of_a_recipe_or_of_its_model_is_told_what_to_write():
+    from sklearn.base import clone
+
+    X, y = data()
+    network = vhat.NetworkRegressor((), weight_decay=1e-2)
+    for given in (network, vhat.NetworkRegressor):
+        with pytest.raises(vhat.InputError, match="the recipe is an estimator") as error:
+            methods.Wald().fit(given, X, y)
+    with pytest.raises(vhat.InputError, match=r"returned NetworkRegressor.*fitted_"):
+        methods.Wald().fit(lambda X, y, *, seed, sample_weight=None: clone(network).fit(X, y), X, y)
+    # what the sentence says to write is a recipe
+    said = str(error.value)
+    advised = said[said.index("lambda") : said.index(", where network")].replace("sklearn.base.clone", "clone")
+    band = methods.Wald().fit(eval(advised, {"clone": clone, "network": network}), X, y).interval(POINTS)
+    expected = clone(network).fit(X, y).predict(POINTS)
+    np.testing.assert_allclose(band.center, expected)

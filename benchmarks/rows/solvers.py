@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,12 +22,13 @@ WANTED = 1e-6
 
 
 def loosest(solve: Callable[[float], Sequence[float]], V: np.ndarray, say: Callable[[str], None]) -> float:
-    """The largest tolerance at which a rival has V to 1e-6 on its own points; the smallest rung if none does."""
-    for rtol in RUNGS:
-        say(f"tolerance {rtol:.0e}")
-        if truth.error(solve(float(rtol)), V) <= WANTED:
-            return float(rtol)
-    return float(RUNGS[-1])
+    """The largest tolerance at which a rival has V to 1e-6 on its own points, by halving; else the smallest rung."""
+
+    def reached(rung: int) -> bool:
+        say(f"tolerance {RUNGS[rung]:.0e}")
+        return truth.error(solve(float(RUNGS[rung])), V) <= WANTED
+
+    return float(RUNGS[bisect_left(range(len(RUNGS) - 1), True, key=reached)])
 
 
 def _problem(run: Run) -> tuple[Trained, np.ndarray, Ours]:

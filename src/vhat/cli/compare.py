@@ -108,7 +108,7 @@ def compare(
     else:
         show(_shown(found, table.name, float(lam)))
         _print_reasons(found)
-    if all(each.status == "refused" for each in found.outcomes):
+    if all(each.interval is None for each in found.outcomes):
         raise typer.Exit(CANNOT_ANSWER)
 
 
@@ -188,11 +188,13 @@ def _shown(found: Comparison, name: str, weight_decay: float) -> Table:
     best = summary["winkler"].min()
     for method, mean in summary.iterrows():
         if not mean["answered"]:
-            table.add_row(str(method), "refused", style="dim")
+            silent = dict.fromkeys(each.status for each in found.outcomes if each.method == method)
+            table.add_row(str(method), " and ".join(silent), style="dim")
             continue
+        fewer = mean["answered"] < len(found.splits)
         error = "" if isnan(mean["coverage_error"]) else f" \u00b1 {100 * mean['coverage_error']:.1f}"
         table.add_row(
-            str(method),
+            f"{method} ({mean['answered']:.0f} of {len(found.splits)} splits)" if fewer else str(method),
             f"{100 * mean['coverage']:.1f}%{error}",
             *(f"{mean[column]:.4g}" for column in ("mean_width", "winkler")),
             f"{mean['fit_seconds'] + mean['interval_seconds']:.1f}",

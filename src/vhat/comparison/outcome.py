@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from vhat.interval import Interval
     from vhat.methods import Method
 
-__all__ = ["ANSWERED", "INCOMPLETE", "MEASURES", "REFUSED", "Job", "Outcome"]
+__all__ = ["ANSWERED", "FAILED", "INCOMPLETE", "MEASURES", "REFUSED", "Job", "Outcome"]
 
-ANSWERED, INCOMPLETE, REFUSED = "answered", "incomplete", "refused"
+ANSWERED, INCOMPLETE, REFUSED, FAILED = "answered", "incomplete", "refused", "failed"
 
 MEASURES = (
     "coverage",
@@ -43,8 +43,9 @@ class Outcome:
         split: The number of the split.
         seed: The seed that the method was given, by which its cell can be had alone.
         status: ``"answered"``; ``"incomplete"`` where some points have no limits, which then count as misses and leave
-            widths and score NaN; ``"refused"`` where the method said that it cannot.
-        reason: What it said.
+            widths and score NaN; ``"refused"`` where the method said that it cannot; ``"failed"`` where it, or the
+            recipe, broke off with an error that is no sentence of this library.
+        reason: What it said; of a failure the kind of error and its message.
         coverage: Share of test points whose interval holds the truth, or the held-out response.
         mean_width: Mean width.
         median_width: Median width.
@@ -88,16 +89,20 @@ class Job(NamedTuple):
 
     def __call__(self) -> Outcome:
         """Train, ask, and judge the answer."""
-        rows, peak = self.rows, Peak()
+        rows = self.rows.copied()
+        peak = Peak()
         began, worked = time.perf_counter(), time.process_time()
         try:
             fitted = self.method.fit(self.recipe, rows.X_train, rows.y_train, seed=self.seed)
             trained = time.perf_counter()
             band = fitted.interval(rows.X_test, self.delta, target=self.target)  # type: ignore[arg-type]
             done, worked = time.perf_counter(), time.process_time() - worked
-            judgement = _judge(band, rows.judge, self.delta)
+            judgement = _judge(band, self.rows.judge, self.delta)
         except VhatError as error:
-            return Outcome(self.name, self.split, self.seed, reason=str(error))
+            return Outcome(self.name, self.split, self.seed, REFUSED, str(error))
+        except Exception as error:  # whatever breaks one method, the others' work is not lost
+            reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+            return Outcome(self.name, self.split, self.seed, FAILED, reason)
         return Outcome(
             self.name,
             self.split,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.comparison.outcome import MEASURES, REFUSED, Outcome
+from vhat.comparison.outcome import ANSWERED, INCOMPLETE, MEASURES, Outcome
 from vhat.comparison.splits import Split
 from vhat.errors import InputError
 
@@ -51,19 +51,26 @@ class Comparison:
     def summary(self) -> pd.DataFrame:
         """One row a method: the mean of every measure over splits, and the standard error of coverage and Winkler.
 
-        ``answered`` counts the splits that a mean is over. With a single split there is no standard error.
+        ``answered`` counts the splits that a mean is over. The standard error is the spread over splits by the root of
+        their number: NaN for a single split, and where all splits have the same data (``test=``), since seeds alone
+        would then speak. Random splits share most of their rows, so it is low.
         """
         import pandas as pd
 
         rows = [{"method": name, **self._means(name)} for name in self.methods]
         return pd.DataFrame(rows).set_index("method")
 
+    def _answers(self, method: str) -> list[Outcome]:
+        """What a method answered, in full or in part: the splits that its means are over."""
+        return [each for each in self.outcomes if each.method == method and each.status in (ANSWERED, INCOMPLETE)]
+
     def _means(self, method: str) -> dict[str, float]:
-        found = [each for each in self.outcomes if each.method == method and each.status != REFUSED]
+        found = self._answers(method)
+        told_apart = not all(self.splits[each.split].same_data(self.splits[found[0].split]) for each in found)
         values = {name: np.array([getattr(each, name) for each in found]) for name in MEASURES}
         row = {name: float(value.mean()) if len(found) else np.nan for name, value in values.items()}
         for name in ("coverage", "winkler"):
-            spread = values[name].std(ddof=1) if len(found) > 1 else np.nan
+            spread = values[name].std(ddof=1) if told_apart else np.nan
             row[f"{name}_error"] = float(spread / np.sqrt(max(len(found), 1)))
         return {"answered": float(len(found)), **row}
 
@@ -77,21 +84,34 @@ class Comparison:
             "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths)))  # noqa: B905
             for row in rows
         ]
-        return "\n".join([head, *lines, *self._reasons()])
+        return "\n".join([head, *lines, *self._short(), *self._reasons()])
+
+    def _marked(self, method: str) -> str:
+        """The name, with a star where some splits have no answer, so that its means are over fewer than others'."""
+        return f"{method}*" if 0 < len(self._answers(method)) < len(self.splits) else method
+
+    def _short(self) -> list[str]:
+        """What the stars stand for."""
+        counts = {name: len(self._answers(name)) for name in self.methods if self._marked(name) != name}
+        return [f"* {name}: over {count} of {len(self.splits)} splits" for name, count in counts.items()]
 
     def _row(self, method: str) -> tuple[str, ...]:
         mean = self._means(method)
         if not mean["answered"]:
-            return (method, REFUSED, *[""] * 6)
+            return (method, self._silence(method), *[""] * 6)
         seconds = mean["fit_seconds"] + mean["interval_seconds"]
         return (
-            method,
+            self._marked(method),
             f"{100 * mean['coverage']:.1f}%",
             *(_written(mean[name], ".3g") for name in ("mean_width", "median_width", "winkler")),
             _written(seconds, ".1f"),
             _written(mean["cpu_seconds"], ".1f"),
             _written(mean["peak_megabytes"], ".0f"),
         )
+
+    def _silence(self, method: str) -> str:
+        """Whether a method without any answer refused or failed."""
+        return " and ".join(dict.fromkeys(each.status for each in self.outcomes if each.method == method))
 
     def _reasons(self) -> list[str]:
         """What was said by methods that did not answer everything, each sentence once a method."""
@@ -108,6 +128,9 @@ class Comparison:
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw coverage against median width, one mark a method; see :func:`vhat.plot.coverage_plane`.
 
+        A star marks means over fewer splits than there are. A method that has no width to draw, because it left points
+        or all splits without an answer, is named below the picture.
+
         Raises:
             InputError: When no method answered.
         """
@@ -118,13 +141,19 @@ class Comparison:
         if not usable:
             raise InputError("there is nothing to draw: no method answered at every point. Print the comparison.")
         return coverage_plane(
-            list(usable),
+            [self._marked(name) for name in usable],
             np.array([mean["median_width"] for mean in usable.values()]),
             np.array([mean["coverage"] for mean in usable.values()]),
             np.array([mean["coverage_error"] for mean in usable.values()]),
             level=1 - self.delta,
+            notes=[*self._short(), *(self._undrawn(name) for name in marks if name not in usable)],
             ax=ax,
         )
+
+    def _undrawn(self, method: str) -> str:
+        holes = sum(each.status == INCOMPLETE for each in self.outcomes if each.method == method)
+        why = f"points without an interval in {holes} of {len(self.splits)} splits" if holes else self._silence(method)
+        return f"{method} is not drawn: {why}"
 
     def gallery(
         self, split: int = 0, *, truth: Any = None, gap: tuple[float, float] | None = None, columns: int = 3

@@ -39,8 +39,8 @@ def compare(
 ) -> Comparison:
     """Ask several methods the same questions on the same data.
 
-    Every method trains by ``recipe`` on the same rows, from the same seed, and answers at the same points. A method
-    that cannot answer is a row with its reason; the others go on.
+    Every method trains by ``recipe`` on the same rows (a copy of its own), from the same seed, and answers at the same
+    points. A method that cannot answer, or breaks off with an error, is a row with its reason; the others go on.
 
     Args:
         methods: Those of :mod:`vhat.methods`, or anything with their ``fit``; a mapping gives them names.

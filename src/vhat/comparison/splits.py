@@ -24,6 +24,14 @@ class Split(NamedTuple):
     X_test: Any
     judge: np.ndarray
 
+    def copied(self) -> Split:
+        """Return the same rows in memory of their own: what works in place on them changes no one else's."""
+        return Split(*(np.array(part) for part in self))
+
+    def same_data(self, other: Split) -> bool:
+        """Whether both train on the same data and ask at the same points, so that only seeds tell them apart."""
+        return all(np.array_equal(mine, its) for mine, its in zip(self, other, strict=True))
+
 
 def make_splits(X: Any, y: Any, truth: Any, test: Any, splits: Any, seed: int) -> Iterator[Split]:
     """Yield the splits of a comparison.

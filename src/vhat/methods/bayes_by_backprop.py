@@ -18,7 +18,7 @@ from vhat.fit.many import Recipe
 from vhat.fit.recipe import check_positive
 from vhat.methods.ensemble import Ensemble
 from vhat.methods.method import Claim, check_noise, find_noise, fit_once
-from vhat.methods.posterior import Posterior, as_posterior, log_density, members
+from vhat.methods.posterior import Posterior, as_posterior, log_density, members, noise_clause
 
 if TYPE_CHECKING:
     from vhat.frontends.jax.kernels import Model
@@ -40,7 +40,7 @@ class BayesByBackprop:
     through draws ``m + s eps`` in pairs ``+-eps``, by Adam with a cosine schedule from the fit on. The unit of each
     parameter is ``sigma / sqrt(n (diag(J'J/n) + lam))``. For a linear model that is the very answer, ``s_j^2`` being
     one over the diagonal of the posterior's precision: never more than the posterior variance of the parameter, and
-    less where parameters trade off.
+    less where parameters trade off. All outputs have one noise level.
 
     Attributes:
         steps: Steps of Adam.
@@ -82,7 +82,7 @@ class BayesByBackprop:
             seed: Determines the training and all draws.
 
         Raises:
-            InputError: When the model is not one of JAX, or its loss not the square loss.
+            InputError: When the model is not one of JAX, its loss not the square loss, or its outputs differ in noise.
             ModelError: When the means or standard deviations are no longer finite.
             NotPositiveDefinite: When a parameter has neither influence nor decay, and so no posterior.
             NoiseError: When the noise has to be estimated and the fit interpolates.
@@ -91,8 +91,8 @@ class BayesByBackprop:
         noise = find_noise(fitted, self.noise)
         problem = fitted.problem
         with problem.scope():
-            model, posterior = as_posterior(fitted, noise.overall, "BayesByBackprop")
-            unit = noise.overall / (np.sqrt(problem.n) * scale(problem))
+            model, posterior = as_posterior(fitted, noise, "BayesByBackprop")
+            unit = float(posterior.noise) / (np.sqrt(problem.n) * scale(problem))
             keys = jax.random.split(jax.random.key(seed), self.steps)
             rate = jnp.asarray(self.learning_rate)
             moved, spread = _maximise(model, self.steps, self.pairs, keys, problem.theta, unit, posterior, rate)
@@ -104,15 +104,15 @@ class BayesByBackprop:
             name="Bayes by Backprop",
             covers="the regression function, in the belief that the decay expresses as a prior",
             response="a new response, in the belief that the decay expresses as a prior",
-            by=f"the normal quantile over {self.draws} draws from the nearest posterior with independent parameters",
+            by=f"Student's t over {self.draws} draws from the nearest posterior with independent parameters",
             assumed=(
                 "that the truth is a draw from that prior",
-                f"Gaussian noise, its level {noise.source}",
+                noise_clause(fitted, noise),
                 "independent parameters, which makes the spread of parameters that trade off too small",
                 f"{self.steps} steps enough to find that posterior",
             ),
         )
-        return Ensemble(members(fitted, mean + deviation * eps), claim, fitted, self.noise)
+        return Ensemble(members(fitted, mean + deviation * eps), claim, fitted, self.noise, spread="draws")
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

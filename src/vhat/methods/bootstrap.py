@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from vhat.checks import check_choice, check_count
 from vhat.errors import InputError
+from vhat.fit.held_rows import held_rows
 from vhat.fit.many import Recipe, fit_many
 from vhat.interval import Interval
 from vhat.methods import bootstrap_limits
@@ -97,16 +99,20 @@ class Bootstrap:
             X: Rows.
             y: Responses.
             seed: Determines the resamples and the training.
+
+        Raises:
+            InputError: When the loss has no residuals and they are needed, or refits do not follow their resamples: a
+                recipe that ignores its sample weights.
+            NoiseError: When the noise has to be estimated and the fit interpolates.
         """
         observed = responses(y)
         base = fit_once(recipe, X, y, seed)
-        if base.problem.targets.size != observed.size:
-            raise InputError(
-                f"the recipe trained on {base.problem.n} rows; y has {len(observed)}. Give it all of them."
-            )
+        if self.limits != "percentile":
+            require_residuals(base, f'limits="{self.limits}"')
         worlds = self._worlds(base, observed, np.random.default_rng([seed, _STREAM]))
         seeds = new_seeds(seed, self.resamples + 1)[1:] if self.new_seeds else [seed] * self.resamples
         refits = fit_many(recipe, X, y, seeds=seeds, sample_weights=worlds.weights, targets=worlds.targets)
+        _check_refits(base, refits, observed, worlds)
         return FittedBootstrap(self, base, tuple(refits), worlds)
 
     def _worlds(self, base: FittedModel, y: np.ndarray, rng: np.random.Generator) -> Worlds:
@@ -174,8 +180,9 @@ class FittedBootstrap:
             skew = bootstrap_limits.acceleration(left_out_predictions(self.base, x))
             return bootstrap_limits.bias_corrected(draws, center, skew, delta)
         counts = [None] * len(self.refits) if self.worlds.weights is None else list(self.worlds.weights)
-        errors = np.stack([_sandwich(refit, x, count) for refit, count in zip(self.refits, counts, strict=True)])
-        return bootstrap_limits.studentised(draws, errors, center, _sandwich(self.base, x), delta)
+        y = self.base.problem.targets
+        errors = np.stack([_sandwich(refit, x, y, count) for refit, count in zip(self.refits, counts, strict=True)])
+        return bootstrap_limits.studentised(draws, errors, center, _sandwich(self.base, x, y), delta)
 
     def _claim(self, delta: float) -> Claim:
         options = self.options
@@ -205,10 +212,56 @@ class FittedBootstrap:
         )
 
 
-def _sandwich(fitted: FittedModel, x: Any, counts: np.ndarray | None = None) -> np.ndarray:
+def _check_refits(base: FittedModel, refits: Sequence[FittedModel], y: np.ndarray, worlds: Worlds) -> None:
+    """Refuse refits that are not those of their resamples.
+
+    Raises:
+        InputError: When a refit holds other weights than the counts of its rows times those of the fit to the data (a
+            common factor is free), or when different resamples have given one and the same model.
+    """
+    if worlds.weights is not None:
+        own = base.problem.numpy(base.problem.weights)
+        for number, (refit, counts) in enumerate(zip(refits, worlds.weights, strict=True)):
+            if not _proportional(_weights(refit, y, counts), own * counts):
+                raise InputError(
+                    f"refit {number} of the bootstrap does not hold the sample weights that the recipe was handed, the "
+                    "counts of its resample. Train with them, and give them on: vhat.from_torch(..., "
+                    'sample_weight=sample_weight). A recipe without sample weights can have resampling="residual" or '
+                    '"wild".'
+                )
+        _check_spread(refits, worlds.weights, "sample_weight")
+    if worlds.targets is not None:
+        _check_spread(refits, worlds.targets, "y")
+
+
+def _check_spread(refits: Sequence[FittedModel], drawn: np.ndarray, name: str) -> None:
+    """Refuse one and the same model for resamples that differ."""
+    found = [refit.problem.numpy(refit.problem.theta) for refit in refits]
+    if np.ptp(drawn, axis=0).any() and all(np.array_equal(each, found[0]) for each in found):
+        raise InputError(
+            f"all {len(refits)} refits of the bootstrap are one and the same model, though their resamples differ: the "
+            f"recipe does not train with the {name} that it is handed (or the data are all alike), and intervals would "
+            f"have no width. Let the loss that it minimises use {name}."
+        )
+
+
+def _weights(refit: FittedModel, y: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the weights that a refit holds of each row of the data, copies of it together, (n,)."""
+    rows = held_rows(refit, y, counts)
+    return np.bincount(rows, refit.problem.numpy(refit.problem.weights), minlength=len(y))
+
+
+def _proportional(weights: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether weights are the expected ones up to a common factor, in the rounding of float32."""
+    return np.allclose(weights / weights.sum(), expected / expected.sum(), rtol=1e-5, atol=0.0)
+
+
+def _sandwich(fitted: FittedModel, x: Any, y: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
     """Return the sandwich error of a fit, every copy of a row counting as a row of its own."""
     size = np.abs(residuals(fitted))
     if counts is not None:
         # d f/d y_i counts all copies of row i at once: with w copies of equal residuals, w (d/w)^2 r^2 = d^2 r^2 / w
-        size = np.divide(size, np.sqrt(counts)[:, None], out=np.zeros_like(size), where=counts[:, None] > 0)
+        rows = held_rows(fitted, y, counts)
+        copies = (counts / np.bincount(rows, minlength=len(y)).clip(min=1))[rows, None]
+        size = np.divide(size, np.sqrt(copies), out=np.zeros_like(size), where=copies > 0)
     return propagated_error(fitted, x, size).value

@@ -16,7 +16,6 @@ from vhat.fit.many import Recipe
 from vhat.fit.recipe import check_positive
 from vhat.interval import Interval
 from vhat.methods.edge_walk import Region, farthest
-from vhat.methods.evidence import scaled_noise
 from vhat.methods.local_error import shortfall
 from vhat.methods.method import (
     Claim,
@@ -29,6 +28,7 @@ from vhat.methods.method import (
     make_interval,
     widened,
 )
+from vhat.methods.noise_levels import different, met_levels, scaled_levels
 from vhat.methods.requirements import require_square_loss
 from vhat.methods.smoother import at_once
 
@@ -53,7 +53,8 @@ class ConstrainedFit:
         region: How beta follows from delta. ``"profile"``: ``sigma^2 q^2 / (2n)`` with q the normal quantile (Student's
             where sigma was estimated), for one prediction at a time; without decay and for a linear model that is
             the t interval. ``"joint"``: with the quantile of chi-square (F) with p degrees of freedom in place of
-            ``q^2``, a region for all parameters, so for all predictions at once.
+            ``q^2``, a region for all parameters, so for all predictions at once. Where outputs differ in noise, sigma
+            is what each prediction meets of it, by its variance to first order: its own where no parameter is shared.
         beta: In place of that, a number of your own, in units of the objective: a region without a level, so that the
             interval's ``delta`` is NaN, whatever was asked for.
         noise: The standard deviation of y; None estimates it from the residuals.
@@ -130,18 +131,17 @@ class FittedRegion:
         problem, options = self.fitted.problem, self.options
         needed = options.beta is None or target == "observation"
         noise = find_noise(self.fitted, options.noise) if needed else None
-        with problem.scope():
-            beta = self._beta(noise, delta) if options.beta is None else options.beta
-            chosen = self.fitted.workspace.choose_curvature("auto", quiet=True)
-            region = Region(problem, self.fitted.workspace.matrix(chosen.curvature), beta)
-            inputs = problem.inputs(x)
-            places = [
-                (problem.take(inputs, row, row + 1), output)
-                for row in range(problem.count(inputs))
-                for output in range(problem.outputs)
-            ]
-            found = [[farthest(region, *place, sign) for place in places] for sign in (-1.0, 1.0)]
         center = self.fitted.predict(x)
+        room = self._room(x, noise, delta) if options.beta is None else np.full(center.shape, options.beta)
+        with problem.scope():
+            chosen = self.fitted.workspace.choose_curvature("auto", quiet=True)
+            matrix, inputs = self.fitted.workspace.matrix(chosen.curvature), problem.inputs(x)
+            places = [
+                (Region(problem, matrix, float(beta)), problem.take(inputs, row, row + 1), output)
+                for row, betas in enumerate(room.reshape(-1, problem.outputs))
+                for output, beta in enumerate(betas)
+            ]
+            found = [[_extreme(*place, sign) for place in places] for sign in (-1.0, 1.0)]
         lower, upper = (np.array(side).reshape(center.shape) for side in found)
         limits, claim = Limits(lower, upper), self._claim(noise, chosen.curvature)
         together = options.beta is None and options.region == "joint" and target == "mean"
@@ -157,15 +157,17 @@ class FittedRegion:
             why="The search met no extreme on the region's edge. Raise weight_decay, or use vhat.methods.Proposed.",
         )
 
-    def _beta(self, noise: Noise | None, delta: float) -> float:
+    def _room(self, x: Any, noise: Noise | None, delta: float) -> np.ndarray:
+        """Return beta for every prediction, (points,) or (points, outputs)."""
         assert noise is not None
         n, p = self.fitted.problem.n, self.fitted.problem.p
-        df = None if noise.df is None else float(np.sum(noise.df))
         if self.options.region == "profile":
-            square = float(bounds.asymptotic(1.0, 1, 1.0, delta, df=df)) ** 2
+            square = bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df) ** 2
         else:
-            square = float(stats.chi2.isf(delta, p) if df is None else p * stats.f.isf(delta, p, df))
-        return scaled_noise(self.fitted, noise) ** 2 * square / (2 * n)
+            square = np.asarray(stats.chi2.isf(delta, p) if noise.df is None else p * stats.f.isf(delta, p, noise.df))
+        met = met_levels(self.fitted, x, scaled_levels(self.fitted, noise))
+        room: np.ndarray = met**2 * (square if met.ndim == 2 else np.ravel(square)[0]) / (2 * n)
+        return room
 
     def _claim(self, noise: Noise | None, curvature: str) -> Claim:
         options, joint = self.options, self.options.region == "joint"
@@ -174,7 +176,9 @@ class FittedRegion:
             by, assumed = f"a region of beta={options.beta:g}, whose level is not known", level
         else:
             kind = "parameters" if joint else "one prediction"
-            by, assumed = f"the likelihood ratio for {kind}, whose level is right only as n grows", level
+            apart = "" if noise is None else different(scaled_levels(self.fitted, noise))
+            met = f" at the noise that each output meets ({apart} in the unit of the loss)" if apart else ""
+            by, assumed = f"the likelihood ratio for {kind}{met}, whose level is right only as n grows", level
         return Claim(
             name=f"constrained fit ({'beta given' if options.beta is not None else options.region})",
             covers="the regression function, if the model contains it",
@@ -186,3 +190,8 @@ class FittedRegion:
                 "that the decay has not moved the fit",
             ),
         )
+
+
+def _extreme(region: Region, point: Any, output: int, sign: float) -> float:
+    """Return an extreme prediction over a region; NaN where the region has no size, because a solve has failed."""
+    return farthest(region, point, output, sign) if math.isfinite(region.beta) else math.nan

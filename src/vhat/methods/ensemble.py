@@ -50,7 +50,9 @@ class Ensemble:
         noise: The noise level that was given, or None.
         center: What predicts the center, or None: the mean over the members.
         spread: ``"population"``: the members' own standard deviation with the normal quantile; ``"sample"``: with one
-            degree of freedom less and Student's quantile, for members that are independent draws.
+            degree of freedom less and Student's quantile, for members that are independent draws; ``"draws"``: that
+            times ``sqrt(1 + 1/members)``, for draws of a posterior from which the truth is taken to be one more: its
+            distance from their mean has their variance and that of the mean.
     """
 
     members: tuple[Predictor, ...]
@@ -58,7 +60,7 @@ class Ensemble:
     base: FittedModel
     noise: float | None
     center: Predictor | None = field(default=None)
-    spread: Literal["population", "sample"] = "population"
+    spread: Literal["population", "sample", "draws"] = "population"
 
     def __len__(self) -> int:
         return len(self.members)
@@ -88,9 +90,10 @@ class Ensemble:
             self.base.problem.inputs(x)  # what cannot be used is refused here, whatever the members are
         found = predictions(self.members, x)
         middle = found.mean(axis=0) if self.center is None else self.center.predict(x)
-        sample = self.spread == "sample" and len(self) > 1
+        sample = self.spread != "population" and len(self) > 1
         error = found.std(axis=0, ddof=1 if sample else 0)
-        limits = normal_limits(middle, error, delta, df=len(self) - 1 if sample else None)
+        reach = np.sqrt(1 + 1 / len(self)) if self.spread == "draws" else 1.0
+        limits = normal_limits(middle, reach * error, delta, df=len(self) - 1 if sample else None)
         noise = None
         if target == "observation":
             require_residuals(self.base, "target='observation'")

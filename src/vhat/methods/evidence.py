@@ -3,7 +3,8 @@
 To first order about the fit the responses ``y - f + J theta`` are linear in the parameters. With the prior that a decay
 ``c lam`` expresses, theta_j of variance ``sigma^2 / (n c lam_j)``, they are Gaussian with covariance
 ``sigma^2 (I + J diag(1/lam) J' / (n c))``. All of it in the unit in which the loss of a row is half its square: rows of
-J and responses are multiplied by the root of the second derivative of the loss, weights included.
+J and responses are multiplied by the root of the second derivative of the loss, weights included. Where outputs differ
+in noise, each has its responses and its prior in units of its own.
 """
 
 from __future__ import annotations
@@ -15,20 +16,23 @@ from scipy.optimize import minimize_scalar
 
 from vhat.errors import InputError, MemoryBudgetError
 from vhat.methods.method import residuals
-from vhat.norm import gradient_blocks, steepness
+from vhat.norm import gradient_blocks
 
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
-    from vhat.noise import Noise
 
-__all__ = ["best_factor", "log_evidence", "scaled_noise", "spectrum"]
+__all__ = ["best_factor", "log_evidence", "spectrum"]
 
 _REACH = 18.0
 """The factor is sought within e^-18 to e^18 (about 1e-8 to 1e8)."""
 
 
-def spectrum(fitted: FittedModel) -> tuple[np.ndarray, np.ndarray]:
-    """Return eigenvalues of ``J diag(1/lam) J' / n`` and the linearised responses along their eigenvectors.
+def spectrum(fitted: FittedModel, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues of ``J diag(1/lam) J' / n`` and the linearised responses along their eigenvectors, over noise.
+
+    Args:
+        fitted: The fitted model.
+        noise: The noise level of each output in the loss's own unit, (K,).
 
     Raises:
         InputError: When a parameter has no decay, and so no prior.
@@ -47,37 +51,30 @@ def spectrum(fitted: FittedModel) -> tuple[np.ndarray, np.ndarray]:
         root = np.sqrt(problem.loss_derivatives.curvature).ravel()
     if not np.all(decay > 0):
         raise InputError("evidence=True needs weight decay on every parameter: without it there is no prior to tune.")
-    linear = root * (residuals(fitted).ravel() + J @ theta)
+    linear = root * (residuals(fitted).ravel() + J @ theta) / np.tile(noise, problem.n)
     U, s, _ = np.linalg.svd(root[:, None] * J / np.sqrt(decay), full_matrices=False)
     return s**2 / problem.n, U.T @ linear
 
 
-def scaled_noise(fitted: FittedModel, noise: Noise) -> float:
-    """Return the one noise level that the square loss stands for, in the loss's own unit.
-
-    A weighted row counts as copies of it where all rows have one noise, and as a more precise one where they differ.
-    """
-    with fitted.problem.scope():
-        if noise.uniform:
-            return float(np.sqrt(np.mean(steepness(fitted.problem) * noise.level**2)))
-        return float(np.sqrt(np.mean(fitted.problem.loss_derivatives.curvature * noise.values**2)))
-
-
-def log_evidence(factor: float, values: np.ndarray, along: np.ndarray, noise: float) -> float:
+def log_evidence(factor: float, values: np.ndarray, along: np.ndarray) -> float:
     """Return the log evidence of ``factor`` times the decay, up to what does not depend on it."""
     spread = 1 + values / factor
-    return float(-0.5 * np.sum(np.log(spread) + (along / noise) ** 2 / spread))
+    return float(-0.5 * np.sum(np.log(spread) + along**2 / spread))
 
 
-def best_factor(fitted: FittedModel, noise: float) -> float:
+def best_factor(fitted: FittedModel, noise: np.ndarray) -> float:
     """Return the factor on the decay that maximises the evidence.
+
+    Args:
+        fitted: The fitted model.
+        noise: The noise level of each output in the loss's own unit, (K,).
 
     Raises:
         InputError: When the evidence has no maximum within reach: the data say nothing of the decay.
     """
-    values, along = spectrum(fitted)
+    values, along = spectrum(fitted, noise)
     grid = np.linspace(-_REACH, _REACH, 73)
-    heights = [log_evidence(np.exp(each), values, along, noise) for each in grid]
+    heights = [log_evidence(np.exp(each), values, along) for each in grid]
     best = int(np.argmax(heights))
     if best in (0, len(grid) - 1):
         way = "largest" if best else "smallest"
@@ -86,7 +83,7 @@ def best_factor(fitted: FittedModel, noise: float) -> float:
             "noise level. Set evidence=False, or give noise=."
         )
     found = minimize_scalar(
-        lambda each: -log_evidence(np.exp(each), values, along, noise),
+        lambda each: -log_evidence(np.exp(each), values, along),
         bounds=(grid[best - 1], grid[best + 1]),
         method="bounded",
         options={"xatol": 1e-10},

@@ -25,9 +25,10 @@ from vhat.methods.method import (
     make_interval,
     widened,
 )
+from vhat.methods.neural_tangent import offset
 from vhat.methods.requirements import require_one_output, require_square_loss
 from vhat.methods.smoother import KernelFit, check_bound, fit_kernel
-from vhat.norm import gradient_blocks
+from vhat.norm import gradient_blocks, steepness
 
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
@@ -50,11 +51,15 @@ class LastLayer:
 
         f(x) +- ( lam |phi(x)' S^-1 theta*| + sigma sqrt((pi^2/2) ln(2/delta) / m) |phi(x)|_{S^-1} )
 
+    A model that standardises inside adds the mean of its responses to the last layer: the regression is one of
+    deviations from it.
+
     Attributes:
         share: The share of rows on which the features are trained.
         leaves: How many of the model's last parameter arrays are its last layer: 2 with a bias, 1 without. That the
             model is linear in them is checked.
-        weight_decay: lam of the ridge regression; None takes that of the trained last layer.
+        weight_decay: lam of the ridge regression, in the unit of the training loss, as a recipe has it; None takes that
+            of the trained last layer.
         norm: A bound on ``|theta*|``, which bounds the bias by ``lam norm |S^-1 phi(x)|``; None puts the estimate in
             place of theta*, which is a heuristic and errs low.
         noise: The standard deviation of y; None estimates it from the residuals of the ridge regression.
@@ -112,9 +117,10 @@ class LastLayer:
         require_square_loss(fitted, "LastLayer")
         with fitted.problem.scope():
             last = _last_layer(fitted.problem, self.leaves)
-            decay = self._decay(fitted.problem, last)
+            # in units of the response, like the features
+            decay = self._decay(fitted.problem, last) / float(steepness(fitted.problem)[0])
             Z = _features(fitted.problem, fitted.problem.inputs(rest.X), last)
-        found = fit_kernel(Z @ Z.T, rest.y, decay)
+        found = fit_kernel(Z @ Z.T, rest.y - offset(fitted.problem), decay)
         return FittedLastLayer(self, fitted, last, Z, found, others)
 
     def _decay(self, problem: Problem, last: slice) -> float:
@@ -137,7 +143,7 @@ def _last_layer(problem: Problem, leaves: int) -> slice:
     doubled = theta.copy()
     doubled[last] *= 2
     here, there = (_features(at, few, last) for at in (problem, problem.at(problem.native(doubled))))
-    f = problem.predict(few)[:, 0]
+    f = problem.predict(few)[:, 0] - offset(problem)
     size, rounding = np.abs(here) @ np.abs(theta[last]), 1e-9 * float(np.abs(here).max())
     fixed = np.allclose(here, there, rtol=1e-6, atol=rounding)
     if not (fixed and np.all(np.abs(f - here @ theta[last]) <= 1e-6 * size)):
@@ -196,7 +202,7 @@ class FittedLastLayer:
             bias = bounds.ridge(z, self.Z, found.decay, noise.overall, delta, theta_star=theta) - noisy
         else:
             bias = norm * at.power
-        center, half, error = at.center[:, 0], bias + noisy, noise.overall * at.response
+        center, half, error = offset(problem) + at.center[:, 0], bias + noisy, noise.overall * at.response
         if not problem.squeeze:
             center, half, bias, error = center[:, None], half[:, None], bias[:, None], error[:, None]
         limits = Limits(center - half, center + half)

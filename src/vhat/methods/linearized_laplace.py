@@ -11,7 +11,7 @@ import numpy as np
 from vhat.errors import InputError
 from vhat.fit.many import Recipe
 from vhat.interval import Interval
-from vhat.methods.evidence import best_factor, scaled_noise
+from vhat.methods.evidence import best_factor
 from vhat.methods.local_error import shortfall
 from vhat.methods.method import (
     Claim,
@@ -24,6 +24,7 @@ from vhat.methods.method import (
     normal_limits,
     widened,
 )
+from vhat.methods.noise_levels import different, met_levels, scaled_levels
 from vhat.methods.requirements import require_square_loss
 from vhat.norm import steepness
 
@@ -40,9 +41,13 @@ class LinearizedLaplace:
     The variance of a prediction is ``sigma^2 g'(J'J/n + lam)^-1 g / n``, never below the library's own with
     Gauss-Newton curvature: the prior's share is counted as uncertainty, not as bias.
 
+    Outputs that differ in noise, and were trained with equal weight, have no such posterior. Each then has the mean
+    square error of its fit, with the truth drawn from a prior in units of its own noise: where outputs share no
+    parameter, the interval that each has alone.
+
     Attributes:
         evidence: Whether the decay of the posterior is tuned after training, to the highest evidence of the linearised
-            model; the predictions stay those of the fit.
+            model, by one factor for all outputs; the predictions stay those of the fit.
         noise: The standard deviation of y; None estimates it from the residuals.
 
     Examples:
@@ -79,7 +84,7 @@ class LinearizedLaplace:
         """
         fitted = fit_once(recipe, X, y, seed)
         require_square_loss(fitted, "LinearizedLaplace")
-        factor = best_factor(fitted, scaled_noise(fitted, find_noise(fitted, self.noise))) if self.evidence else 1.0
+        factor = best_factor(fitted, scaled_levels(fitted, find_noise(fitted, self.noise))) if self.evidence else 1.0
         return FittedLaplace(self, fitted, factor, fitted.scale_weight_decay(factor) if self.evidence else fitted)
 
 
@@ -118,19 +123,23 @@ class FittedLaplace:
         noise = find_noise(self.fitted, self.options.noise)
         norm = self.posterior.weighted_norm(x, curvature="ggn", shortcut=True)
         energy = norm.value / self._steepness
-        error = scaled_noise(self.fitted, noise) * np.sqrt(energy / self.fitted.problem.n)
+        levels = scaled_levels(self.fitted, noise)
+        error = met_levels(self.posterior, x, levels) * np.sqrt(energy / self.fitted.problem.n)
         center = self.fitted.predict(x)
         limits = normal_limits(center, error, delta)
         limits = widened(limits, noise, delta) if target == "observation" else limits
         tuned = f", the decay tuned to {self.factor:.3g} times that of training by the evidence" * self.options.evidence
+        argument, apart = "the Gaussian posterior", different(levels)
+        if apart:
+            argument = f"the mean square error, at the noise that each output meets ({apart} in the unit of the loss),"
         claim = Claim(
             name="linearised Laplace" + ", evidence" * self.options.evidence,
             covers="the regression function, in the belief that the decay expresses as a prior",
             response="a new response, in the belief that the decay expresses as a prior",
-            by=f"the Gaussian posterior of the model linearised about its fit{tuned}",
+            by=f"{argument} of the model linearised about its fit{tuned}",
             assumed=(
                 *shortfall(self.fitted, noise, "ggn"),
-                "that the truth is a draw from that prior",
+                "that the truth is a draw from that prior" + ", in units of each output's own noise" * bool(apart),
                 f"Gaussian noise, its level {noise.source}",
                 "a model that is linear in its parameters over the reach of the posterior",
             ),

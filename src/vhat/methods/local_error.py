@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from vhat.audit import stationarity_line
+from vhat.methods.requirements import require_residuals
 from vhat.norm import gradient_blocks, measure
 from vhat.problem import Curvature
 from vhat.solve import choose
@@ -54,9 +55,12 @@ def left_out_predictions(fitted: FittedModel, x: Any) -> np.ndarray:
     """Return what the model would predict without each training row in turn, to first order, (n, points[, outputs]).
 
     ``f_-i(x) = f(x) - d f(x)/d y_i (y_i - f_-i(x_i))``: exact for models linear in their parameters.
+
+    Raises:
+        InputError: For a loss that has no residual.
     """
-    residual = fitted.leave_one_out().residual
-    assert residual is not None
+    require_residuals(fitted, "leaving rows out to first order")
+    residual = cast(np.ndarray, fitted.leave_one_out().residual)
     slope = fitted.sensitivity(x)
     moved = slope * residual if fitted.problem.squeeze else np.einsum("pkib,ib->pki", slope, residual)
     return np.moveaxis(fitted.predict(x)[..., None] - moved, -1, 0)

@@ -22,7 +22,7 @@ import numpy as np
 from vhat import bounds
 from vhat.checks import as_numbers, check_choice, check_count, check_delta, check_finite
 from vhat.errors import ConvergenceWarning, InputError, name_rows
-from vhat.fit.many import Recipe, check_fitted, check_recipe
+from vhat.fit.many import Recipe, check_recipe, fit_one
 from vhat.interval import Interval
 from vhat.methods.claim import Claim, Target
 from vhat.noise import Noise, given_noise
@@ -139,12 +139,12 @@ def fit_once(recipe: Recipe, X: Any, y: Any, seed: int) -> FittedModel:
     """Train once on all rows.
 
     Raises:
-        InputError: When the recipe is none, the data cannot be used, or no fitted model comes back.
+        InputError: When the recipe is none, the data cannot be used, or no fitted model of these rows comes back.
     """
     check_count("seed", seed)
     check_recipe(recipe)
     check_data(X, y)
-    return check_fitted(recipe(X, y, seed=int(seed), sample_weight=None))
+    return fit_one(recipe, X, y, seed=int(seed))
 
 
 def find_noise(fitted: FittedModel, noise: float | None, seed: int = 0) -> Noise:

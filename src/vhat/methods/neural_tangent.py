@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vhat.noise import Noise
     from vhat.problem import Problem
 
-__all__ = ["FittedTangent", "NeuralTangent"]
+__all__ = ["FittedTangent", "NeuralTangent", "offset"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class NeuralTangent:
                 raise InputError("NeuralTangent needs weight decay on every parameter: raise it above 0 in the recipe.")
             gram = _inner_products(fitted, problem.X).cross
             lam = float(decay.max() / steepness(problem)[0])  # in units of the response, like the kernel
-        return FittedTangent(self, fitted, fit_kernel(gram, problem.targets - _offset(problem), lam))
+        return FittedTangent(self, fitted, fit_kernel(gram, problem.targets - offset(problem), lam))
 
     def _begin(self, recipe: Recipe, X: Any, y: Any, seed: int) -> FittedModel:
         from vhat.construct import from_jax
@@ -104,7 +104,7 @@ class NeuralTangent:
         return from_jax(recipe.network, recipe.network.init(int(seed)), X, y, weight_decay=recipe.weight_decay)
 
 
-def _offset(problem: Problem) -> float:
+def offset(problem: Problem) -> float:
     """What a model that standardises inside adds to its network: the regression is one of deviations from it."""
     return float(problem.scaling.shift[0]) if isinstance(problem, StandardisedProblem) else 0.0
 
@@ -164,7 +164,7 @@ class FittedTangent:
         error = at.response * noise.level
         bias = norm * at.power
         half = bias + bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df) * error
-        center = _offset(problem) + at.center[:, 0]
+        center = offset(problem) + at.center[:, 0]
         if not problem.squeeze:
             center, half, bias, error = center[:, None], half[:, None], bias[:, None], error[:, None]
         limits = Limits(center - half, center + half)

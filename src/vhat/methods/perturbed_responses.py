@@ -11,6 +11,7 @@ from vhat.checks import check_count
 from vhat.fit.many import Recipe, fit_many
 from vhat.methods.ensemble import Ensemble, new_seeds
 from vhat.methods.method import Claim, check_noise, find_noise, fit_once, responses
+from vhat.methods.requirements import require_residuals
 
 __all__ = ["PerturbedResponses"]
 
@@ -50,9 +51,14 @@ class PerturbedResponses:
             X: Rows.
             y: Responses.
             seed: Determines the noise and the training.
+
+        Raises:
+            InputError: When the loss is not a function of f - y: noise cannot be added to labels or counts.
+            NoiseError: When the noise has to be estimated and the fit interpolates.
         """
         observed = responses(y)
         base = fit_once(recipe, X, y, seed)
+        require_residuals(base, "PerturbedResponses")
         noise = find_noise(base, self.noise)
         z = np.random.default_rng([seed, _STREAM]).standard_normal((self.members, *observed.shape))
         targets = observed + noise.values.reshape(observed.shape) * z

@@ -1,6 +1,7 @@
 """The posterior that a penalised square loss stands for, and predictors drawn from it.
 
-With Gaussian noise of standard deviation sigma, and a prior of variance ``sigma^2 / (n lam_j)`` for parameter j::
+With Gaussian noise of standard deviation sigma, in the unit in which the loss of a row is half its square, and a prior
+of variance ``sigma^2 / (n lam_j)`` for parameter j::
 
     log p(theta | y) = -(n / sigma^2) (L(theta) + 1/2 sum_j lam_j theta_j^2) + constant
 """
@@ -15,14 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhat.errors import InputError
+from vhat.methods.noise_levels import different, one_level, scaled_levels
 from vhat.methods.requirements import require_square_loss
 
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
     from vhat.frontends.jax.kernels import Model
+    from vhat.noise import Noise
     from vhat.problem import Problem
 
-__all__ = ["Drawn", "Posterior", "as_posterior", "log_density", "members"]
+__all__ = ["Drawn", "Posterior", "as_posterior", "log_density", "members", "noise_clause"]
 
 
 class Posterior(NamedTuple):
@@ -34,7 +37,7 @@ class Posterior(NamedTuple):
         y: Responses, (n, K).
         weights: One weight a row.
         decay: One lam a parameter.
-        precision: ``1 / sigma^2``.
+        noise: sigma, in the loss's own unit.
     """
 
     fixed: Any
@@ -42,14 +45,14 @@ class Posterior(NamedTuple):
     y: Any
     weights: Any
     decay: Any
-    precision: Any
+    noise: Any
 
 
-def as_posterior(fitted: FittedModel, noise: float, method: str) -> tuple[Model, Posterior]:
+def as_posterior(fitted: FittedModel, noise: Noise, method: str) -> tuple[Model, Posterior]:
     """Return the model and the posterior of a fitted JAX model, inside its float64 scope.
 
     Raises:
-        InputError: When the model is not a JAX function, or its loss not the square loss.
+        InputError: When the model is not a JAX function, its loss not the square loss, or its outputs differ in noise.
     """
     from vhat.frontends.jax.problem import JaxProblem
 
@@ -60,7 +63,8 @@ def as_posterior(fitted: FittedModel, noise: float, method: str) -> tuple[Model,
             "one that ends in vhat.from_jax."
         )
     require_square_loss(fitted, method)
-    arrays = (jnp.asarray(problem.targets), jnp.asarray(problem.weights), problem.decay, jnp.asarray(noise**-2))
+    level = jnp.asarray(one_level(fitted, noise, method))
+    arrays = (jnp.asarray(problem.targets), jnp.asarray(problem.weights), problem.decay, level)
     return problem.model, Posterior(problem.fixed, jax.tree.map(jnp.asarray, problem.X), *arrays)
 
 
@@ -71,7 +75,7 @@ def log_density(model: Model, theta: Any, posterior: Posterior, batch: Any = Non
     if batch is not None:
         X, y, weights = jax.tree.map(lambda leaf: leaf[batch], (X, y, weights))
     loss = model.total(posterior.fixed, theta, X, y, weights) * (n / len(y))
-    return -posterior.precision * (loss + 0.5 * n * jnp.sum(posterior.decay * theta**2))
+    return -(posterior.noise**-2) * (loss + 0.5 * n * jnp.sum(posterior.decay * theta**2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,3 +101,11 @@ class Drawn:
 def members(fitted: FittedModel, draws: np.ndarray) -> tuple[Drawn, ...]:
     """Return a predictor for each row of ``draws``."""
     return tuple(Drawn(fitted.problem, theta) for theta in draws)
+
+
+def noise_clause(fitted: FittedModel, noise: Noise) -> str:
+    """Return what a guarantee says of the noise in the likelihood."""
+    apart = different(scaled_levels(fitted, noise))
+    outputs = " of one level for all outputs" * (fitted.problem.outputs > 1)
+    outputs += f", WHICH DIFFER ({apart} in the unit of the loss)" if apart else ""
+    return f"Gaussian noise{outputs}, its level {noise.source}"

@@ -53,7 +53,8 @@ class RandomizedPrior:
     Member k is ``f_k + beta p_k``, where the random function ``p_k`` stays as it is drawn, and ``f_k`` is trained on
     ``y + sigma z_k - beta p_k(X)``: far from the data, where nothing is trained, members differ as their priors do. For
     a linear model with decay lam whose prior has variance ``sigma^2 / (n lam)`` each member is an exact draw from the
-    posterior of Bayesian linear regression.
+    posterior of Bayesian linear regression, and the truth one more: with Student's quantile and ``sqrt(1 + 1/members)``
+    times their spread, the interval has its level for any number of members.
 
     Attributes:
         members: How many.
@@ -107,14 +108,16 @@ class RandomizedPrior:
             name="randomised prior",
             covers="the regression function, in the belief that the prior functions and this training express",
             response="a new response, in the belief that the prior functions and this training express",
-            by=f"the normal quantile of {self.members} members, approximate draws of a posterior",
+            by=f"Student's t over {self.members} members, approximate draws of a posterior",
             assumed=(
                 f"Gaussian noise, its level {noise.source}",
                 f"prior functions of {self.scale:g} standard deviations of y that resemble the truth",
                 "members that draw from the posterior, as they do only for linear models with a matching decay",
             ),
         )
-        return Ensemble(members, claim, base, self.noise)
+        # Where members are draws of the posterior the truth is one more of them, so that (truth - mean) / (spread
+        # sqrt(1 + 1/m)) has Student's law with m - 1 degrees of freedom: few members cover as often as many.
+        return Ensemble(members, claim, base, self.noise, spread="draws")
 
     def _prior(self, recipe: Recipe) -> Prior:
         if self.prior is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from vhat.errors import InputError, MissingPackage, ModelError
 from vhat.fit.many import Recipe
 from vhat.methods.ensemble import Ensemble, predictions
 from vhat.methods.method import Claim, check_level, check_noise, find_noise, fit_once
-from vhat.methods.posterior import Posterior, as_posterior, log_density, members
+from vhat.methods.posterior import Posterior, as_posterior, log_density, members, noise_clause
 
 if TYPE_CHECKING:
     from vhat.frontends.jax.kernels import Model
@@ -28,6 +29,8 @@ _POWER_STEPS = 30
 _MARGIN = 1.05
 """The power method comes from below: so much is added to the curvature that it found."""
 _FEW_ROWS = 64
+_WIDE = 1.25
+"""A variance that is too large by more than this factor is owned up to."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +40,18 @@ class SGLD:
     The chain starts at the fit and steps by ``step sigma^2 / (n beta)``, beta the largest curvature of the objective
     there; without an accept-reject step its variance along a direction of curvature ``c`` is too large by a factor
     ``1 / (1 - step c / (2 beta))``. It forgets a direction in about ``beta / (step c)`` steps: where the decay alone
-    holds a direction that may be more than is run.
+    holds a direction that may be more than is run. All outputs have one noise level.
+
+    The gradient of a batch is itself noisy, and would add ``step c n / (2 batch beta)`` to that factor. So with a batch
+    a step is taken in ``1 + n / batch`` shorter ones, together as long and no cheaper: the factor stays below that of
+    all rows, where residuals are of the size that the noise level says. A batch saves memory, and no time.
 
     Attributes:
         draws: How many draws are kept.
-        thin: Steps from one to the next.
+        thin: Steps from one to the next, each in shorter ones where there are batches.
         burn_in: Steps before the first.
         step: The step, as a share of the one at which the steepest direction would be crossed in one stride.
-        batch: Rows, drawn with replacement, for each gradient; None takes all.
+        batch: Rows, drawn with replacement, for each gradient; None takes all, without the shorter steps.
         noise: The standard deviation of y; None estimates it from the residuals of the fit.
 
     Examples:
@@ -83,7 +90,7 @@ class SGLD:
             seed: Determines the training and the chain.
 
         Raises:
-            InputError: When the model is not one of JAX, or its loss not the square loss.
+            InputError: When the model is not one of JAX, its loss not the square loss, or its outputs differ in noise.
             MissingPackage: When blackjax is not installed.
             ModelError: When the chain diverges.
             NoiseError: When the noise has to be estimated and the fit interpolates.
@@ -95,12 +102,14 @@ class SGLD:
         if self.batch is not None and self.batch > problem.n:
             raise InputError(f"batch={self.batch} is more than the {problem.n} rows. Set batch=None to take all.")
         with problem.scope():
-            model, posterior = as_posterior(fitted, noise.overall, "SGLD")
-            stride = self.step * noise.overall**2 / (problem.n * _largest_curvature(problem))
+            model, posterior = as_posterior(fitted, noise, "SGLD")
+            pieces = self._pieces(problem.n)
+            stride = self.step * float(posterior.noise) ** 2 / (problem.n * _largest_curvature(problem)) / pieces
             key, size = jax.random.key(seed), self.batch
-            start = _walk(model, 1, max(self.burn_in, 1), size, key, problem.theta, posterior, stride)[-1]
+            start = _walk(model, 1, max(self.burn_in, 1) * pieces, size, key, problem.theta, posterior, stride)[-1]
             rest = jax.random.fold_in(key, 1)
-            kept = np.asarray(_walk(model, self.draws, self.thin, size, rest, start, posterior, stride))
+            kept = np.asarray(_walk(model, self.draws, self.thin * pieces, size, rest, start, posterior, stride))
+            widening = self._widening(problem, float(posterior.noise))
         if not np.isfinite(kept).all():
             raise ModelError(f"SGLD diverged at step={self.step:g}. Lower step, or raise batch.")
         drawn = members(fitted, kept)
@@ -108,6 +117,7 @@ class SGLD:
         values = predictions(drawn, few).reshape(1, self.draws, -1)
         effective = float(np.min(blackjax.diagnostics.effective_sample_size(values)))
         batch = f", {self.batch} rows a step" if self.batch is not None else ""
+        excess = f", WHICH WIDEN ITS VARIANCE UP TO {widening:.2g} TIMES" * (widening > _WIDE)
         claim = Claim(
             name="SGLD",
             covers="the regression function, in the belief that the decay expresses as a prior",
@@ -116,12 +126,29 @@ class SGLD:
             "independent ones on the training rows",
             assumed=(
                 "that the truth is a draw from that prior",
-                f"Gaussian noise, its level {noise.source}",
+                noise_clause(fitted, noise),
                 "a chain that has been everywhere the posterior is",
-                f"steps short enough not to widen it (step={self.step:g})",
+                f"steps short enough not to widen it (step={self.step:g}){excess}",
             ),
         )
         return Ensemble(drawn, claim, fitted, self.noise)
+
+    def _pieces(self, n: int) -> int:
+        """Return in how many shorter steps one is taken."""
+        return 1 if self.batch is None else 1 + math.ceil(n / self.batch)
+
+    def _widening(self, problem: Problem, noise: float) -> float:
+        """Return the factor on the variance along the steepest direction, (1 + e G / 2) / (1 - e C / 2).
+
+        e is the length of a step, C the curvature of the log density, and G the variance of its slope from a batch:
+        ``n / batch`` times C where the squared residuals are ``noise^2`` in the mean, in proportion where they are not.
+        """
+        share, slope = self.step / self._pieces(problem.n), 0.0
+        if self.batch is not None:
+            residual = problem.targets - problem.fitted_values
+            misfit = np.mean(problem.loss_derivatives.curvature * residual**2) / noise**2
+            slope = problem.n / self.batch * max(1.0, float(misfit))
+        return (1 + share * slope / 2) / (1 - share / 2)
 
 
 def _blackjax() -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vhat.errors import InputError
-from vhat.fit.many import Recipe
+from vhat.fit.many import Recipe, check_recipe
 from vhat.methods.method import FittedMethod, Method
 
 __all__ = ["WithRecipe"]
@@ -39,8 +39,7 @@ class WithRecipe:
     def __post_init__(self) -> None:
         if isinstance(self.method, type) or not callable(getattr(self.method, "fit", None)):
             raise InputError(f"method={self.method!r} is no method: it has no fit(recipe, X, y, seed=...).")
-        if not callable(self.recipe):
-            raise InputError(f"recipe={self.recipe!r} cannot be called as recipe(X, y, seed=..., sample_weight=None).")
+        check_recipe(self.recipe)
 
     def fit(self, recipe: Recipe | None, X: Any, y: Any, *, seed: int = 0) -> FittedMethod:  # noqa: ARG002
         """Train the method by its own recipe.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vhat.plot.labels import write_names
-from vhat.plot.look import BLUE, GREY, ORANGE, new_axis, style
+from vhat.plot.look import BLUE, DARK, GREY, ORANGE, new_axis, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +27,7 @@ def coverage_plane(
     errors: np.ndarray | None = None,
     *,
     level: float | None = None,
+    notes: Sequence[str] = (),
     ax: Axes | None = None,
 ) -> Axes:
     """Mark every method by its width and its coverage: up is safer, left is sharper.
@@ -37,6 +38,7 @@ def coverage_plane(
         coverages: Their coverages, between 0 and 1.
         errors: Standard errors of the coverages, NaN where there is none.
         level: The coverage that was asked for, drawn as a line.
+        notes: Lines below the picture.
         ax: Where to draw; None makes a figure, reached by ``ax.figure``.
 
     Returns:
@@ -55,6 +57,8 @@ def coverage_plane(
             ax.errorbar(widths, 100 * coverages, 100 * known, fmt="none", ecolor=GREY, elinewidth=0.8, zorder=2)
         ax.plot(widths, 100 * coverages, "o", color=BLUE, markersize=5, markeredgewidth=0, zorder=3)
         ax.set_xlabel("median width")
+        if notes:
+            _write_notes(ax, notes)
         ax.set_ylabel("coverage (%)")
         ax.margins(x=0.14, y=0.1)
         write_names(ax, names, widths, 100 * coverages, line=None if level is None else 100 * level)
@@ -72,5 +76,19 @@ def _draw_level(ax: Axes, level: float) -> None:
         textcoords="offset points",
         va="center",
         color=ORANGE,
+        fontsize=7.5,
+    )
+
+
+def _write_notes(ax: Axes, notes: Sequence[str]) -> None:
+    """Write lines below the label of the lower axis, where a figure's layout makes room for them."""
+    ax.annotate(
+        "\n".join(notes),
+        (0.0, 0.0),
+        xycoords="axes fraction",
+        xytext=(0, -32),
+        textcoords="offset points",
+        va="top",
+        color=DARK,
         fontsize=7.5,
     )

@@ -1,0 +1,98 @@
+"""The noise of each output in the unit of the loss, and how much of it a prediction meets.
+
+Training weighs the outputs by their loss alone. Only where all have one noise level sigma in the unit of the loss is
+the objective, times ``n / sigma^2``, the log density of a posterior. Where they differ, its minimum is still a fit
+with an error that is known: to first order ``h'(J'e/n - lam theta)``, with ``h = (J'J/n + lam)^-1 g`` and noise e.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import stats
+
+from vhat.errors import InputError
+from vhat.norm import gradient_blocks, measure, steepness
+from vhat.solve import choose
+
+if TYPE_CHECKING:
+    from vhat.fitted import FittedModel
+    from vhat.noise import Noise
+
+__all__ = ["different", "met_levels", "one_level", "scaled_levels"]
+
+_ALIKE = 1.1
+"""Levels within this factor of one another change no width by more than a twentieth."""
+_CHANCE = 1e-3
+"""Estimates that equal levels would bring this seldom are taken to differ."""
+
+
+def scaled_levels(fitted: FittedModel, noise: Noise) -> np.ndarray:
+    """Return the noise level that the square loss of each output stands for, in the loss's own unit, (K,).
+
+    A weighted row counts as copies of it where all rows have one noise, and as a more precise one where they differ.
+    """
+    with fitted.problem.scope():
+        if noise.uniform:
+            squares = steepness(fitted.problem) * noise.level**2
+        else:
+            squares = np.mean(fitted.problem.loss_derivatives.curvature * noise.values**2, axis=0)
+    levels: np.ndarray = np.sqrt(squares)
+    return levels
+
+
+def different(levels: np.ndarray) -> str:
+    """Return from where to where the levels go, empty where they are alike."""
+    low, high = float(np.min(levels)), float(np.max(levels))
+    return f"{low:.3g} to {high:.3g}" if high > _ALIKE * low else ""
+
+
+def met_levels(fitted: FittedModel, x: Any, levels: np.ndarray) -> np.ndarray:
+    """Return the one level at which a prediction would have the error that it has at these, (points,) or (points, K).
+
+    A parameter that several outputs share takes the noise of all of them. With the truth of output k drawn from a prior
+    of variance ``levels_k^2 / (n lam)``, the mean square error of its prediction is ``met^2 g'h / n``::
+
+        met_k^2 = (1/n sum_ij levels_j^2 c_ij (J_j h)_i^2 + levels_k^2 h'lam h) / g'h
+
+    with c the second derivative of the loss: a mean of the squared levels, the own one where nothing is shared.
+
+    Args:
+        fitted: The fitted model, with the square loss.
+        x: Test inputs.
+        levels: The level of each output in the loss's own unit, (K,).
+    """
+    problem, work = fitted.problem, fitted.workspace
+    with problem.scope():
+        inputs = problem.inputs(x)
+        own = np.broadcast_to(levels, (problem.count(inputs), problem.outputs))
+        if np.ptp(levels) > 0:
+            root = np.sqrt(problem.loss_derivatives.curvature)
+            sigma = np.divide(levels, root, out=np.zeros_like(root), where=root > 0)  # rows of weight zero say nothing
+            prepared = work.prepared(choose(problem, own.size).solver, "ggn")
+            found = measure(problem, prepared, gradient_blocks(problem, inputs), sigma)
+            energy = found.shortcut
+            met = np.divide(found.variance, energy, out=np.zeros_like(energy), where=energy != 0)
+            own = np.sqrt(met.reshape(own.shape) + found.unsupported.reshape(own.shape) * own**2)
+    return own[:, 0] if problem.squeeze else own
+
+
+def one_level(fitted: FittedModel, noise: Noise, method: str) -> float:
+    """Return the noise level of all outputs, in the loss's own unit.
+
+    Raises:
+        InputError: When the outputs differ, by more than chance makes estimates differ.
+    """
+    levels = scaled_levels(fitted, noise)
+    low, high = int(np.argmin(levels)), int(np.argmax(levels))
+    chance = 0.0
+    if noise.df is not None:
+        chance = float(stats.f.sf((levels[high] / levels[low]) ** 2, noise.df[high], noise.df[low]))
+    if different(levels) and chance < _CHANCE:
+        raise InputError(
+            f"{method} draws from the posterior of the objective, which is one only where all outputs have one noise "
+            f"level in the unit of the loss; here they go from {different(levels)}. Divide each column of y by its "
+            "noise level before training, or train on one column at a time."
+        )
+    return float(np.sqrt(np.mean(levels**2)))
