@@ -59,6 +59,26 @@ def test_absolute_sigma_is_noise_that_was_given():
     fitted = vhat.from_curve_fit(f, popt, x, y, sigma=sigma)
     errors = fitted.functional(lambda q: q, curvature="ggn", noise=sigma).standard_error
     np.testing.assert_allclose(errors, np.sqrt(np.diag(pcov)), rtol=1e-6)
+    with pytest.raises(vhat.InputError, match=r"interval\(..., noise=sigma\)"):
+        vhat.from_curve_fit(f, popt, x, y, sigma=sigma, absolute_sigma=True)
+
+
+def test_parameter_that_curve_fit_left_at_a_bound_is_no_minimum_and_the_others_are():
+    """The noise of the offset pulls it below the bound of zero: curve_fit leaves some 1e-20 there."""
+    x = np.linspace(0.0, 10.0, 60)
+
+    def peak(x, a, mu, w, c):
+        return a * np.exp(-0.5 * ((x - mu) / w) ** 2) + c
+
+    y = peak(x, 3.0, 4.2, 1.3, -0.05) + 0.1 * np.random.default_rng(5).normal(size=60)
+    popt, _ = curve_fit(peak, x, y, p0=[2, 4, 1, 0.1], bounds=(0, 9))
+    assert 0 <= popt[3] < 1e-10
+    with pytest.warns(vhat.NotMinimumWarning):
+        vhat.from_curve_fit(peak, popt, x, y).interval([2.0])
+    fixed, pcov = curve_fit(lambda x, a, mu, w: peak(x, a, mu, w, 0.0), x, y, p0=popt[:3], xtol=1e-14, ftol=1e-14)
+    fitted = vhat.from_curve_fit(lambda x, a, mu, w: peak(x, a, mu, w, 0.0), fixed, x, y)
+    errors = fitted.functional(lambda q: q, curvature="ggn").standard_error
+    np.testing.assert_allclose(errors, np.sqrt(np.diag(pcov)), rtol=1e-6)
 
 
 def linear_data(n=35):

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import vhat
-from tests.cli_cases import TARGET, data, fitted, folder, load_once, model, run, table  # noqa: F401
+from tests.cli_cases import TARGET, data, fitted, folder, load_once, model, read, run, table  # noqa: F401
 from vhat.table_files import open_table, read_all
 
 pytestmark = pytest.mark.usefixtures("load_once")
@@ -235,7 +235,34 @@ def test_warnings_of_the_library_are_sentences(tmp_path):
     assert not any("site-packages" in line or ".py:" in line for line in lines)
     moved = rows.assign(flat=[1.0, 2.0, 1.0, 3.0, 1.0, 1.0, 1.0, 1.0])
     moved.to_csv(tmp_path / "moved.csv", index=False)
-    told = run("predict", tmp_path / "m", tmp_path / "moved.csv", "--out", tmp_path / "out.csv").stderr
-    assert "column 'flat' was the same in all training rows and is not in 2 of these (first in line 3)" in " ".join(
-        told.split()
-    )
+    predicted = run("predict", tmp_path / "m", tmp_path / "moved.csv", "--out", tmp_path / "out.csv")
+    assert predicted.exit_code == 0, predicted.output
+    said = "column 'flat' was the same in all training rows and is not in 2 rows of"
+    place = "moved.csv (first in line 3)"
+    told = " ".join(predicted.stderr.split())
+    assert said in told
+    assert place in told.replace(" moved.csv", "moved.csv")
+    written = read(tmp_path / "out.csv")
+    assert list(written["status"]) == ["constant column" if row in (1, 3) else "converged" for row in range(8)]
+    still = run("predict", tmp_path / "m", tmp_path / "data.csv", "--out", tmp_path / "still.csv")
+    assert "constant column" not in still.output
+    same = read(tmp_path / "still.csv")
+    assert list(same["status"]) == ["converged"] * 8
+    np.testing.assert_array_equal(written["center"], same["center"])  # the column was left out of the model
+    reported = run("report", tmp_path / "m", "--held-out", tmp_path / "moved.csv", "--out", tmp_path / "r.html")
+    assert reported.exit_code == 0, reported.output
+    told = " ".join(reported.stderr.split())
+    assert said in told
+    assert place in told.replace(" moved.csv", "moved.csv")
+    assert "row 1" not in told  # the same row under another count
+
+
+def test_columns_that_were_learned_from_and_constant_ones_are_told_apart(tmp_path):
+    table(20).assign(flat=1.0).drop(columns="name").to_csv(tmp_path / "data.csv", index=False)
+    options = ("--target", TARGET, "--hidden", "0", "--weight-decay", "0.01", "--out", tmp_path / "m")
+    done = run("fit", tmp_path / "data.csv", *options)
+    assert "20 rows, 2 columns: depth, salt\n" in done.stdout
+    assert "left out      flat: the same in all of these rows\n" in done.stdout
+    found = json.loads(run("fit", tmp_path / "data.csv", *options, "--force", "--json").stdout)
+    assert found["columns"] == ["depth", "salt"]
+    assert found["constant"] == ["flat"]

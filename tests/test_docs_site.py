@@ -37,6 +37,8 @@ def test_the_jax_page_loads_what_it_saved():
 def test_the_scipy_page_has_the_standard_errors_of_scipy():
     names = run("start-scipy.md")
     np.testing.assert_allclose(names["classical"].standard_error, np.sqrt(np.diag(names["pcov"])), rtol=1e-3)
+    errors = names["known"].functional(lambda q: q, curvature="ggn", noise=names["sigma"]).standard_error
+    np.testing.assert_allclose(errors, np.sqrt(np.diag(names["covariance"])), rtol=1e-3)
     assert np.all(names["new"].half_width > 2 * names["band"].half_width)
     assert names["half_life"].center == pytest.approx(np.log(2) / names["popt"][1])
     assert names["model"].audit().holds

@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 
 import vhat
 from tests import oracle
+from vhat.fit import Minimum, Network, normal
 from vhat.leave_one_out import leave_rows_out
 
 RNG = np.random.default_rng(0)
@@ -189,6 +190,35 @@ def test_a_row_that_alone_holds_a_parameter_is_flagged_not_divided():
     expected = [np.mean(np.delete(y[others], k)) for k in range(7)]
     np.testing.assert_allclose(found.prediction[others], expected, rtol=1e-9)
     assert "7 usable" in repr(found)
+
+
+def test_many_rows_that_the_fit_leans_on_are_warned_of_where_the_step_is_not_exact():
+    """One row of leverage 0.99, by a refit without it: the first-order step is off by three times the noise."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(14, 1))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(14)
+    recipe = Minimum(Network((1, 4, 1), "tanh", initial=normal(1.0)), weight_decay=1e-4)
+    fitted = recipe(X, y, seed=0)
+    with pytest.warns(vhat.LeverageWarning, match=r"7 of 14 training rows have leverage above 0\.5"):
+        found = fitted.leave_one_out()
+    row = int(np.argmax(found.leverage))
+    refit = recipe.resume(fitted.params, X, y, sample_weight=np.where(np.arange(14) == row, 0.0, 1.0))
+    assert abs(found.prediction[row] - refit.predict(X[row : row + 1])[0]) > 0.25
+    with pytest.warns(vhat.LeverageWarning, match="errors at new rows are larger"):
+        calibrated = fitted.calibrate("loo")
+    assert calibrated.rough == 7
+    assert "BUT 7 OF THEM HAVE LEVERAGE ABOVE 0.5" in calibrated.guarantee
+
+
+def test_a_linear_model_is_left_out_exactly_whatever_the_leverage():
+    y = Y[:6]
+    fitted = vhat.from_jax(linear, ridge(X[:6], y, 1e-3, 6)[:, 0], X[:6], y, weight_decay=1e-3)
+    found = fitted.leave_one_out()  # without a warning, which would be an error here
+    assert np.sum(found.leverage > 0.5) >= 3
+    for row in range(6):
+        kept = ridge(*without(row, X[:6], y), 1e-3, 6)[:, 0]
+        assert found.prediction[row] == pytest.approx(X[row] @ kept, rel=1e-8)
+    assert "LEVERAGE" not in fitted.calibrate("loo").guarantee
 
 
 def test_near_a_fold_the_leverage_exceeds_one_and_is_flagged():

@@ -438,6 +438,49 @@ def test_constant_curve_and_scalar_sigma_are_taken_as_scipy_takes_them():
     np.testing.assert_allclose(problem.gradients(problem.inputs([1.0])), [[1.0]], rtol=1e-13)
 
 
+@pytest.mark.parametrize("size", [5e-324, 1e-300, 6.6e-20, 1e-16, 1e-15, -1e-16])
+@pytest.mark.parametrize("unit", [1.0, 1e6, 1e-6])
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_parameter_at_a_bound_of_zero_has_the_derivatives_of_zero(size, unit, scale):
+    """What curve_fit leaves at an active bound is no scale: neither in the offset, nor where the model bends."""
+
+    def peak(x, a, shift, c):
+        return scale * (a * np.exp(-(((x - 40.0) / 20.0 - shift / unit) ** 2)) + c / unit)
+
+    problem, _ = curve_fit_problem(peak, [3.0, size * unit, size * unit], x, scale * noise)
+    u = (x - 40.0) / 20.0
+    bell = np.exp(-(u**2))
+    J = scale * np.stack([bell, 6 * u * bell / unit, np.full(60, 1 / unit)], 1)
+    size_of = np.abs(J).max(axis=0)
+    np.testing.assert_allclose(problem.gradients(problem.inputs(x)) / size_of, J / size_of, atol=1e-11)
+    residual = scale * (3.0 * bell - noise)
+    bends = scale * np.stack([2 * u * bell / unit, 3 * (4 * u**2 - 2) * bell / unit**2])
+    H = J.T @ J / 60
+    H[0, 1] += residual @ bends[0] / 60
+    H[1, 0] = H[0, 1]
+    H[1, 1] += residual @ bends[1] / 60
+    root = np.sqrt(np.diag(J.T @ J / 60))
+    found = assemble(problem, "hessian")
+    np.testing.assert_allclose(found / root / root[:, None], H / root / root[:, None], atol=1e-7)
+
+
+def test_parameter_that_only_faint_values_see_keeps_a_step_of_its_own():
+    """Nothing that theta[1] does ever shows beside the rounding of the other rows."""
+
+    def predict(t, x):
+        return np.where(x < 1.0, 1e-20 * np.tanh(1e20 * t[1]), t[0])
+
+    problem = numpy_problem(predict, [1.0, 1e-21], x, x)
+    slopes = [[1.0, 0.0], [0.0, 1 - np.tanh(0.1) ** 2]]
+    np.testing.assert_allclose(problem.gradients(problem.inputs([50.0, 0.5])), slopes, atol=1e-10)
+
+
+def test_both_results_of_curve_fit_in_place_of_the_first_are_refused():
+    results = curve_fit(lambda x, a, b: a + b * x, x, x + noise)
+    with pytest.raises(InputError, match=r"popt is a tuple of 2.*give popt alone, the first"):
+        curve_fit_problem(lambda x, a, b: a + b * x, results, x, x + noise)
+
+
 @pytest.mark.parametrize(
     ("sigma", "words"),
     [

@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 import vhat
 from tests.report_cases import data_of
 from vhat.cli import app
+from vhat.estimator.disk import KIND
+from vhat.store import read, write
 
 runner = CliRunner()
 
@@ -110,8 +112,48 @@ def test_a_directory_of_a_newer_version_is_refused(network, tmp_path):
     assert "Update vhat" in done.stderr
 
 
+def test_the_name_of_the_target_is_kept_with_the_model(network, saved, tmp_path):
+    assert network.target_name_ == "mass"
+    assert run(saved / "model", "--out", tmp_path / "a.html").exit_code == 0
+    assert data_of(tmp_path / "a.html")["responses"] == ["mass"]
+    held = ("--held-out", saved / "new.csv")
+    done = run(saved / "model", *held, "--unit", "kg", "--out", tmp_path / "b.html")
+    assert done.exit_code == 0, done.output
+    assert "warning" not in done.stderr
+    assert data_of(tmp_path / "b.html")["responses"] == ["mass (kg)"]
+    observed = data_of(tmp_path / "b.html")["outputs"][0]["held_out"]["observed"]
+    np.testing.assert_allclose(observed, table(25, 1)[1], rtol=1e-5)
+    pd.read_csv(saved / "new.csv").rename(columns={"mass": "weight"}).to_csv(tmp_path / "other.csv", index=False)
+    other = ("--held-out", tmp_path / "other.csv")
+    done = run(saved / "model", *other, "--out", tmp_path / "c.html")
+    assert done.exit_code == 2
+    assert "no column 'mass', which the model was fitted to (--target names another)" in done.stderr
+    done = run(saved / "model", *other, "--target", "weight", "--out", tmp_path / "c.html")
+    assert done.exit_code == 0, done.output
+    assert "the model was fitted to 'mass' and is judged by 'weight'" in " ".join(done.stderr.split())
+    assert data_of(tmp_path / "c.html")["responses"] == ["weight"]
+    done = run(saved / "model", *held, "--target", "height", "--out", tmp_path / "d.html")
+    assert done.exit_code == 2
+    assert "--target height is among the columns that the model takes" in done.stderr
+
+
+def test_a_directory_from_before_targets_had_names_loads(network, saved, tmp_path):
+    document = dict(read(saved / "model", KIND))
+    del document["target"]
+    write(tmp_path / "older", KIND, document)
+    loaded = vhat.NetworkRegressor.load(tmp_path / "older")
+    assert loaded.target_name_ is None
+    X, _ = table(25, 1)
+    np.testing.assert_array_equal(loaded.predict(X), network.predict(X))
+
+
 def test_held_out_rows_need_a_target_that_is_there(saved, tmp_path):
-    done = run(saved / "model", "--held-out", saved / "new.csv", "--out", tmp_path / "r.html")
+    X, y = table(60, 0)
+    with pytest.warns(vhat.TableWarning):
+        nameless = vhat.NetworkRegressor((), weight_decay=0.01).fit(X, y.to_numpy())
+    assert nameless.target_name_ is None
+    nameless.save(tmp_path / "nameless")
+    done = run(tmp_path / "nameless", "--held-out", saved / "new.csv", "--out", tmp_path / "r.html")
     assert done.exit_code == 2
     assert "--held-out needs --target" in done.stderr
     done = run(saved / "model", "--held-out", saved / "new.csv", "--target", "size", "--out", tmp_path / "r.html")

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 import vhat
 from vhat import plot
 from vhat.errors import ConditioningWarning, InputError, ModelError, NotMinimumWarning, PolishError, SelectionWarning
-from vhat.fit import AdamW, Minimum, Network, choose_weight_decay, normal
+from vhat.fit import AdamW, Minimum, Network, Selection, choose_weight_decay, normal, sparing
 from vhat.fit.curve import Entry, assemble, joined
 
 DELTA = 0.1
@@ -390,10 +390,12 @@ def test_a_row_that_holds_up_its_own_prediction_leaves_its_lam_without_a_score()
     assert found.weight_decay in (1e-2, 1e-1)
 
 
-def test_rows_of_high_leverage_are_counted():
+def test_a_row_of_high_leverage_is_left_out_of_a_line_exactly_and_without_a_remark():
     X, y = line_data()
     X[4] *= 20
-    assert "1 of 30 rows have leverage above 0.5" in choose(LINE, X, y, grid=[1e-3, 1.0]).curve.remark[0]
+    found = choose(LINE, X, y, grid=[1e-3, 1.0])
+    assert found.trained.leave_one_out().leverage.max() > 0.5
+    assert list(found.curve.remark) == ["", ""]
 
 
 def test_a_lam_below_what_the_data_determine_is_said():
@@ -616,3 +618,55 @@ def test_two_parts_of_a_grid_join_in_one_curve_that_keeps_the_better_of_two_fits
     np.testing.assert_array_equal(found.weight_decay, [0.01, 0.1, 1.0])
     np.testing.assert_array_equal(found.score, [3.0, meeting, 5.0])
     assert found.best == 1
+
+
+@pytest.mark.parametrize(
+    ("statuses", "words"),
+    [
+        (["converged", "rough", "converged"], "the score of the best weight decay, 0.01, is rough: why 1"),
+        (["failed", "converged", "converged"], "the next one below, 0.001, has no score: why 0"),
+        (["rough", "converged", "converged"], "the next one below, 0.001, has a rough score: why 0"),
+        (["converged", "converged", "rough"], ""),
+    ],
+)
+def test_a_best_that_cannot_be_relied_on_is_doubted(statuses, words):
+    scores = [np.inf if status == "failed" else score for status, score in zip(statuses, (2.0, 1.0, 3.0), strict=True)]
+    entries = [
+        Entry(score, 0.1, 0.0, status, f"why {k}")
+        for k, (score, status) in enumerate(zip(scores, statuses, strict=True))
+    ]
+    found = assemble(np.array([0.001, 0.01, 0.1]), entries, "a score")
+    assert words in found.doubt
+    assert bool(found.doubt) == bool(words)
+
+
+@pytest.mark.parametrize("lowest", ["converged", "rough"])
+def test_a_choice_in_doubt_is_made_again_by_refits(monkeypatch, lowest):
+    """The estimator's own search: leave-one-out where it can be relied on, else cross-validation of all lams."""
+    asked = []
+
+    def choose(recipe, X, y, *, grid, by="leave_one_out", **_):
+        asked.append((by, len(grid)))
+        statuses = [lowest if by == "leave_one_out" else "converged", *["converged"] * (len(grid) - 1)]
+        scores = [2.0, 1.0, *np.arange(3.0, len(grid) + 1.0)]
+        entries = [Entry(score, 0.1, 0.0, status, "") for score, status in zip(scores, statuses, strict=True)]
+        return Selection(float(grid[1]), None, assemble(grid, entries, "a score"), by)
+
+    monkeypatch.setattr(sparing, "choose_weight_decay", choose)
+    X, y = line_data()
+    found = sparing.choose_sparingly(Minimum(Network((X.shape[1], 3, 1))), X, y, sample_weight=None, seed=0)
+    assert asked[0] == ("leave_one_out", 5)
+    assert asked[1:] == ([] if lowest == "converged" else [("cross_validation", 9)])
+    assert found.by == asked[-1][0]
+
+
+def test_a_rough_score_has_its_status_and_is_warned_of():
+    """Near interpolation by a network most rows hold up their own prediction."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(14, 1))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(14)
+    recipe = Minimum(Network((1, 4, 1), "tanh", initial=normal(1.0)), weight_decay=1.0)
+    with pytest.warns(SelectionWarning):
+        found = choose_weight_decay(recipe, X, y, grid=[1e-4, 0.5])
+    assert list(found.curve.status) == ["rough", "converged"]
+    assert "7 of 14 rows have leverage above 0.5" in found.curve.remark[0]

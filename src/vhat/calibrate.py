@@ -21,7 +21,7 @@ import numpy as np
 from vhat.checks import as_numbers, check_delta, check_finite
 from vhat.errors import CalibrationWarning, InputError, name_rows
 from vhat.interval import Interval
-from vhat.leave_one_out import LeftOut, warn_of_rows
+from vhat.leave_one_out import ROUGH, LeftOut, warn_of_rows
 from vhat.noise import Noise
 from vhat.problem import Problem
 from vhat.solve import Status
@@ -43,6 +43,7 @@ class Calibrated:
             the model and its noise are right they are the sizes of standard normals.
         repeated: How many calibration rows are training rows too.
         base: Makes the observation interval that is rescaled, at a point and a delta.
+        rough: How many rows the fit leans on so much that leaving them out to first order is rough.
 
     Examples:
         >>> import numpy as np, vhat
@@ -59,6 +60,7 @@ class Calibrated:
     scores: np.ndarray
     repeated: int
     base: Callable[..., Interval] = field(repr=False)
+    rough: int = 0
 
     @property
     def guarantee(self) -> str:
@@ -149,7 +151,7 @@ def split_scores(band: Interval, y: Any, observation_noise: Any) -> np.ndarray:
 
 def left_out_scores(problem: Problem, found: LeftOut, noise: Noise) -> np.ndarray:
     """Score the training rows that the loss sees, each against the model that never saw it, (rows, K)."""
-    warn_of_rows(found.status)
+    warn_of_rows(problem, found)
     sizes = np.sqrt(noise.values**2 + found.variance / problem.n)
     scores = np.abs(problem.targets - found.prediction) / sizes
     seen = np.any(problem.loss_derivatives.cross.reshape(problem.n, -1) != 0, axis=1)
@@ -214,11 +216,12 @@ def _key(row: np.ndarray) -> Any:
 def _sentence(found: Calibrated, level: str, miss: str) -> str:
     m, each = len(found.scores), " (each output alone)" if found.scores.ndim == 2 else ""
     if found.source == "loo":
+        leans = f", BUT {found.rough} OF THEM HAVE LEVERAGE ABOVE {ROUGH}" if found.rough else ""
         return (
             f"Nominal {level} for a new response at one point{each}, bias included, from the {m} training rows, each "
             "left out in turn to first order; there is no finite-sample guarantee (jackknife+ with exact refits would "
             f"miss with probability at most 2 x {miss}); assumed: the new row and the training rows exchangeable, and "
-            "a fit that hardly depends on any one row."
+            f"a fit that hardly depends on any one row{leans}."
         )
     known = f", BUT {found.repeated} OF THEM ARE TRAINING ROWS TOO" if found.repeated else ""
     return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from vhat.errors import InputError
 from vhat.fitted import FittedModel
 
 __all__ = ["from_curve_fit", "from_jax", "from_numpy", "from_torch"]
@@ -178,7 +179,9 @@ def from_numpy(
     )
 
 
-def from_curve_fit(f: Callable[..., Any], popt: Any, x: Any, y: Any, sigma: Any = None) -> FittedModel:
+def from_curve_fit(
+    f: Callable[..., Any], popt: Any, x: Any, y: Any, sigma: Any = None, *, absolute_sigma: bool = False
+) -> FittedModel:
     """Take the result of :func:`scipy.optimize.curve_fit`.
 
     With ``sigma`` the rows are weighted by ``1/sigma^2`` and the noise of row i is a common factor times
@@ -191,12 +194,13 @@ def from_curve_fit(f: Callable[..., Any], popt: Any, x: Any, y: Any, sigma: Any 
         x: The independent variable, as curve_fit got it.
         y: The responses.
         sigma: Standard deviations as curve_fit got them, or None.
+        absolute_sigma: Here for the reader of curve_fit: True is refused with the words of what to ask instead.
 
     Returns:
         The fitted model, with no weight decay.
 
     Raises:
-        InputError: For data that cannot be used, or a sigma that is a matrix.
+        InputError: For data that cannot be used, a sigma that is a matrix, or ``absolute_sigma=True``.
 
     Examples:
         >>> import numpy as np, vhat
@@ -211,5 +215,10 @@ def from_curve_fit(f: Callable[..., Any], popt: Any, x: Any, y: Any, sigma: Any 
     """
     from vhat.frontends.numpy import curve_fit_problem
 
+    if absolute_sigma:
+        raise InputError(
+            "absolute_sigma=True moves no parameter, only the error bars: leave it out here, and give the noise where "
+            "they are asked for, interval(..., noise=sigma) or functional(..., noise=sigma)."
+        )
     problem, shape = curve_fit_problem(f, popt, x, y, sigma)
     return FittedModel(problem, noise_shape=None if shape is None else shape[:, None])

@@ -19,7 +19,7 @@ from vhat.checks import check_count
 from vhat.errors import InputError, NoiseError
 from vhat.estimated_tail import EstimatedTail, Redraws
 from vhat.interval import Interval
-from vhat.leave_one_out import LeaveOneOut, describe, leave_rows_out
+from vhat.leave_one_out import LeaveOneOut, describe, leave_rows_out, rough_rows
 from vhat.minimise.polish import Polished, polish
 from vhat.norm import Recorder, WeightedNorm, gradient_blocks, measure, steepness
 from vhat.problem import Array, Problem
@@ -424,7 +424,7 @@ class FittedModel:
                 raise InputError(f"X_cal={X_cal!r} is neither rows, to be given with y_cal, nor 'loo'.")
             if y_cal is not None or observation_noise is not None:
                 raise InputError("calibrate('loo') scores the training rows: give neither y_cal nor observation_noise.")
-            return Calibrated("loo", self._left_out_scores(noise, curvature, seed), 0, base)
+            return self._calibrated_by_training_rows(noise, curvature, seed, base)
         if y_cal is None:
             raise InputError("calibrate(X_cal, y_cal) needs the responses y_cal; calibrate('loo') needs no rows.")
         inputs = self._checked("X_cal", X_cal)
@@ -557,13 +557,16 @@ class FittedModel:
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
 
-    def _left_out_scores(self, noise: Any, curvature: str, seed: int) -> np.ndarray:
+    def _calibrated_by_training_rows(
+        self, noise: Any, curvature: str, seed: int, base: Callable[..., Interval]
+    ) -> Calibrated:
         require_residuals(self.problem)
         chosen = self._work.choose_curvature(curvature)
         level = self._work.noise(noise, chosen.curvature, seed)
         at_minimum(self._work, level, chosen, seed)
         found = leave_rows_out(self.problem, self._work.own_solver(chosen.curvature), level.values)
-        return self._shaped(left_out_scores(self.problem, found, level))
+        scores = self._shaped(left_out_scores(self.problem, found, level))
+        return Calibrated("loo", scores, 0, base, rough_rows(self.problem, found))
 
     def _recorder(self, inputs: Any, chosen: Chosen, prepared: Prepared, shortcut: bool = False) -> Recorder:
         count, outputs = self.problem.count(inputs), self.problem.outputs

@@ -23,11 +23,27 @@ from vhat.solve import Prepared, Status
 from vhat.solve.contract import Response
 from vhat.workspace import outside
 
-__all__ = ["HIGH_LEVERAGE", "LeaveOneOut", "LeftOut", "describe", "leave_rows_out", "warn_of_rows"]
+__all__ = [
+    "HIGH_LEVERAGE",
+    "ROUGH",
+    "LeaveOneOut",
+    "LeftOut",
+    "describe",
+    "leave_rows_out",
+    "rough_rows",
+    "too_rough",
+    "warn_of_rows",
+]
 
 HIGH_LEVERAGE = "leverage"
 _SLACK = 1e-6
 """Leverages this close to 1 are called 1: the accuracy to which the solves are accepted."""
+ROUGH = 0.5
+"""Above this leverage a row's absence moves its own prediction by more than the residual that is seen."""
+_MANY = 0.25
+"""Where more than this share of the rows are such, means over them are not to be relied on."""
+_LINEAR = 1e-5
+"""The curvature of the model, beside that of the loss, below which it is linear in its parameters."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,21 +136,48 @@ def describe(problem: Problem, found: LeftOut, levels: np.ndarray, curvature: st
         curvature: The curvature's name.
         solver: The solver's name.
     """
-    warn_of_rows(found.status)
+    warn_of_rows(problem, found)
     norm, residual = found.variance / levels, problem.targets - found.prediction
     prediction, residual, norm = (a[:, 0] if problem.squeeze else a for a in (found.prediction, residual, norm))
     known = residual if problem.loss_derivatives.location else None
     return LeaveOneOut(prediction, known, found.leverage, norm, found.status, curvature, solver)
 
 
-def warn_of_rows(status: np.ndarray) -> None:
-    """Warn of rows that cannot be left out, by name and with the remedy."""
+def rough_rows(problem: Problem, found: LeftOut) -> int:
+    """Return how many rows have so much leverage that a first-order step does not do for them; none if it is exact."""
+    high = int(np.sum(found.leverage > ROUGH))
+    return high if high and not _is_linear(problem) else 0
+
+
+def too_rough(problem: Problem, found: LeftOut) -> bool:
+    """Return whether so many rows are rough that what is averaged over all of them is, too."""
+    return rough_rows(problem, found) > _MANY * len(found.leverage)
+
+
+def _is_linear(problem: Problem) -> bool:
+    """Whether the model is linear in its parameters where the residuals see it, by one random direction."""
+    v = problem.native(np.random.default_rng(0).choice([-1.0, 1.0], size=(1, problem.p)))
+    whole, flat = (problem.numpy(problem.product(v, curvature)) for curvature in ("hessian", "ggn"))
+    return bool(np.abs(whole - flat).max() <= _LINEAR * np.abs(flat).max())
+
+
+def warn_of_rows(problem: Problem, found: LeftOut) -> None:
+    """Warn of rows that cannot be left out, or only roughly, with the remedy."""
+    status = found.status
     high = np.flatnonzero(status == HIGH_LEVERAGE)
     if high.size:
         warnings.warn(
             f"{high.size} of {status.size} training rows have leverage at or above 1 ({name_rows(high)}): they alone "
             "hold up their own prediction, what it would be without them is not to be had to first order, and they are "
             "NaN. Refit without them to know, or fit with more weight decay.",
+            LeverageWarning,
+            stacklevel=outside(),
+        )
+    elif too_rough(problem, found):
+        warnings.warn(
+            f"{rough_rows(problem, found)} of {status.size} training rows have leverage above {ROUGH}: without one of "
+            "them the fit would change by more than a first-order step tells, and errors at new rows are larger than "
+            "those that are found here. Keep rows apart to know them, or fit with more weight decay.",
             LeverageWarning,
             stacklevel=outside(),
         )

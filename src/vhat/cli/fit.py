@@ -66,6 +66,8 @@ def fit(
 
     Columns and target are standardised inside; what the model answers is in the units of the table.
     """
+    import pandas as pd
+
     from vhat.cli import models
     from vhat.cli.learning import Rows, predictors
     from vhat.estimator import NetworkRegressor
@@ -80,7 +82,7 @@ def fit(
     rows = Rows.read(table, names, target, weights)
     training, held = rows.split(hold_out, seed)
     with silence(quiet):
-        network.fit(training.X, training.y, training.weights)
+        network.fit(training.X, pd.Series(training.y, name=target), training.weights)
         network.save(out)  # what comes now may take its time: Ctrl-C does not cost the training
         note(f"Saved to {out}; now its audit{'' if held is None else f', and the {len(held.y):,} rows kept apart'}.")
         found = _found(network, training, network.audit(), out)
@@ -102,7 +104,8 @@ def _found(network: NetworkRegressor, training: Rows, audit: Audit, out: Path) -
     return {
         "model": str(out),
         "rows": len(training.y),
-        "columns": [str(name) for name in training.X.columns],
+        "columns": [str(name) for at, name in enumerate(training.X.columns) if at not in network.constants_],
+        "constant": [str(training.X.columns[at]) for at in network.constants_],
         "parameters": network.fitted_.problem.p,
         "weight_decay": network.weight_decay_,
         "weight_decay_chosen": network.selection_ is not None,
@@ -135,11 +138,16 @@ def _error(network: NetworkRegressor, rows: Rows) -> float:
 
 def _told(network: NetworkRegressor, found: dict[str, Any], target: str) -> dict[str, str]:
     """The same in words."""
-    chosen = ", chosen by leave-one-out" if found["weight_decay_chosen"] else ""
+    selection = network.selection_
+    chosen = "" if selection is None else f", chosen by {selection.by.replace('_', '-')}"
     kind = network.activation if len(network.widths_) > 2 else "linear"
     lines = {
         "target": f"{target}, standard deviation {found['target_sd']:.4g}",
         "learned from": f"{found['rows']:,} rows, {len(found['columns'])} columns: {', '.join(found['columns'])}",
+    }
+    if found["constant"]:
+        lines["left out"] = f"{', '.join(found['constant'])}: the same in all of these rows"
+    lines |= {
         "network": f"{'-'.join(map(str, network.widths_))}, {kind}, {found['parameters']:,} parameters",
         "weight decay": f"{found['weight_decay']:.3g}{chosen}",
         "error there": f"{found['training_error']:.4g} (root mean square), on the rows that it was fitted to",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from vhat.table_files import TableFile
+    from vhat.table_files import Chunk, TableFile
 
 __all__ = ["Rows", "predictors"]
 
@@ -66,12 +66,21 @@ class Rows:
         Raises:
             InputError: For no rows, and for what is not a finite number.
         """
-        import pandas as pd
-
         from vhat.table_files import read_all
 
         wanted = [*names, target, *([] if weights is None else [weights])]
-        numbers = read_all(table, wanted).numbers(wanted)
+        return cls.of(read_all(table, wanted), names, target, weights)
+
+    @classmethod
+    def of(cls, chunk: Chunk, names: list[str], target: str, weights: str | None = None) -> Rows:
+        """Take rows that were read.
+
+        Raises:
+            InputError: For what is not a finite number.
+        """
+        import pandas as pd
+
+        numbers = chunk.numbers([*names, target, *([] if weights is None else [weights])])
         X, y = pd.DataFrame(numbers[:, : len(names)], columns=names), numbers[:, len(names)]
         return cls(X, y, None if weights is None else numbers[:, -1])
 

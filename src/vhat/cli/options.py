@@ -38,7 +38,7 @@ Hidden = Annotated[str, typer.Option(metavar="32,16,...", help="Units of each hi
 WeightDecay = Annotated[
     str,
     typer.Option(
-        "--weight-decay", metavar="auto|NUMBER", help="For the standardised target; auto chooses it by leave-one-out."
+        "--weight-decay", metavar="auto|NUMBER", help="For the standardised target; auto chooses it by rows left out."
     ),
 ]
 Seed = Annotated[

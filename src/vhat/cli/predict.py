@@ -105,7 +105,7 @@ def predict(
         else:
             with open_output(out, form, force=force) as write:
                 work.write_to(write)
-        for sentence in _remarks(asked, tally):
+        for sentence in _remarks(asked, tally, table):
             note(sentence)
         if doubt := warning(network.audited_, directory, noise_given=noise is not None):
             note(doubt)
@@ -156,8 +156,10 @@ def _kept(table: TableFile, keep: str | None) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _remarks(asked: Asked, tally: Tally) -> list[str]:
+def _remarks(asked: Asked, tally: Tally, table: TableFile) -> list[str]:
     """What a reader of the intervals must know, one sentence each."""
+    from vhat.cli.streaming import MOVED
+
     said = []
     if asked.together is not None and tally.chunks > 1:
         said.append(
@@ -170,11 +172,8 @@ def _remarks(asked: Asked, tally: Tally) -> list[str]:
             f"The training data hardly speak for {tally.unsupported:,} of {tally.rows:,} rows (unsupported above 0.5): "
             "their error is bias, which the interval does not hold."
         )
-    for name, (count, first) in tally.moved.items():
-        said.append(
-            f"warning: column {name!r} was the same in all training rows and is not in {count:,} of these (first in "
-            f"{first}): what it does there is not known, and no interval tells. Do not rely on these rows."
-        )
+    if tally.moved:
+        said += [*tally.told_moved(table), f"The status of such rows is {MOVED!r}."]
     for status, count in tally.failed.items():
         said.append(f"warning: {count:,} of {tally.rows:,} rows have no interval; their status is {status!r}.")
     return said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from vhat.cli.application import command
 from vhat.cli.options import Force, Model, Quiet, Seed, Separator
 from vhat.cli.terminal import note, silence
-from vhat.errors import InputError
+from vhat.errors import InputError, TableWarning
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,16 +20,20 @@ if TYPE_CHECKING:
     from vhat.estimator import NetworkRegressor
 
 
-@command("vhat report model --held-out test.csv --target price")
+@command("vhat report model --held-out test.csv --out report.html")
 def report(
     directory: Model,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path("report.html"),
     held_out: Annotated[
         str | None,
-        typer.Option(metavar="DATA", help="Table that training did not see, to judge the intervals by; with --target."),
+        typer.Option(metavar="DATA", help="Table that training did not see, to judge the intervals by."),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The target's column in that table, and its name on the page.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="The target's column in that table, and its name on the page; the model's by default.",
+        ),
     ] = None,
     unit: Annotated[str | None, typer.Option(metavar="TEXT", help="The unit of the target, for the axes.")] = None,
     delta: Annotated[
@@ -60,12 +65,12 @@ def report(
     from vhat.report import refuse_existing
 
     refuse_existing(out, force=force)
-    if held_out is not None and target is None:
-        raise InputError("--held-out needs --target: the column of that table that holds what was observed.")
     network = models.load(directory)
-    pair = None if held_out is None or target is None else _read(network, held_out, target, separator)
-    name = None if target is None and unit is None else f"{target or 'y'}" + (f" ({unit})" if unit else "")
     with silence(quiet):
+        pair = None if held_out is None else _read(network, held_out, _target(network, target), separator)
+    name = f"{target or network.target_name_ or 'y'}" + (f" ({unit})" if unit else "")
+    with silence(quiet), warnings.catch_warnings():
+        warnings.simplefilter("ignore", TableWarning)  # rows of the table were counted where it was read
         written = network.report(
             out,
             delta=delta,
@@ -83,16 +88,45 @@ def report(
         )
 
 
+def _target(network: NetworkRegressor, asked: str | None) -> str:
+    """Return the column of held-out rows that holds what was observed.
+
+    Raises:
+        InputError: When neither the user nor the model names it, and when it is a column that the model takes.
+    """
+    called = network.target_name_
+    if asked is None:
+        if called is None:
+            raise InputError("--held-out needs --target: the column of that table that holds what was observed.")
+        return called
+    if asked in map(str, getattr(network, "feature_names_in_", ())):
+        raise InputError(f"--target {asked} is among the columns that the model takes. Name the one that it predicts.")
+    return asked
+
+
 def _read(
     network: NetworkRegressor, held_out: str, target: str, separator: str | None
 ) -> tuple[pd.DataFrame | np.ndarray, np.ndarray]:
     """Return the held-out rows: inputs with the names that the model knows, and responses."""
     from vhat.cli import models
     from vhat.cli.learning import Rows
-    from vhat.table_files import open_table, require_columns
+    from vhat.cli.streaming import Tally
+    from vhat.table_files import open_table, read_all, require_columns
 
     table = open_table(held_out, separator)
-    require_columns(table, [target], "which --target names")
-    rows = Rows.read(table, list(models.input_columns(network, table)), target)
+    called = network.target_name_
+    named = "which the model was fitted to (--target names another)"
+    require_columns(table, [target], named if target == called else "which --target names")
+    if called is not None and target != called:
+        note(
+            f"warning: the model was fitted to {called!r} and is judged by {target!r}. Unless that is the same "
+            "quantity in the same unit, the calibration on the page means nothing."
+        )
+    names = list(models.input_columns(network, table))
+    chunk = read_all(table, [*names, target])
+    rows, tally = Rows.of(chunk, names, target), Tally()
+    tally.note_moved(network, chunk, rows.X)
+    for sentence in tally.told_moved(table):
+        note(sentence)
     known = getattr(network, "feature_names_in_", None)
     return (rows.X if known is not None else rows.X.to_numpy()), rows.y

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Asked", "Tally", "chunk_rows", "intervals", "result_columns"]
 
+MOVED = "constant column"
+"""Status of a row that has an interval, and a value in some column that was another in all training rows."""
 RESULTS = ("center", "lower", "upper", "standard_error", "unsupported", "status")
 _ROWS = 32_768
 
@@ -85,14 +87,26 @@ class Tally:
         self.failed.update(str(status) for status in band.status.ravel() if status != "converged")
         self.unsupported += int(np.sum(band.unsupported > 0.5))
 
-    def note_moved(self, network: NetworkRegressor, chunk: Chunk, inputs: pd.DataFrame) -> None:
-        """Count the rows at which a column differs that was constant in training."""
+    def note_moved(self, network: NetworkRegressor, chunk: Chunk, inputs: pd.DataFrame) -> np.ndarray:
+        """Count the rows at which a column differs that was constant in training, and return which, (rows,)."""
+        anywhere = np.zeros(len(inputs), dtype=bool)
         for at, value in network.constants_.items():
             name = str(inputs.columns[at])
-            rows = np.flatnonzero(inputs.iloc[:, at].to_numpy() != value)
-            if rows.size:
-                count, first = self.moved.get(name, (0, f"{chunk.noun} {chunk.places[rows[0]]}"))
-                self.moved[name] = (count + rows.size, first)
+            here = inputs.iloc[:, at].to_numpy() != value
+            anywhere |= here
+            if here.any():
+                count, first = self.moved.get(name, (0, f"{chunk.noun} {chunk.places[here.argmax()]}"))
+                self.moved[name] = (count + int(here.sum()), first)
+        return anywhere
+
+    def told_moved(self, table: TableFile) -> list[str]:
+        """Say of every such column in how many rows it differs, and where first."""
+        return [
+            f"warning: column {name!r} was the same in all training rows and is not in {count:,} "
+            f"{'row' if count == 1 else 'rows'} of {table.name} (first in {first}): what it does there is not known, "
+            "and no interval tells. Do not rely on these predictions."
+            for name, (count, first) in self.moved.items()
+        ]
 
 
 def chunk_rows(network: NetworkRegressor) -> int:
@@ -124,7 +138,7 @@ def intervals(
     spokesman: pd.DataFrame | None = None
     for chunk in table.chunks(list(dict.fromkeys([*columns, *keep])), chunk_rows(network)):
         inputs = pd.DataFrame(chunk.numbers(columns), columns=list(columns))
-        tally.note_moved(network, chunk, inputs)
+        moved = tally.note_moved(network, chunk, inputs)
         with warnings.catch_warnings():  # they count rows within the chunk; the tally counts them in the table
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", SupportWarning)
@@ -137,7 +151,7 @@ def intervals(
             support = np.nan_to_num(band.unsupported, nan=np.inf).reshape(len(inputs), -1).max(axis=1)
             spokesman, tally.guarantee = inputs.iloc[[int(support.argmin())]], band.guarantee
         tally.note(band)
-        yield chunk, band
+        yield chunk, _marked(band, moved)
     if not tally.rows:
         raise InputError(f"{table.name} has column names and no rows.")
     if asked.together is not None and asked.together != tally.rows:
@@ -145,6 +159,12 @@ def intervals(
             f"{table.name} had {asked.together:,} rows when they were counted and {tally.rows:,} when they were read: "
             "it was written to in between. Ask again."
         )
+
+
+def _marked(band: Interval, moved: np.ndarray) -> Interval:
+    """Let the status of rows say that a column moved which was constant in training; that they converged is no news."""
+    rows = moved.reshape(-1, *(1,) * (band.status.ndim - 1)) & (band.status == "converged")
+    return replace(band, status=np.where(rows, np.array(MOVED, dtype=object), band.status))
 
 
 def result_columns(band: Interval) -> dict[str, np.ndarray]:

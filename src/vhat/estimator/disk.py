@@ -39,6 +39,7 @@ def save(estimator: NetworkRegressor, directory: str | os.PathLike[str], *, fact
         "weight_decay": estimator.weight_decay_,
         "columns": estimator.n_features_in_,
         "names": None if names is None else list(names),
+        "target": estimator.target_name_,
         "constants": estimator.constants_,
         "rows": estimator.rows_,
         "fitted": describe(estimator.fitted_, factorisation=factorisation),
@@ -67,6 +68,7 @@ def load(
     loaded.weight_decay_ = saved["weight_decay"]
     loaded.selection_ = _restore_selection(saved.get("selection"), loaded.fitted_, loaded.weight_decay_)
     loaded.constants_, loaded.n_features_in_ = saved["constants"], saved["columns"]
+    loaded.target_name_ = saved.get("target")
     lines = saved.get("audit")
     loaded.audited_ = None if lines is None else Audit(tuple(Line(**line) for line in lines))
     loaded.rows_ = saved.get("rows", np.arange(loaded.fitted_.problem.n))

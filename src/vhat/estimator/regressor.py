@@ -54,9 +54,11 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             that certify nothing take it.
         weight_decay: lam of ``1/(2n) sum_i (f_i - y_i)^2 + lam/2 |theta|^2`` in the *standardised* target, so that it
             does not depend on the units of the table; the penalty acts on biases too. ``"auto"`` chooses it by
-            leave-one-out, without refitting for every row, over a grid of four decades: five to ten fits. A list or
-            array of numbers is a grid of your own to choose from, such as ``numpy.logspace(-8, -4, 9)``; the whole
-            curve is in ``selection_``. :func:`vhat.fit.choose_weight_decay` has other ways.
+            leave-one-out, without refitting for every row, over a grid of four decades: five to ten fits; where that
+            is too rough to choose by, by cross-validation with five folds, some fifty. A list or array of numbers is a
+            grid of your own to choose from, such as ``numpy.logspace(-8, -4, 9)``; the whole curve is in
+            ``selection_``. :func:`vhat.fit.choose_weight_decay` has other ways. Each fit of a grid starts at the
+            minimum of the one before, so that ``weight_decay_``, given as a number, may lead to another minimum.
         recipe: ``"minimum"`` (what intervals assume), ``"adam"``, ``"adamw"``, ``"gradient_descent"``; or
             ``recipe(network, weight_decay)`` that returns one of :mod:`vhat.fit`, such as
             ``functools.partial(vhat.fit.AdamW, steps=2000)``.
@@ -74,6 +76,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             ``fitted_.leave_one_out()`` or ``fitted_.sensitivity(x)`` is row ``rows_[i]`` of the table.
         n_features_in_: How many columns X has.
         feature_names_in_: Their names, where X was a data frame.
+        target_name_: The name of the target, where y was a series that has one, or None: what a report calls it.
 
     Examples:
         >>> import numpy as np, vhat
@@ -127,6 +130,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             TableWarning: Of constant columns, which are left out, of fewer rows than columns, and of too few rows to
                 choose the weight decay by.
         """
+        called = getattr(y, "name", None)
         X, y, weights = self._table(X, y, sample_weight)
         names = getattr(self, "feature_names_in_", None)
         rows = tables.weighted(X, y, weights)
@@ -138,6 +142,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         self.scaling_, self.rows_ = scaling, np.flatnonzero(weights)
         self.constants_ = {int(at): float(rows.X[0, at]) for at in np.setdiff1d(np.arange(X.shape[1]), kept)}
         self.fitted_ = in_user_units(trained, scaling, rows, self.weight_decay_, names)
+        self.target_name_: str | None = called if isinstance(called, str) else None
         self.audited_: Audit | None = None
         return self
 
@@ -275,7 +280,10 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         seed: int = 0,
         force: bool = False,
     ) -> Path:
-        """Write one self-contained HTML file about this fit: see :meth:`vhat.FittedModel.report` and docs/report.md."""
+        """Write one self-contained HTML file about this fit: see :meth:`vhat.FittedModel.report` and docs/report.md.
+
+        Without ``response`` the page calls y by ``target_name_``.
+        """
         from vhat.estimator.reported import subject
         from vhat.report import Options, write
 

@@ -32,6 +32,7 @@ def subject(network: NetworkRegressor) -> Subject:
         network.fitted_,
         training,
         columns=None if names is None else tuple(map(str, names)),
+        response=network.target_name_,
         curve=None if selection is None else selection.curve,
         score_unit="standard deviations of the response",
         decay=f"The weight decay was set to {network.weight_decay_:.4g}; no others were tried.",

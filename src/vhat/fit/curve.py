@@ -12,10 +12,21 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["CONVERGED", "FAILED", "NEARLY_SINGULAR", "NOT_A_MINIMUM", "UNTRIED", "Curve", "Entry", "assemble", "joined"]
+__all__ = [
+    "CONVERGED",
+    "FAILED",
+    "NEARLY_SINGULAR",
+    "NOT_A_MINIMUM",
+    "ROUGH",
+    "UNTRIED",
+    "Curve",
+    "Entry",
+    "assemble",
+    "joined",
+]
 
 CONVERGED, NEARLY_SINGULAR, NOT_A_MINIMUM = "converged", "nearly singular", "not a minimum"
-FAILED, UNTRIED = "failed", "interrupted"
+FAILED, ROUGH, UNTRIED = "failed", "rough", "interrupted"
 
 
 class Entry(NamedTuple):
@@ -39,7 +50,8 @@ class Curve:
         standard_error: Of that mean, from the spread of the rows' scores as if they were independent.
         relative_gradient: How far the fit is from stationary, without unit (the worst of several folds).
         status: ``"converged"``; ``"nearly singular"``, where the data and this lam hardly determine some direction;
-            ``"not a minimum"``; ``"failed"``, with no score; ``"interrupted"``.
+            ``"not a minimum"``; ``"rough"``, where leaving rows out to first order does not tell what refits would;
+            ``"failed"``, with no score; ``"interrupted"``.
         remark: What there is to say about this lam: why it failed, what its fits warned of.
         measure: What the score is.
     """
@@ -74,6 +86,22 @@ class Curve:
             f"the best weight decay, {self.weight_decay[self.best]:.3g}, is the {end} of the grid, and the score may "
             f"fall further beyond it. Extend the grid {way}wards{hint}."
         )
+
+    @property
+    def doubt(self) -> str:
+        """A clause where the best lam, or the one below it, has no score that could be relied on; else empty."""
+        best = self.best
+        if best is None:
+            return ""
+        if self.status[best] == ROUGH:
+            return f"the score of the best weight decay, {self.weight_decay[best]:.3g}, is rough: {self.remark[best]}"
+        if best and self.status[best - 1] in (FAILED, ROUGH):
+            what = "has no score" if self.status[best - 1] == FAILED else "has a rough score"
+            return (
+                f"less than the best weight decay, {self.weight_decay[best]:.3g}, may be better still: the next one "
+                f"below, {self.weight_decay[best - 1]:.3g}, {what}: {self.remark[best - 1]}"
+            )
+        return ""
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row a lam: weight_decay, score, standard_error, relative_gradient, status, remark, best."""

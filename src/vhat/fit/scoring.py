@@ -11,23 +11,22 @@ from vhat import bounds
 from vhat.checks import check_choice, check_count, check_delta
 from vhat.errors import InputError, NotConverged, name_rows
 from vhat.fit.splits import Table
-from vhat.leave_one_out import LeftOut, leave_rows_out
+from vhat.leave_one_out import ROUGH, LeftOut, leave_rows_out, rough_rows, too_rough
 from vhat.solve import Status
 
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
+    from vhat.problem import Problem
 
 __all__ = ["Scored", "Scoring"]
 
-_ROUGH = 0.5
-"""Above this leverage a row's absence moves its own prediction by more than the residual that is seen."""
-
 
 class Scored(NamedTuple):
-    """Scores of rows, (m,), and what is to be said about them."""
+    """Scores of rows, (m,), what is to be said about them, and whether their mean is not to be relied on."""
 
     rows: np.ndarray
     remark: str = ""
+    rough: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,14 +90,13 @@ class Scoring:
             solver = work.own_solver(curvature)
             if self.kind == "mse":
                 found = leave_rows_out(problem, solver, work.shape)
-                return Scored(_by_row(_residuals(found, problem.targets) ** 2), _rough(found))
+                return Scored(_by_row(_residuals(found, problem.targets) ** 2), *_roughness(problem, found))
             noise = work.noise(self.noise, curvature, self.seed)
             found = leave_rows_out(problem, solver, noise.values)
+            roughness = _roughness(problem, found)
         residual = _residuals(found, problem.targets)
         spread = np.sqrt(noise.values**2 + found.variance / problem.n)
-        return Scored(
-            self._winkler(residual, bounds.asymptotic(1.0, 1, spread, self.delta, df=noise.df)), _rough(found)
-        )
+        return Scored(self._winkler(residual, bounds.asymptotic(1.0, 1, spread, self.delta, df=noise.df)), *roughness)
 
     def _winkler(self, residual: np.ndarray, half_width: np.ndarray) -> np.ndarray:
         missed = np.maximum(np.abs(residual) - half_width, 0.0)
@@ -125,11 +123,12 @@ def _require_all(status: np.ndarray, what: str) -> None:
         raise NotConverged(f"{by_row.sum()} of {len(status)} {what} ({kinds}: {name_rows(np.flatnonzero(by_row))}).")
 
 
-def _rough(found: LeftOut) -> str:
-    high = int(np.sum(found.leverage > _ROUGH))
+def _roughness(problem: Problem, found: LeftOut) -> tuple[str, bool]:
+    high = rough_rows(problem, found)
     if not high:
-        return ""
-    return (
-        f"{high} of {len(found.leverage)} rows have leverage above {_ROUGH}: leaving them out to first order is rough "
-        "unless the model is linear in its parameters (by='cross_validation' refits)."
+        return "", False
+    remark = (
+        f"{high} of {len(found.leverage)} rows have leverage above {ROUGH}: leaving them out to first order is rough "
+        "(by='cross_validation' refits)."
     )
+    return remark, too_rough(problem, found)

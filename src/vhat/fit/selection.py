@@ -21,7 +21,7 @@ from vhat.errors import (
     VhatError,
     VhatWarning,
 )
-from vhat.fit.curve import CONVERGED, FAILED, NEARLY_SINGULAR, NOT_A_MINIMUM, Curve, Entry, assemble
+from vhat.fit.curve import CONVERGED, FAILED, NEARLY_SINGULAR, NOT_A_MINIMUM, ROUGH, Curve, Entry, assemble
 from vhat.fit.data import check_fits
 from vhat.fit.path import Path, check_grid, default_grid, family, gradient_of, heard
 from vhat.fit.recipe import NetworkRecipe
@@ -154,8 +154,8 @@ def choose_weight_decay(
         search.run()
         trained = search.trained(Path(recipes, table, 1.0, seed))
     curve = search.curve()
-    if curve.edge:
-        warnings.warn(curve.edge, SelectionWarning, stacklevel=outside())
+    if curve.edge or curve.doubt:
+        warnings.warn(curve.edge or curve.doubt, SelectionWarning, stacklevel=outside())
     return Selection(float(lams[curve.best]), trained, curve, way)
 
 
@@ -247,7 +247,8 @@ class _Search:
         if self.leader is None or mean <= self.leader.score:  # the larger of two equals
             self.leader = _Leader(lam, mean, fits[0], said)
         remarks = [*dict.fromkeys(each.remark for each in scored if each.remark), *(str(each) for each in said)]
-        return Entry(mean, error_of_mean, gradient, _status(gradient, said), " ".join(remarks))
+        rough = any(each.rough for each in scored)
+        return Entry(mean, error_of_mean, gradient, _status(gradient, said, rough), " ".join(remarks))
 
     def _scored(self, part: Part, fitted: FittedModel) -> Scored:
         return self.scoring.of_left_out(fitted) if part.test is None else self.scoring.of_rows(fitted, part.test)
@@ -281,9 +282,11 @@ class _Leader:
     said: list[VhatWarning]
 
 
-def _status(gradient: float, said: list[VhatWarning]) -> str:
+def _status(gradient: float, said: list[VhatWarning], rough: bool) -> str:
     if gradient > _STATIONARY or any(isinstance(each, CurvatureWarning) for each in said):
         return NOT_A_MINIMUM
+    if rough:
+        return ROUGH
     return NEARLY_SINGULAR if any(isinstance(each, ConditioningWarning) for each in said) else CONVERGED
 
 

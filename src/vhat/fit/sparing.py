@@ -35,8 +35,10 @@ def choose_sparingly(
 ) -> Selection:
     """Choose lam by leave-one-out: among large ones first, and among small ones only where the large ask for it.
 
-    A fit that nearly interpolates takes many times as long, and leaving rows out of it to first order is rough. Where
-    the smallest lam of all is best by a hair, it is taken without a word: there is little for weight decay to do.
+    A fit that nearly interpolates takes many times as long, and leaving rows out of it to first order is rough, or not
+    to be had. Where that leaves the choice in doubt, all lams are scored by cross-validation instead, whose folds are
+    refitted. Where the smallest lam of all is best by a hair, it is taken without a word: there is little for weight
+    decay to do.
 
     Args:
         recipe: A recipe of :mod:`vhat.fit`; its own weight decay does not matter.
@@ -49,7 +51,8 @@ def choose_sparingly(
         The selection, with the curve of every lam that was tried.
 
     Warns:
-        SelectionWarning: When the largest lam is best, or the score still falls towards the smallest.
+        SelectionWarning: When the largest lam is best, or the score still falls towards the smallest, or the next
+            smaller lam cannot be fitted.
     """
     grid = default_grid(recipe, check_table(X, y, sample_weight), seed)[-_LAMS:]
     half = len(grid) // 2
@@ -59,6 +62,8 @@ def choose_sparingly(
         found = choose(grid=grid[half:])
         if found.weight_decay == grid[half]:
             found = _both(choose(grid=grid[: half + 1]), found)
+        if found.curve.doubt:
+            found = choose(grid=grid, by="cross_validation")
     _warn_of_an_end(found.curve)
     return found
 
@@ -70,7 +75,7 @@ def _both(low: Selection, high: Selection) -> Selection:
 
 
 def _warn_of_an_end(curve: Curve) -> None:
-    """Say in words of a table what the best lam at an end of the grid means, and how to look beyond."""
+    """Say in words of a table what the best lam at an end of the grid, or beside one without a score, means."""
     lams, score = curve.weight_decay, curve.score
     if curve.best == len(lams) - 1:
         text = (
@@ -85,5 +90,6 @@ def _warn_of_an_end(curve: Curve) -> None:
             "down; fits take longer there."
         )
     else:
-        return
-    warnings.warn(text, SelectionWarning, stacklevel=outside())
+        text = curve.doubt
+    if text:
+        warnings.warn(text, SelectionWarning, stacklevel=outside())

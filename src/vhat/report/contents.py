@@ -45,7 +45,7 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
     """
     fitted = subject.fitted
     table = training_table(fitted.problem, subject.columns)
-    names = options.responses(fitted.problem.outputs)
+    names = options.responses(fitted.problem.outputs, subject.response)
     held_out = None if options.held_out is None else held_out_rows(fitted, table, options.held_out)
     with _heard() as said:
         audit = fitted.audit(noise=options.noise, refits=options.refits, seed=options.seed)

@@ -23,6 +23,7 @@ class Subject:
         fitted: The model.
         training: How it was fitted, as label and text, where something is known beyond the model itself.
         columns: The names of the columns, or None to take those that the model keeps.
+        response: What y was called when the model was fitted, or None.
         curve: The scores of the weight decays that were tried, or None.
         score_unit: The unit of these scores.
         decay: A sentence on the weight decay, for where there is no curve.
@@ -31,6 +32,7 @@ class Subject:
     fitted: FittedModel
     training: tuple[tuple[str, str], ...] = ()
     columns: tuple[str, ...] | None = None
+    response: str | None = None
     curve: Curve | None = field(default=None, repr=False)
     score_unit: str = "units of the response"
     decay: str = "The weight decay was given together with the model; no others were tried here."
@@ -43,7 +45,8 @@ class Options:
     Attributes:
         delta: Probability of a miss of every interval on the page.
         held_out: ``(X, y)`` that training did not see, or None.
-        response: What y is called, with its unit; or one name an output.
+        response: What y is called, with its unit; or one name an output. By default what the fit called it, or the
+            name of the held-out y, or y.
         noise: As in :meth:`vhat.FittedModel.interval`.
         max_unsupported: Predictions with more than this share of unsupported freedom are listed as abstained.
         refits: As in :meth:`vhat.FittedModel.audit`.
@@ -70,14 +73,18 @@ class Options:
         if self.held_out is not None and (not isinstance(self.held_out, tuple | list) or len(self.held_out) != 2):
             raise InputError("held_out must be a pair (X, y) of rows that training did not see.")
 
-    def responses(self, outputs: int) -> tuple[str, ...]:
+    def responses(self, outputs: int, called: str | None = None) -> tuple[str, ...]:
         """Return one name an output.
+
+        Args:
+            outputs: How many there are.
+            called: What y was called when the model was fitted, if that is known.
 
         Raises:
             InputError: For another number of names than outputs.
         """
         if self.response is None:
-            name = getattr(None if self.held_out is None else self.held_out[1], "name", None)
+            name = called or getattr(None if self.held_out is None else self.held_out[1], "name", None)
             names: tuple[str, ...] = ("y" if name is None else str(name),)
         else:
             names = (self.response,) if isinstance(self.response, str) else tuple(map(str, self.response))

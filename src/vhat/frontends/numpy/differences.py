@@ -25,7 +25,8 @@ _EPS = float(np.finfo(np.float64).eps)
 _GENERIC = 0.2896  # a start that is no simple fraction of theta: a periodic function must not be met at its period
 _RUNGS = 26
 _ORDERS = 8
-_AMPLE, _TAME, _UNRESOLVED, _WILD = "ample", "tame", "unresolved", "wild"
+_NEGLIGIBLE = 1e-100  # a parameter below this, in any unit, says nothing of its own scale: it is as good as 0
+_AMPLE, _TAME, _FAINT, _UNRESOLVED, _WILD = "ample", "tame", "faint", "unresolved", "wild"
 
 
 @dataclass(frozen=True)
@@ -122,10 +123,11 @@ def find_steps(function: Sampled, start: np.ndarray | None = None) -> np.ndarray
 
     Args:
         function: The function; all its values are watched together.
-        start: Steps to start from, such as those of a neighbouring point; by default from ``|theta|``.
+        start: Steps to start from, such as those of a neighbouring point; by default from ``|theta|``, or from one
+            where that is no scale at all. A start that is too small costs evaluations, no accuracy.
     """
     size = np.abs(function.theta)
-    default = _GENERIC * np.where(size > 0, size, 1.0)
+    default = _GENERIC * np.where(size > _NEGLIGIBLE, size, 1.0)
     first = default if start is None else start
     with np.errstate(all="ignore"):
         return np.array([_find_step(function, j, float(h)) for j, h in enumerate(first)])
@@ -148,10 +150,10 @@ def _find_step(function: Sampled, j: int, start: float) -> float:
             h = float(np.sqrt(low) * np.sqrt(high))
         else:
             h = h * stride if low > 0 else h / stride
-            stride = stride if kind == _TAME else min(stride**2, 2.0**16)
+            stride = min(stride, 16.0) if kind == _TAME else min(stride**2, 2.0**16)
             if not 1e-150 < h < 1e150:
                 break
-    if low_kind == _TAME:
+    if low_kind in (_TAME, _FAINT):
         return low
     return widest or start  # nowhere tame: descend from afar and see whether anything settles
 
@@ -160,7 +162,8 @@ def _classify(function: Sampled, j: int, h: float) -> tuple[str, bool]:
     """Say what the function does over +-h, and whether it is finite there.
 
     The parabola through -h/2, 0, h/2 must foretell -h and h. That holds for functions flat to first order too,
-    and fails where a peak has been stepped over or a sigmoid has saturated.
+    and fails where a peak has been stepped over or a sigmoid has saturated. Only values that rise above their own
+    rounding are asked; while that of the largest would still hide them all, they are faint.
     """
     up, down, _ = function.around(j, h)
     half_up, half_down, _ = function.around(j, h / 2)
@@ -168,13 +171,18 @@ def _classify(function: Sampled, j: int, h: float) -> tuple[str, bool]:
         return _WILD, False
     base = function.base
     change = np.maximum(abs(up - base), abs(down - base))
-    if np.all(change <= 1e3 * function.noise([j], up, down)):
+    noise = 1e3 * function.noise([j], up, down)
+    seen = change > noise
+    if not seen.any():
         return _UNRESOLVED, True
     odd, even = half_up - half_down, 2 * (half_up - 2 * base + half_down)
-    miss = np.maximum(abs(up - base - odd - even), abs(down - base + odd - even))
-    if miss.max() > 0.1 * change.max():
+    miss = np.maximum(abs(up - base - odd - even), abs(down - base + odd - even))[seen]
+    largest = change[seen].max()
+    if miss.max() > 0.1 * largest:
         return _WILD, True
-    return (_AMPLE if change.max() >= 0.05 * abs(base).max() else _TAME), True
+    if largest <= noise.max():
+        return _FAINT, True
+    return (_AMPLE if largest >= 0.05 * abs(base).max() else _TAME), True
 
 
 def settle(function: Sampled, start: np.ndarray | None = None) -> tuple[Sampled, np.ndarray]:

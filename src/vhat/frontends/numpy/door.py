@@ -143,11 +143,16 @@ def curve_fit_problem(
         The problem, and sigma as (n,) or None.
 
     Raises:
-        InputError: For data that cannot be used; for a covariance matrix in sigma.
+        InputError: For data that cannot be used; for a covariance matrix in sigma; for both results of curve_fit.
         ModelError: As `numpy_problem`.
     """
     if not callable(f):
         raise InputError(f"f must be a function f(x, *params); got {type(f).__name__}.")
+    if isinstance(popt, tuple) and np.ndim(popt[0] if popt else 0) > 0:
+        raise InputError(
+            f"popt is a tuple of {len(popt)}, as curve_fit returns it: give popt alone, the first of them "
+            "(popt, pcov = curve_fit(...)). The covariance is worked out anew."
+        )
     targets = as_numbers("y", y)
     if targets.ndim != 1:
         raise InputError(f"y has shape {targets.shape}; curve_fit takes one axis, (n,).")

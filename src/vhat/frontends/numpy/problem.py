@@ -195,7 +195,8 @@ class NumpyProblem:
                 "parameters that it does not use?). vhat needs a differentiable model."
             )
         weights = np.sqrt(self._weights).reshape(-1, 1)
-        share = np.sqrt(np.sum((weights * self._jacobian.error) ** 2, axis=0) / self.n) / self._scale
+        with np.errstate(over="ignore"):
+            share = np.sqrt(np.sum((weights * self._jacobian.error / self._scale) ** 2, axis=0) / self.n)
         if share.max() > 1e-2:
             raise ModelError(
                 f"the derivative in theta[{share.argmax()}] drowns in the rounding of the model. Give jac, or "
