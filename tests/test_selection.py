@@ -642,10 +642,10 @@ def test_a_best_that_cannot_be_relied_on_is_doubted(statuses, words):
 
 @pytest.mark.parametrize("lowest", ["converged", "rough"])
 def test_a_choice_in_doubt_is_made_again_by_refits(monkeypatch, lowest):
-    """The estimator's own search: leave-one-out where it can be relied on, else cross-validation of all lams."""
+    """The estimator's own search: leave-one-out where it can be relied on, else cross-validation around its choice."""
     asked = []
 
-    def choose(recipe, X, y, *, grid, by="leave_one_out", **_):
+    def choose(*_, grid, by="leave_one_out", **__):
         asked.append((by, len(grid)))
         statuses = [lowest if by == "leave_one_out" else "converged", *["converged"] * (len(grid) - 1)]
         scores = [2.0, 1.0, *np.arange(3.0, len(grid) + 1.0)]
@@ -654,9 +654,10 @@ def test_a_choice_in_doubt_is_made_again_by_refits(monkeypatch, lowest):
 
     monkeypatch.setattr(sparing, "choose_weight_decay", choose)
     X, y = line_data()
-    found = sparing.choose_sparingly(Minimum(Network((X.shape[1], 3, 1))), X, y, sample_weight=None, seed=0)
+    recipe = Minimum(Network((X.shape[1], 3, 1)), weight_decay=1.0)
+    found = sparing.choose_sparingly(recipe, X, y, sample_weight=None, seed=0)
     assert asked[0] == ("leave_one_out", 5)
-    assert asked[1:] == ([] if lowest == "converged" else [("cross_validation", 9)])
+    assert asked[1:] == ([] if lowest == "converged" else [("cross_validation", 7)])
     assert found.by == asked[-1][0]
 
 

@@ -26,6 +26,8 @@ __all__ = ["choose_sparingly"]
 
 _LAMS = 9
 """Lams of the default grid that are tried at the most, from the largest down: four decades."""
+_BELOW = 3
+"""Lams below the best by leave-one-out, one and a half decades, that cross-validation tries."""
 _FALLING = 0.05
 """A score that falls by this share between the two smallest lams has not reached its floor."""
 
@@ -36,9 +38,8 @@ def choose_sparingly(
     """Choose lam by leave-one-out: among large ones first, and among small ones only where the large ask for it.
 
     A fit that nearly interpolates takes many times as long, and leaving rows out of it to first order is rough, or not
-    to be had. Where that leaves the choice in doubt, all lams are scored by cross-validation instead, whose folds are
-    refitted. Where the smallest lam of all is best by a hair, it is taken without a word: there is little for weight
-    decay to do.
+    to be had. Where that leaves the choice in doubt, cross-validation chooses instead, whose folds are refitted. Where
+    the smallest lam of all is best by a hair, it is taken without a word: there is little for weight decay to do.
 
     Args:
         recipe: A recipe of :mod:`vhat.fit`; its own weight decay does not matter.
@@ -63,7 +64,8 @@ def choose_sparingly(
         if found.weight_decay == grid[half]:
             found = _both(choose(grid=grid[: half + 1]), found)
         if found.curve.doubt:
-            found = choose(grid=grid, by="cross_validation")
+            lowest = max(int(np.searchsorted(grid, found.weight_decay)) - _BELOW, 0)
+            found = choose(grid=grid[lowest:], by="cross_validation")
     _warn_of_an_end(found.curve)
     return found
 
