@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -158,6 +159,18 @@ def test_the_widest_are_the_widest_and_the_weight_decay_curve_is_given(page):
     assert [point["half_width"] for point in output["widest"]] == sorted(every, reverse=True)[:10]
     assert page["curve"]["score"] == [3.0, 2.5, 2.75]
     assert page["curve"]["best"] == 1
+
+
+def test_a_weight_decay_without_a_score_is_named_below_the_picture(subject):
+    failed = replace(
+        cases.curve(),
+        score=np.array([np.inf, 2.5, 2.75]),
+        status=np.array(["failed", "converged", "converged"], dtype=object),
+        remark=np.array(["row 3 cannot be left out.", "", ""], dtype=object),
+    )
+    said = collect(replace(subject, curve=failed), cases.options())["curve"]["said"]
+    assert "Less than the best weight decay, 0.1, may be better still" in said
+    assert said.endswith("No score at 0.01: row 3 cannot be left out.")
 
 
 def test_abstained_points_are_those_that_the_interval_abstains_from(subject):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from math import isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from vhat.report.points import Group, Shown, ask, held_out_rows, thin
 from vhat.report.slices import Slice, central_row, slices
 from vhat.report.table import Table, training_table
 from vhat.workspace import outside
+
+if TYPE_CHECKING:
+    from vhat.fit import Curve
 
 __all__ = ["collect"]
 
@@ -285,8 +288,18 @@ def _curve(subject: Subject) -> dict[str, Any]:
         "measure": curve.measure,
         "unit": subject.score_unit,
         "best": curve.best,
-        "said": curve.edge,
+        "said": " ".join(filter(None, [_sentence(curve.edge or curve.doubt), *_without_score(curve)])),
     }
+
+
+def _without_score(curve: Curve) -> list[str]:
+    """Say of every weight decay that is missing in the picture why it is."""
+    missing = [k for k in range(len(curve)) if not np.isfinite(curve.score[k])]
+    return [_sentence(f"no score at {curve.weight_decay[k]:.3g}: {curve.remark[k]}") for k in missing]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
 def _column(values: np.ndarray, k: int) -> np.ndarray:
