@@ -271,3 +271,26 @@ def test_a_model_without_names_takes_the_columns_in_their_order(tmp_path, new):
     done = run("predict", tmp_path / "nameless", new)
     assert done.exit_code == 2
     assert "trained with 2 columns without names" in done.stderr
+
+
+def test_rows_of_weight_zero_are_neither_learned_from_nor_judged_by(tmp_path):
+    rows = table(60).assign(count=1.0)
+    outliers = rows[:10].assign(count=0.0, **{TARGET: 1e6})
+    options = ("--target", TARGET, "--features", "depth,salt", "--hidden", "0", "--weight-decay", "0.01", "--json")
+    found = {}
+    for name, frame in {"without": rows, "with": pd.concat([outliers, rows])}.items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        done = run(
+            "fit",
+            tmp_path / f"{name}.csv",
+            *options,
+            "--weights",
+            "count",
+            "--hold-out",
+            "0.2",
+            "--out",
+            tmp_path / name,
+        )
+        assert done.exit_code == 0, done.output
+        found[name] = json.loads(done.stdout) | {"model": ""}
+    assert found["with"] == found["without"]

@@ -13,6 +13,7 @@ from scipy.stats import t as student
 import vhat
 from tests import report_cases as cases
 from vhat.report import collect, render
+from vhat.report.options import Subject
 from vhat.report.points import MOST
 from vhat.report.slices import MOST_COLUMNS
 
@@ -358,3 +359,15 @@ def test_models_of_several_inputs_are_refused_in_words():
     fitted = vhat.from_jax(lambda q, Z: q[0] * Z["a"][:, 0] + q[1] * Z["b"][:, 0], np.ones(2), X, y, weight_decay=0.0)
     with pytest.raises(vhat.InputError, match="one table of numbers"):
         collect(cases.Subject(fitted), cases.Options())
+
+
+def test_a_large_constant_in_the_responses_costs_no_digits():
+    """Pascals about 101325: rounded to six digits, predictions would be off by more than their intervals."""
+    x = np.linspace(-1, 1, 40)[:, None]
+    y = 1e6 + x[:, 0] + 0.1 * np.random.default_rng(0).standard_normal(40)
+    design = np.column_stack([np.ones(40), x])
+    theta = np.linalg.lstsq(design, y, rcond=None)[0]
+    fitted = vhat.from_jax(lambda q, X: q[0] + X[:, 0] * q[1], theta, x, y, weight_decay=0.0)
+    found = collect(Subject(fitted), cases.options(held_out=None))["outputs"][0]["training"]
+    np.testing.assert_allclose(found["center"], design @ theta, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found["observed"], y, rtol=0, atol=1e-5)

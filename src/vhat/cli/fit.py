@@ -79,7 +79,7 @@ def fit(
     network = NetworkRegressor(
         hidden_layers(hidden), activation=activation, weight_decay=weight_decay(decay), recipe=recipe, random_state=seed
     )
-    rows = Rows.read(table, names, target, weights)
+    rows = Rows.read(table, names, target, weights).counted()
     training, held = rows.split(hold_out, seed)
     with silence(quiet):
         network.fit(training.X, pd.Series(training.y, name=target), training.weights)

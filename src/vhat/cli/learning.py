@@ -71,6 +71,12 @@ class Rows:
         wanted = [*names, target, *([] if weights is None else [weights])]
         return cls.of(read_all(table, wanted), names, target, weights)
 
+    def counted(self) -> Rows:
+        """The rows whose weight is not zero: no one learns from the others, or judges by them."""
+        if self.weights is None or not self.weights.any():  # the fit refuses the latter in words
+            return self
+        return self._take(self.weights.nonzero()[0])
+
     @classmethod
     def of(cls, chunk: Chunk, names: list[str], target: str, weights: str | None = None) -> Rows:
         """Take rows that were read.

@@ -9,7 +9,7 @@ import numpy as np
 
 from vhat import bounds
 from vhat.checks import check_choice, check_count, check_delta
-from vhat.errors import InputError, NotConverged, name_rows
+from vhat.errors import InputError, NotConverged
 from vhat.fit.splits import Table
 from vhat.leave_one_out import ROUGH, LeftOut, leave_rows_out, rough_rows, too_rough
 from vhat.solve import Status
@@ -120,7 +120,8 @@ def _require_all(status: np.ndarray, what: str) -> None:
     by_row = (status != Status.CONVERGED).reshape(len(status), -1).any(axis=1)
     if by_row.any():
         kinds = ", ".join(dict.fromkeys(str(kind) for kind in status[status != Status.CONVERGED]))
-        raise NotConverged(f"{by_row.sum()} of {len(status)} {what} ({kinds}: {name_rows(np.flatnonzero(by_row))}).")
+        # without their numbers: these rows may be those of a table after copies were merged
+        raise NotConverged(f"{by_row.sum()} of {len(status)} {what} ({kinds}).")
 
 
 def _roughness(problem: Problem, found: LeftOut) -> tuple[str, bool]:

@@ -9,12 +9,12 @@ import numpy as np
 
 __all__ = ["DIGITS", "plain", "readable", "share", "short"]
 
-DIGITS = 6
-"""Significant digits of the numbers behind the drawings."""
+DIGITS = 12
+"""Significant digits of the numbers behind the drawings: enough for what varies beside a large constant."""
 
 
 def plain(values: Any) -> Any:
-    """Return numbers as JSON knows them: six significant digits, None for what is not finite."""
+    """Return numbers as JSON knows them: twelve significant digits, None for what is not finite."""
     if np.ndim(values) > 0:
         return [plain(value) for value in values]
     if isinstance(values, bool | np.bool_):

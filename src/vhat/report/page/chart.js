@@ -42,8 +42,9 @@ const Chart = (() => {
     for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(k * step);
     const places = Math.max(0, -Math.floor(Math.log10(step) + 1e-9) + (String(step / power) === "2.5" ? 1 : 0));
     const big = Math.max(Math.abs(low), Math.abs(high));
+    const digits = Math.min(Math.max(3, Math.ceil(Math.log10(big / step)) + 1), 17);  // neighbours read differently
     const text = big >= 1e6 || places > 5
-      ? value => value === 0 ? "0" : minus(exponential(Number(value.toPrecision(3))))
+      ? value => value === 0 ? "0" : minus(exponential(Number(value.toPrecision(digits))))
       : value => minus(value.toFixed(places)).replace(/^−(0(\.0*)?)$/, "$1");
     return found.map(value => [value, text(value)]);
   }
