@@ -23,6 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import vhat
 from tests import oracle
+from tests.report_cases import data_of
 
 ROOT = Path(__file__).parents[1]
 SMALL = {"hidden_layer_sizes": (4,), "weight_decay": 1e-2}
@@ -541,3 +542,17 @@ def test_the_widths_are_those_of_the_network_that_was_trained(tmp_path):
     loaded = vhat.NetworkRegressor.load(tmp_path / "kept")
     assert loaded.widths_ == (1, 3, 1)
     assert "0.001, 0.01" in loaded.report(tmp_path / "page.html").read_text()
+
+
+def test_a_report_says_on_the_page_that_a_constant_column_moved(tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(-1, 1, 30), np.full(30, 7.0)])
+    y = X[:, 0] + 0.1 * rng.standard_normal(30)
+    with pytest.warns(vhat.TableWarning, match="the model leaves it out"):
+        network = vhat.NetworkRegressor((), weight_decay=1e-2).fit(X, y)
+    moved = X[:5].copy()
+    moved[2, 1] = 9.0
+    with pytest.warns(vhat.TableWarning) as said:
+        page = network.report(tmp_path / "page.html", held_out=(moved, y[:5]))
+    (sentence,) = {str(each.message) for each in said}
+    assert sentence in data_of(page)["warnings"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -150,7 +151,8 @@ def _kept(table: TableFile, keep: str | None) -> list[str]:
 
     names = [] if keep is None else split(keep, table.columns)
     require_columns(table, names, "which --keep asks for")
-    taken = [name for name in names if name in RESULTS]
+    # with several outputs the columns of the result are numbered
+    taken = [name for name in names if re.fullmatch(rf"({'|'.join(RESULTS)})(_\d+)?", name)]
     if taken:
         raise InputError(f"--keep {taken[0]}: the result has a column of that name. Rename it in {table.name} first.")
     return list(dict.fromkeys(names))

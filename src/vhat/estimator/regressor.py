@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from vhat.estimator.decay import Decay
 from vhat.estimator.units import in_user_units
 from vhat.fitted import FittedModel
 from vhat.frontends.standardised import Scaling
+from vhat.workspace import outside
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -285,12 +287,16 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         Without ``response`` the page calls y by ``target_name_``.
         """
         from vhat.estimator.reported import subject
+        from vhat.fit.path import heard
         from vhat.report import Options, write
 
         check_is_fitted(self)
-        pair = None if held_out is None else (self._points(held_out[0]), held_out[1])
+        with heard() as said:
+            pair = None if held_out is None else (self._points(held_out[0]), held_out[1])
+        for each in said:
+            warnings.warn(each, stacklevel=outside())
         options = Options(delta, pair, response, noise, max_unsupported, refits, seed)
-        return write(subject(self), path, options, force=force)
+        return write(subject(self, tuple(map(str, said))), path, options, force=force)
 
     def _points(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

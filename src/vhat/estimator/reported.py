@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["subject"]
 
 
-def subject(network: NetworkRegressor) -> Subject:
-    """Return a fitted estimator as the subject of a report."""
+def subject(network: NetworkRegressor, remarks: tuple[str, ...] = ()) -> Subject:
+    """Return a fitted estimator as the subject of a report, with what is to be said of rows that were kept apart."""
     selection, asked = network.selection_, network.weight_decay
+    kind = network.activation if len(network.widths_) > 2 else "linear"
     training = (
-        ("Network", " – ".join(map(str, network.widths_)) + f", {network.activation}"),
+        ("Network", f"{' – '.join(map(str, network.widths_))}, {kind}"),
         ("Recipe", network.recipe if isinstance(network.recipe, str) else "a function of the user's"),
         (
             "Weight decay asked for",
@@ -26,6 +27,7 @@ def subject(network: NetworkRegressor) -> Subject:
         ),
         ("Seed of the fit", f"{network.random_state}"),
         ("Scaling", "standardised inside"),
+        ("Row numbers", "from 0, over the rows that were fitted: those of weight zero or kept apart have none"),
     )
     names = getattr(network, "feature_names_in_", None)
     return Subject(
@@ -36,4 +38,5 @@ def subject(network: NetworkRegressor) -> Subject:
         curve=None if selection is None else selection.curve,
         score_unit="standard deviations of the response",
         decay=f"The weight decay was set to {network.weight_decay_:.4g}; no others were tried.",
+        remarks=remarks,
     )

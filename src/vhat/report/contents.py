@@ -68,7 +68,7 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
             page |= _answers(fitted, table, options, names, held_out)
         except (NoiseError, NotPositiveDefinite) as error:  # the audit is then what the reader needs most
             page |= {"trouble": str(error), "outputs": [], "guarantee": {}, "notes": []}
-    page["warnings"] = said
+    page["warnings"] = [*subject.remarks, *said]
     return page
 
 

@@ -27,6 +27,7 @@ class Subject:
         curve: The scores of the weight decays that were tried, or None.
         score_unit: The unit of these scores.
         decay: A sentence on the weight decay, for where there is no curve.
+        remarks: What stands on the page beside what the library warns of while it is made.
     """
 
     fitted: FittedModel
@@ -36,6 +37,7 @@ class Subject:
     curve: Curve | None = field(default=None, repr=False)
     score_unit: str = "units of the response"
     decay: str = "The weight decay was given together with the model; no others were tried here."
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
