@@ -59,13 +59,13 @@ class ParquetFile:
 
 
 def _values(column: Any) -> np.ndarray:
-    """The values of a column: numbers where it holds numbers, with NaN for what is missing; else objects."""
+    """The values of a column, each as it is: an array of its type where NumPy has one for all of them, else objects."""
     pyarrow, _ = arrow()
-    if pyarrow.types.is_boolean(column.type):
-        column = column.cast(pyarrow.int8())
-    if pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type):
+    whole = pyarrow.types.is_integer(column.type) or pyarrow.types.is_boolean(column.type)
+    if pyarrow.types.is_floating(column.type) or (whole and not column.null_count):
         values: np.ndarray = column.to_numpy()
         return values
+    # whole numbers with gaps would become floats, and an identifier above 2^53 another one
     return np.array(column.to_pylist(), dtype=object)
 
 
