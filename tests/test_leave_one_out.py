@@ -210,6 +210,20 @@ def test_many_rows_that_the_fit_leans_on_are_warned_of_where_the_step_is_not_exa
     assert "BUT 7 OF THEM HAVE LEVERAGE ABOVE 0.5" in calibrated.guarantee
 
 
+def test_a_network_that_interpolates_is_not_taken_for_linear():
+    """Without residuals the Hessian is that of Gauss-Newton, as for a linear model; the step is rough all the same."""
+    network, rng = Network((1, 6, 1), "tanh", initial=normal(1.0)), np.random.default_rng(0)
+    points, params = rng.uniform(-2, 2, size=(8, 1)), network.init(0)
+    with jax.enable_x64(True):
+        params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+        y = np.asarray(network(params, points)).reshape(-1) + 1e-9 * rng.standard_normal(8)
+    fitted = vhat.from_jax(network, params, points, y, weight_decay=1e-6)
+    with fitted.problem.scope():
+        found = leave_rows_out(fitted.problem, fitted.workspace.own_solver("ggn"), np.ones((8, 1)))
+    assert found.rough == np.sum(found.leverage > 0.5) > 4
+    assert found.unreliable
+
+
 def test_a_linear_model_is_left_out_exactly_whatever_the_leverage():
     y = Y[:6]
     fitted = vhat.from_jax(linear, ridge(X[:6], y, 1e-3, 6)[:, 0], X[:6], y, weight_decay=1e-3)

@@ -151,7 +151,7 @@ def split_scores(band: Interval, y: Any, observation_noise: Any) -> np.ndarray:
 
 def left_out_scores(problem: Problem, found: LeftOut, noise: Noise) -> np.ndarray:
     """Score the training rows that the loss sees, each against the model that never saw it, (rows, K)."""
-    warn_of_rows(problem, found)
+    warn_of_rows(found)
     sizes = np.sqrt(noise.values**2 + found.variance / problem.n)
     scores = np.abs(problem.targets - found.prediction) / sizes
     seen = np.any(problem.loss_derivatives.cross.reshape(problem.n, -1) != 0, axis=1)

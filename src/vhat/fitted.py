@@ -19,7 +19,7 @@ from vhat.checks import check_count
 from vhat.errors import InputError, NoiseError
 from vhat.estimated_tail import EstimatedTail, Redraws
 from vhat.interval import Interval
-from vhat.leave_one_out import LeaveOneOut, describe, leave_rows_out, rough_rows
+from vhat.leave_one_out import LeaveOneOut, describe, leave_rows_out
 from vhat.minimise.polish import Polished, polish
 from vhat.norm import Recorder, WeightedNorm, gradient_blocks, measure, steepness
 from vhat.problem import Array, Problem
@@ -566,7 +566,7 @@ class FittedModel:
         at_minimum(self._work, level, chosen, seed)
         found = leave_rows_out(self.problem, self._work.own_solver(chosen.curvature), level.values)
         scores = self._shaped(left_out_scores(self.problem, found, level))
-        return Calibrated("loo", scores, 0, base, rough_rows(self.problem, found))
+        return Calibrated("loo", scores, 0, base, found.rough)
 
     def _recorder(self, inputs: Any, chosen: Chosen, prepared: Prepared, shortcut: bool = False) -> Recorder:
         count, outputs = self.problem.count(inputs), self.problem.outputs

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vhat.errors import ConvergenceWarning, LeverageWarning, name_rows
+from vhat.minimise.stationarity import units
 from vhat.norm import contract, gradient_blocks
 from vhat.problem import Problem
 from vhat.progress import bar
@@ -23,17 +24,7 @@ from vhat.solve import Prepared, Status
 from vhat.solve.contract import Response
 from vhat.workspace import outside
 
-__all__ = [
-    "HIGH_LEVERAGE",
-    "ROUGH",
-    "LeaveOneOut",
-    "LeftOut",
-    "describe",
-    "leave_rows_out",
-    "rough_rows",
-    "too_rough",
-    "warn_of_rows",
-]
+__all__ = ["HIGH_LEVERAGE", "ROUGH", "LeaveOneOut", "LeftOut", "describe", "leave_rows_out", "warn_of_rows"]
 
 HIGH_LEVERAGE = "leverage"
 _SLACK = 1e-6
@@ -43,7 +34,7 @@ ROUGH = 0.5
 _MANY = 0.25
 """Where more than this share of the rows are such, means over them are not to be relied on."""
 _LINEAR = 1e-5
-"""The curvature of the model, beside that of the loss, below which it is linear in its parameters."""
+"""What a straight line may miss of a move of the predictions, as a share of it, where the model is linear."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,12 +91,19 @@ class LeftOut:
         leverage: (n,).
         variance: ``n sum_jb sigma_jb^2 (d f_-i(x_i) / d y_jb)^2``, (n, K).
         status: (n,) of str.
+        rough: How many rows have so much leverage that a first-order step does not do for them; none where it is exact.
     """
 
     prediction: np.ndarray
     leverage: np.ndarray
     variance: np.ndarray
     status: np.ndarray
+    rough: int = 0
+
+    @property
+    def unreliable(self) -> bool:
+        """Whether so many rows are rough that what is averaged over all of them is, too."""
+        return self.rough > _MANY * len(self.leverage)
 
 
 def leave_rows_out(problem: Problem, prepared: Prepared, sigma: np.ndarray) -> LeftOut:
@@ -123,7 +121,9 @@ def leave_rows_out(problem: Problem, prepared: Prepared, sigma: np.ndarray) -> L
             start += len(parts[-1].status)
             advance("")
     names = ("prediction", "leverage", "variance", "status")
-    return LeftOut(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    found = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    high = int(np.sum(found["leverage"] > ROUGH))
+    return LeftOut(**found, rough=high if high and not _is_linear(problem) else 0)
 
 
 def describe(problem: Problem, found: LeftOut, levels: np.ndarray, curvature: str, solver: str) -> LeaveOneOut:
@@ -136,32 +136,24 @@ def describe(problem: Problem, found: LeftOut, levels: np.ndarray, curvature: st
         curvature: The curvature's name.
         solver: The solver's name.
     """
-    warn_of_rows(problem, found)
+    warn_of_rows(found)
     norm, residual = found.variance / levels, problem.targets - found.prediction
     prediction, residual, norm = (a[:, 0] if problem.squeeze else a for a in (found.prediction, residual, norm))
     known = residual if problem.loss_derivatives.location else None
     return LeaveOneOut(prediction, known, found.leverage, norm, found.status, curvature, solver)
 
 
-def rough_rows(problem: Problem, found: LeftOut) -> int:
-    """Return how many rows have so much leverage that a first-order step does not do for them; none if it is exact."""
-    high = int(np.sum(found.leverage > ROUGH))
-    return high if high and not _is_linear(problem) else 0
-
-
-def too_rough(problem: Problem, found: LeftOut) -> bool:
-    """Return whether so many rows are rough that what is averaged over all of them is, too."""
-    return rough_rows(problem, found) > _MANY * len(found.leverage)
-
-
 def _is_linear(problem: Problem) -> bool:
-    """Whether the model is linear in its parameters where the residuals see it, by one random direction."""
-    v = problem.native(np.random.default_rng(0).choice([-1.0, 1.0], size=(1, problem.p)))
-    whole, flat = (problem.numpy(problem.product(v, curvature)) for curvature in ("hessian", "ggn"))
-    return bool(np.abs(whole - flat).max() <= _LINEAR * np.abs(flat).max())
+    """Whether the predictions are linear in the parameters, by one random move as large as the residuals."""
+    measured = units(problem)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=problem.p)
+    move = problem.native(signs * measured.root / (problem.numpy(measured.scale) * np.sqrt(problem.p)))
+    straight = problem.jvp(move[None, :])[0]
+    missed = problem.at(problem.theta + move).fitted_values - problem.fitted_values - straight
+    return bool(np.all(np.abs(missed).max(axis=0) <= _LINEAR * np.abs(straight).max(axis=0)))
 
 
-def warn_of_rows(problem: Problem, found: LeftOut) -> None:
+def warn_of_rows(found: LeftOut) -> None:
     """Warn of rows that cannot be left out, or only roughly, with the remedy."""
     status = found.status
     high = np.flatnonzero(status == HIGH_LEVERAGE)
@@ -173,9 +165,9 @@ def warn_of_rows(problem: Problem, found: LeftOut) -> None:
             LeverageWarning,
             stacklevel=outside(),
         )
-    elif too_rough(problem, found):
+    elif found.unreliable:
         warnings.warn(
-            f"{rough_rows(problem, found)} of {status.size} training rows have leverage above {ROUGH}: without one of "
+            f"{found.rough} of {status.size} training rows have leverage above {ROUGH}: without one of "
             "them the fit would change by more than a first-order step tells, and errors at new rows are larger than "
             "those that are found here. Keep rows apart to know them, or fit with more weight decay.",
             LeverageWarning,

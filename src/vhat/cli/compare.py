@@ -188,8 +188,7 @@ def _shown(found: Comparison, name: str, weight_decay: float) -> Table:
     best = summary["winkler"].min()
     for method, mean in summary.iterrows():
         if not mean["answered"]:
-            silent = dict.fromkeys(each.status for each in found.outcomes if each.method == method)
-            table.add_row(str(method), " and ".join(silent), style="dim")
+            table.add_row(str(method), found.silence(str(method)), style="dim")
             continue
         fewer = mean["answered"] < len(found.splits)
         error = "" if isnan(mean["coverage_error"]) else f" \u00b1 {100 * mean['coverage_error']:.1f}"

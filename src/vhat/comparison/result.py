@@ -98,7 +98,7 @@ class Comparison:
     def _row(self, method: str) -> tuple[str, ...]:
         mean = self._means(method)
         if not mean["answered"]:
-            return (method, self._silence(method), *[""] * 6)
+            return (method, self.silence(method), *[""] * 6)
         seconds = mean["fit_seconds"] + mean["interval_seconds"]
         return (
             self._marked(method),
@@ -109,7 +109,7 @@ class Comparison:
             _written(mean["peak_megabytes"], ".0f"),
         )
 
-    def _silence(self, method: str) -> str:
+    def silence(self, method: str) -> str:
         """Whether a method without any answer refused or failed."""
         return " and ".join(dict.fromkeys(each.status for each in self.outcomes if each.method == method))
 
@@ -152,7 +152,7 @@ class Comparison:
 
     def _undrawn(self, method: str) -> str:
         holes = sum(each.status == INCOMPLETE for each in self.outcomes if each.method == method)
-        why = f"points without an interval in {holes} of {len(self.splits)} splits" if holes else self._silence(method)
+        why = f"points without an interval in {holes} of {len(self.splits)} splits" if holes else self.silence(method)
         return f"{method} is not drawn: {why}"
 
     def gallery(

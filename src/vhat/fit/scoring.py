@@ -11,12 +11,11 @@ from vhat import bounds
 from vhat.checks import check_choice, check_count, check_delta
 from vhat.errors import InputError, NotConverged
 from vhat.fit.splits import Table
-from vhat.leave_one_out import ROUGH, LeftOut, leave_rows_out, rough_rows, too_rough
+from vhat.leave_one_out import ROUGH, LeftOut, leave_rows_out
 from vhat.solve import Status
 
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
-    from vhat.problem import Problem
 
 __all__ = ["Scored", "Scoring"]
 
@@ -90,13 +89,14 @@ class Scoring:
             solver = work.own_solver(curvature)
             if self.kind == "mse":
                 found = leave_rows_out(problem, solver, work.shape)
-                return Scored(_by_row(_residuals(found, problem.targets) ** 2), *_roughness(problem, found))
+                return Scored(_by_row(_residuals(found, problem.targets) ** 2), *_roughness(found))
             noise = work.noise(self.noise, curvature, self.seed)
             found = leave_rows_out(problem, solver, noise.values)
-            roughness = _roughness(problem, found)
         residual = _residuals(found, problem.targets)
         spread = np.sqrt(noise.values**2 + found.variance / problem.n)
-        return Scored(self._winkler(residual, bounds.asymptotic(1.0, 1, spread, self.delta, df=noise.df)), *roughness)
+        return Scored(
+            self._winkler(residual, bounds.asymptotic(1.0, 1, spread, self.delta, df=noise.df)), *_roughness(found)
+        )
 
     def _winkler(self, residual: np.ndarray, half_width: np.ndarray) -> np.ndarray:
         missed = np.maximum(np.abs(residual) - half_width, 0.0)
@@ -124,12 +124,12 @@ def _require_all(status: np.ndarray, what: str) -> None:
         raise NotConverged(f"{by_row.sum()} of {len(status)} {what} ({kinds}).")
 
 
-def _roughness(problem: Problem, found: LeftOut) -> tuple[str, bool]:
-    high = rough_rows(problem, found)
-    if not high:
+def _roughness(found: LeftOut) -> tuple[str, bool]:
+    """What there is to say of rows that are left out roughly, and whether their mean is not to be relied on."""
+    if not found.rough:
         return "", False
     remark = (
-        f"{high} of {len(found.leverage)} rows have leverage above {ROUGH}: leaving them out to first order is rough "
-        "(by='cross_validation' refits)."
+        f"{found.rough} of {len(found.leverage)} rows have leverage above {ROUGH}: leaving them out to first order is "
+        "rough (by='cross_validation' refits)."
     )
-    return remark, too_rough(problem, found)
+    return remark, found.unreliable

@@ -25,9 +25,8 @@ from vhat.methods.method import (
     make_interval,
     widened,
 )
-from vhat.methods.neural_tangent import offset
 from vhat.methods.requirements import require_one_output, require_square_loss
-from vhat.methods.smoother import KernelFit, check_bound, fit_kernel
+from vhat.methods.smoother import KernelFit, check_bound, fit_kernel, offset
 from vhat.norm import gradient_blocks, steepness
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from vhat.checks import check_choice, check_count
 from vhat.errors import InputError
 from vhat.fit.many import Recipe
 from vhat.fit.recipe import NetworkRecipe
-from vhat.frontends.standardised import StandardisedProblem
 from vhat.interval import Interval
 from vhat.methods.method import (
     Claim,
@@ -25,15 +24,14 @@ from vhat.methods.method import (
     widened,
 )
 from vhat.methods.requirements import require_one_output, require_square_loss
-from vhat.methods.smoother import KernelFit, check_bound, fit_kernel
+from vhat.methods.smoother import KernelFit, check_bound, fit_kernel, offset
 from vhat.norm import gradient_blocks, steepness
 
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
     from vhat.noise import Noise
-    from vhat.problem import Problem
 
-__all__ = ["FittedTangent", "NeuralTangent", "offset"]
+__all__ = ["FittedTangent", "NeuralTangent"]
 
 
 @dataclass(frozen=True)
@@ -102,11 +100,6 @@ class NeuralTangent:
             )
         check_count("seed", seed)
         return from_jax(recipe.network, recipe.network.init(int(seed)), X, y, weight_decay=recipe.weight_decay)
-
-
-def offset(problem: Problem) -> float:
-    """What a model that standardises inside adds to its network: the regression is one of deviations from it."""
-    return float(problem.scaling.shift[0]) if isinstance(problem, StandardisedProblem) else 0.0
 
 
 class _Products(NamedTuple):

@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from vhat.errors import InputError, NoiseError
 from vhat.fit.recipe import check_positive
+from vhat.frontends.standardised import StandardisedProblem
 from vhat.noise import Noise
 
-__all__ = ["At", "KernelFit", "at_once", "check_bound", "check_rows", "fit_kernel", "uniform_noise"]
+if TYPE_CHECKING:
+    from vhat.problem import Problem
+
+__all__ = ["At", "KernelFit", "at_once", "check_bound", "check_rows", "fit_kernel", "offset", "uniform_noise"]
 
 _LEAST_SHARE = 0.01
 """Residuals that keep less of their degrees of freedom say nothing of the noise."""
@@ -31,6 +35,11 @@ def uniform_noise(level: Any, n: int, *, source: str, df: np.ndarray | None = No
     levels = np.atleast_1d(np.asarray(level, dtype=np.float64))
     values = np.broadcast_to(levels, (n, len(levels))).copy()
     return Noise(values, levels, float(np.sqrt(np.mean(levels**2))), source, df, uniform=True)
+
+
+def offset(problem: Problem) -> float:
+    """What a model that standardises inside adds to its network: the regression is one of deviations from it."""
+    return float(problem.scaling.shift[0]) if isinstance(problem, StandardisedProblem) else 0.0
 
 
 def at_once(sentence: str) -> str:

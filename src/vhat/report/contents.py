@@ -18,7 +18,7 @@ from vhat.leave_one_out import LeaveOneOut
 from vhat.report.facts import fit_facts, versions
 from vhat.report.influence import influence
 from vhat.report.judged import MOST_LEFT_OUT, Judged, judge_held_out, judge_left_out
-from vhat.report.numbers import plain
+from vhat.report.numbers import plain, sentence
 from vhat.report.options import Options, Subject
 from vhat.report.points import Group, Shown, ask, held_out_rows, thin
 from vhat.report.slices import Slice, central_row, slices
@@ -288,18 +288,14 @@ def _curve(subject: Subject) -> dict[str, Any]:
         "measure": curve.measure,
         "unit": subject.score_unit,
         "best": curve.best,
-        "said": " ".join(filter(None, [_sentence(curve.edge or curve.doubt), *_without_score(curve)])),
+        "said": " ".join(filter(None, [sentence(curve.edge or curve.doubt), *_without_score(curve)])),
     }
 
 
 def _without_score(curve: Curve) -> list[str]:
     """Say of every weight decay that is missing in the picture why it is."""
     missing = [k for k in range(len(curve)) if not np.isfinite(curve.score[k])]
-    return [_sentence(f"no score at {curve.weight_decay[k]:.3g}: {curve.remark[k]}") for k in missing]
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+    return [sentence(f"no score at {curve.weight_decay[k]:.3g}: {curve.remark[k]}") for k in missing]
 
 
 def _column(values: np.ndarray, k: int) -> np.ndarray:

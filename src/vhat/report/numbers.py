@@ -1,4 +1,4 @@
-"""Numbers as a page shows them: short, and never more digits than their uncertainty allows."""
+"""Numbers and sentences as a page shows them: short, and never more digits than their uncertainty allows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["DIGITS", "plain", "readable", "share", "short"]
+__all__ = ["DIGITS", "plain", "readable", "sentence", "share", "short"]
 
 DIGITS = 12
 """Significant digits of the numbers behind the drawings: enough for what varies beside a large constant."""
@@ -85,3 +85,8 @@ def _fixed(value: float, places: int) -> str:
 def _minus(text: str) -> str:
     """Write a minus as long as a plus; the one of an exponent stays as it is."""
     return text.replace("-", "−", 1) if text.startswith("-") else text
+
+
+def sentence(text: str) -> str:
+    """Begin with a capital letter; the rest stays as it is."""
+    return text[:1].upper() + text[1:]

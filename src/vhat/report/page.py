@@ -10,7 +10,7 @@ from typing import Any
 
 from vhat.errors import InputError
 from vhat.report.contents import collect
-from vhat.report.numbers import readable, share, short
+from vhat.report.numbers import readable, sentence, share, short
 from vhat.report.options import Options, Subject
 
 __all__ = ["refuse_existing", "render", "write"]
@@ -72,7 +72,7 @@ def render(page: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"short": short, "share": share, "percent": _percent, "sentence": _sentence}
+    environment.filters |= {"short": short, "share": share, "percent": _percent, "sentence": sentence}
     environment.globals |= {"readable": readable}
     parts = {name: Markup(_part(file)) for name, file in _PARTS.items()}  # files of this package
     return environment.get_template("page.html").render(page=page, data=Markup(_inline(page)), **parts)
@@ -94,8 +94,3 @@ def _inline(page: dict[str, Any]) -> str:
 
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.3g}%"
-
-
-def _sentence(text: str) -> str:
-    """Begin with a capital letter; the rest stays as it is."""
-    return text[:1].upper() + text[1:]
