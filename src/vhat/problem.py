@@ -11,9 +11,10 @@ The objective is ``L(theta) + 1/2 sum_j decay_j theta_j^2`` with ``L = 1/n sum_i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = [
     "ModelFacts",
     "Problem",
     "diagonal_if_separable",
+    "leaf_rows",
 ]
 
 Array = Any
@@ -183,6 +185,17 @@ class Problem(Protocol):
     def gradients(self, inputs: Any) -> Array:
         """Rows ``grad f_o(x)``, p-space (m * K, p): the outputs of one input stand together."""
 
+    def factors(self, inputs: Any) -> Sequence[tuple[Array, ...]]:
+        """The same rows leaf by leaf, (m * K, size) each.
+
+        A front end that knows a matrix of parameters (a, b) to have gradients ``u (x) w`` gives the pair u (m * K, a),
+        w (m * K, b) in place of them.
+        """
+
+    @property
+    def factor_numbers(self) -> int:
+        """How many numbers ``factors`` gives for each output of a row."""
+
     def functional(self, q: Callable[[Any], Any]) -> Functional:
         """Value and gradient of ``q(params)`` at the fitted parameters."""
 
@@ -233,3 +246,9 @@ def diagonal_if_separable(blocks: np.ndarray) -> np.ndarray:
     diagonal = np.einsum("ijj->ij", blocks)
     beside = blocks - diagonal[:, :, None] * np.eye(blocks.shape[1])
     return blocks if beside.any() else diagonal.copy()
+
+
+def leaf_rows(g: Array, leaves: Sequence[tuple[int, ...]]) -> list[tuple[Array, ...]]:
+    """Cut gradient rows (k, p) into those of each leaf, (k, size)."""
+    stops = np.cumsum([0, *(int(np.prod(shape)) for shape in leaves)]).tolist()
+    return [(g[:, start:stop],) for start, stop in pairwise(stops)]

@@ -11,7 +11,7 @@ responses changes its unit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -215,6 +215,16 @@ class StandardisedProblem:
         """Per-row gradients of every output, (m * K, p), in the user's units."""
         found = self.base.gradients(self._standardised(inputs))
         return found * self.base.native(np.tile(self.scaling.unit, len(inputs)))[:, None]
+
+    def factors(self, inputs: np.ndarray) -> Sequence[tuple[Array, ...]]:
+        """The same leaf by leaf, where the base knows it as outer products."""
+        unit = self.base.native(np.tile(self.scaling.unit, len(inputs)))[:, None]
+        return [(leaf[0] * unit, *leaf[1:]) for leaf in self.base.factors(self._standardised(inputs))]
+
+    @property
+    def factor_numbers(self) -> int:
+        """How many numbers ``factors`` gives for each output of a row."""
+        return self.base.factor_numbers
 
     def functional(self, q: Callable[[Any], Any]) -> Functional:
         """Value and gradient of ``q(params)``."""

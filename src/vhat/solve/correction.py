@@ -8,7 +8,7 @@ is ``P^-1 R`` times that of x, so where R is small a single product with A serve
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal
@@ -33,7 +33,7 @@ class Correction:
     """``h = x + z`` for a block of rows.
 
     Attributes:
-        x: The part in the space of parameters, (k, p).
+        x: The part in the space of parameters, (k, p); None where there is none.
         last: z, seen from the data.
         image: ``J h``, n-space (k, n, K).
         energy: ``g'h``, (k,).
@@ -43,7 +43,7 @@ class Correction:
         steps: Products with A, (k,).
     """
 
-    x: np.ndarray = field(repr=False)
+    x: np.ndarray | None = field(repr=False)
     last: Seen = field(repr=False)
     image: np.ndarray = field(repr=False)
     energy: np.ndarray
@@ -53,13 +53,13 @@ class Correction:
     steps: np.ndarray
 
     @staticmethod
-    def none(kernel: Kernel, g: np.ndarray, seen: Seen) -> Correction:
+    def none(kernel: Kernel, seen: Seen) -> Correction:
         """Return ``h = P^-1 g`` as it is seen, which needs no correction if ``A = P``."""
-        k = len(g)
+        k = len(seen.energy)
         status = np.where(np.isfinite(seen.energy), Status.CONVERGED.value, Status.NOT_FINITE.value).astype("<U13")
         ones = np.ones(k, dtype=int)
         pull = kernel.pull(seen)
-        return Correction(np.zeros_like(g), seen, seen.image, seen.energy, pull, status, np.zeros(k), ones)
+        return Correction(None, seen, seen.image, seen.energy, pull, status, np.zeros(k), ones)
 
 
 def correct(
@@ -108,15 +108,19 @@ def find_contraction(kernel: Kernel, product: Product) -> float:
 
 
 class _Block:
-    """The state of a block: ``found`` for all rows, the other arrays for ``rows``, those that still move."""
+    """The state of a block: ``found`` and ``x`` for all rows, the other arrays for ``rows``, those that still move."""
 
     def __init__(self, kernel: Kernel, g: np.ndarray, seen: Seen) -> None:
         self.kernel, self.g = kernel, g
         self.first = seen.energy
         self.h0 = kernel.lift(seen)
-        none = Correction.none(kernel, g, seen)
-        self.found = Correction(
-            none.x, seen.copy(), seen.image.copy(), seen.energy.copy(), none.pull, none.status, none.error, none.steps
+        self.x = np.zeros_like(g)
+        self.found = replace(
+            Correction.none(kernel, seen),
+            x=self.x,
+            last=seen.copy(),
+            image=seen.image.copy(),
+            energy=seen.energy.copy(),
         )
         self.rows = np.flatnonzero(seen.energy > 0)
         self.seen, self.r = seen.take(self.rows), g[self.rows]
@@ -133,7 +137,7 @@ class _Block:
         bend = np.einsum("kp,kp->k", self.q, Aq)
         good = np.isfinite(bend) & (bend > 0)
         alpha = np.divide(self.seen.energy, bend, out=np.zeros_like(bend), where=good)
-        self.found.x[self.rows] += alpha[:, None] * self.q
+        self.x[self.rows] += alpha[:, None] * self.q
         self.Jx = self.Jx + alpha[:, None, None] * self.Jq
         self.r = self.r - alpha[:, None] * np.where(good[:, None], Aq, 0.0)
         cross = self.seen.cross - alpha[:, None] * np.where(good[:, None], FAq, 0.0)
@@ -173,9 +177,9 @@ class _Block:
         last = self.seen.take(at).times(used[at])
         found.last.put(rows, last)
         found.image[rows] = image[at]
-        found.energy[rows] = np.einsum("kp,kp->k", self.g[rows], found.x[rows])
+        found.energy[rows] = np.einsum("kp,kp->k", self.g[rows], self.x[rows])
         found.energy[rows] += used[at] * np.einsum("kp,kp->k", self.h0[rows], self.r[at])
-        found.pull[rows] = found.x[rows] @ (kernel.root_decay * kernel.scaled_theta) + kernel.pull(last)
+        found.pull[rows] = self.x[rows] @ (kernel.root_decay * kernel.scaled_theta) + kernel.pull(last)
         found.status[rows] = status[at]
         found.error[rows] = error[at]
         found.steps[rows] = self.alphas.shape[1]

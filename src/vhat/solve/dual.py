@@ -106,7 +106,7 @@ class GaussNewton:
         """Answer from the data's side; one random combination of the rows is verified in the space of parameters."""
         rows, finite = _finite(self.problem, g)
         seen = self.kernel.look(rows, g if finite.all() else None)
-        answer = Correction.none(self.kernel, rows, seen)
+        answer = Correction.none(self.kernel, seen)
         found = _verified(self, "ggn", rows, finite, answer, _ROUNDED)
         return self.careful.respond(g) if found is None else found
 
@@ -187,17 +187,17 @@ def _verified(
     size = np.maximum(shown, _DARK * np.sqrt(np.maximum(answer.energy, 0.0)))
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=len(rows))
     weights = np.divide(signs, size, out=np.zeros_like(size), where=good & (size > 0))
-    x, z = (weights @ answer.x)[None], kernel.lift(answer.last.combined(weights))
+    h = kernel.lift(answer.last.combined(weights))
     # a kernel that clipped negative curvature has a P that no product of the front end gives
     metric: Curvature = "ggn" if kernel.root.exact else curvature
-    r = problem.native((weights @ rows)[None]) - Operator(problem, metric)(problem.native(z))
-    if x.any():
-        r = r - Operator(problem, curvature)(problem.native(x))
-    native = problem.native(x + z)
+    r = problem.native((weights @ rows)[None]) - Operator(problem, metric)(problem.native(h))
+    if answer.x is not None:
+        x = (weights @ answer.x)[None]
+        h, r = h + x, r - Operator(problem, curvature)(problem.native(x))
     share = np.sqrt(max(int(np.count_nonzero(weights)), 1))
     error = float(kernel.look(problem.numpy(r)).size[0]) / share
     image = np.tensordot(weights, answer.image, axes=1)
-    apart = float(np.linalg.norm(kernel.root.times((problem.jvp(native)[0] - image)[None]))) / share
+    apart = float(np.linalg.norm(kernel.root.times((problem.jvp(problem.native(h))[0] - image)[None]))) / share
     alike = error <= accepted and apart <= accepted
     if not alike or np.any(answer.status == Status.NOT_CONVERGED):
         return None

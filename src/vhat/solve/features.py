@@ -3,26 +3,28 @@
 The gradient of one prediction in the weight matrix of a dense layer is an outer product ``u (x) w``, so two such
 gradients have the inner product ``(u.u')(w.w')``. A kernel over n rows then costs ``n^2 (a + b)`` for an a x b leaf
 and not ``n^2 a b``, the rows cost ``a + b`` numbers to keep, and products with the Jacobian become products of
-matrices that linear algebra libraries are fast at. Nothing needs to be known of layers: the factors are read off the
-gradients, and a leaf that is not of rank one in some row is kept plain.
+matrices that linear algebra libraries are fast at. Nothing needs to be known of layers: where a front end does not give
+the factors they are read off the gradients, and a leaf that is not of rank one in some row is kept plain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from vhat.problem import Array, Problem
+from vhat.problem import Array, Problem, leaf_rows
 
 __all__ = ["GRAM_ROWS", "Features", "NotRankOne", "Structure", "compress", "find_structure", "read_features"]
 
 GRAM_ROWS = 512
 """Rows of a kernel that are computed together."""
 _BLOCK_BYTES = 2**25
+_BLOCK_ROWS = 1024
+"""The most training rows that are differentiated together."""
 _WORK_BYTES = 2**26
 _RANK_ONE = 1e-24
 """Share of a gradient's square outside its best rank-one part, above which a leaf is plain."""
@@ -33,21 +35,23 @@ class Leaf:
     """One array of parameters within the flat vector.
 
     Attributes:
+        number: Which of the user's arrays it is.
         start: Where it begins.
         stop: Where it ends.
         matrix: Its shape (a, b) if it is to be factored, else None.
         decay: lam of its entries: one number where it is factored, else one each.
     """
 
+    number: int
     start: int
     stop: int
     matrix: tuple[int, int] | None
     decay: np.ndarray
 
     @property
-    def numbers(self) -> int:
-        """How many numbers a row of it takes."""
-        return sum(self.matrix) if self.matrix else self.stop - self.start
+    def widths(self) -> tuple[int, ...]:
+        """How many numbers each array takes that a row of it is kept in."""
+        return self.matrix or (self.stop - self.start,)
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Structure:
     @property
     def numbers(self) -> int:
         """How many numbers a row of features takes."""
-        return sum(leaf.numbers for leaf in self.leaves) + len(self.free)
+        return sum(sum(leaf.widths) for leaf in self.leaves) + len(self.free)
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,20 @@ class Features:
         parts = tuple(tuple(factor[start:stop] for factor in part) for part in self.parts)
         return Features(self.structure, parts, self.free[start:stop])
 
+    @staticmethod
+    def empty(structure: Structure, rows: int) -> Features:
+        """Return room for many rows, to be written to."""
+        parts = tuple(tuple(np.empty((rows, width)) for width in leaf.widths) for leaf in structure.leaves)
+        return Features(structure, parts, np.empty((rows, len(structure.free))))
+
+    def put(self, start: int, other: Features) -> None:
+        """Write rows from ``start`` on, in place."""
+        rows = slice(start, start + len(other))
+        for mine, others in zip(self.parts, other.parts, strict=True):
+            for factor, its in zip(mine, others, strict=True):
+                factor[rows] = its
+        self.free[rows] = other.free
+
 
 def _by_length(part: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray, tuple[int, int, int]]:
     """Return the longer factor, the shorter, and the axes that turn (k, a, b) into (longer, k, shorter)."""
@@ -179,9 +197,9 @@ def find_structure(problem: Problem, plain: frozenset[int] = frozenset()) -> Str
         lam = decay[start:stop]
         matrix = len(shape) == 2 and min(shape) > 1 and lam.size and lam[0] > 0 and np.ptp(lam) == 0
         if matrix and number not in plain:
-            leaves.append(Leaf(start, stop, (shape[0], shape[1]), lam[:1]))
+            leaves.append(Leaf(number, start, stop, (shape[0], shape[1]), lam[:1]))
         elif np.any(lam > 0):
-            leaves.append(Leaf(start, stop, None, lam))
+            leaves.append(Leaf(number, start, stop, None, lam))
         start = stop
     return Structure(problem.p, tuple(leaves), np.flatnonzero(decay == 0))
 
@@ -189,34 +207,29 @@ def find_structure(problem: Problem, plain: frozenset[int] = frozenset()) -> Str
 class NotRankOne(Exception):  # noqa: N818  (a finding, caught in this package)
     """A leaf that was taken for an outer product is not one."""
 
-    def __init__(self, start: int) -> None:
-        self.start = start
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 def read_features(problem: Problem, structure: Structure) -> Features:
     """Compress the gradients of all training rows; a leaf that is not of rank one is made plain on the way."""
     plain: frozenset[int] = frozenset()
-    starts = np.cumsum([0, *[int(np.prod(shape)) for shape in problem.leaves]])
     while True:
         try:
-            return _joined([compress(problem, g, structure) for g in _gradient_blocks(problem)])
+            return _read(problem, structure)
         except NotRankOne as found:
-            plain = plain | {int(np.flatnonzero(starts == found.start)[-1])}
+            plain = plain | {found.number}
             structure = find_structure(problem, plain)
 
 
-def _gradient_blocks(problem: Problem) -> Iterator[Array]:
-    rows = max(1, _BLOCK_BYTES // (8 * problem.p * problem.outputs))
+def _read(problem: Problem, structure: Structure) -> Features:
+    # one array for all rows: pieces kept among blocks that come and go would leave the memory full of holes
+    found = Features.empty(structure, problem.n * problem.outputs)
+    rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // (8 * problem.factor_numbers * problem.outputs)))
     for start in range(0, problem.n, rows):
-        yield problem.gradients(problem.take(problem.X, start, min(start + rows, problem.n)))
-
-
-def _joined(blocks: list[Features]) -> Features:
-    parts = tuple(
-        tuple(np.concatenate([block.parts[i][j] for block in blocks]) for j in range(len(blocks[0].parts[i])))
-        for i in range(len(blocks[0].parts))
-    )
-    return Features(blocks[0].structure, parts, np.concatenate([block.free for block in blocks]))
+        part = problem.take(problem.X, start, min(start + rows, problem.n))
+        found.put(start * problem.outputs, _compressed(problem, problem.factors(part), structure))
+    return found
 
 
 def compress(problem: Problem, g: Array, structure: Structure) -> Features:
@@ -225,19 +238,39 @@ def compress(problem: Problem, g: Array, structure: Structure) -> Features:
     Raises:
         NotRankOne: When a leaf taken for an outer product is not one in some row.
     """
-    parts: list[tuple[np.ndarray, ...]] = []
-    for leaf in structure.leaves:
-        block = g[:, leaf.start : leaf.stop]
-        if leaf.matrix is None:
-            root = np.sqrt(leaf.decay, out=np.zeros_like(leaf.decay), where=leaf.decay > 0)
-            rows = problem.numpy(block)
-            parts.append((np.divide(rows, root, out=np.zeros(rows.shape), where=root > 0),))
-            continue
-        u, w, left, size = map(problem.numpy, problem.compiled(rank_one)(block.reshape(-1, *leaf.matrix)))
+    return _compressed(problem, leaf_rows(g, problem.leaves), structure)
+
+
+def _compressed(problem: Problem, rows: Sequence[tuple[Array, ...]], structure: Structure) -> Features:
+    """Compress gradient rows that are given leaf by leaf."""
+    parts = tuple(_part(problem, rows[leaf.number], leaf) for leaf in structure.leaves)
+    stops = np.cumsum([0, *(int(np.prod(shape)) for shape in problem.leaves)])
+    owner = np.searchsorted(stops, structure.free, side="right") - 1
+    free = [_plain(problem, rows[i])[:, structure.free[owner == i] - stops[i]] for i in np.unique(owner)]
+    count = len(rows[0][0])
+    return Features(structure, parts, np.concatenate(free, axis=1) if free else np.empty((count, 0)))
+
+
+def _part(problem: Problem, rows: tuple[Array, ...], leaf: Leaf) -> tuple[np.ndarray, ...]:
+    if leaf.matrix is None:
+        root = np.sqrt(leaf.decay, out=np.zeros_like(leaf.decay), where=leaf.decay > 0)
+        plain = _plain(problem, rows)
+        return (np.divide(plain, root, out=np.zeros(plain.shape), where=root > 0),)
+    if len(rows) == 2:
+        u, w = map(problem.numpy, rows)
+    else:
+        u, w, left, size = map(problem.numpy, problem.compiled(rank_one)(rows[0].reshape(-1, *leaf.matrix)))
         if np.any(left > _RANK_ONE * size):
-            raise NotRankOne(leaf.start)
-        parts.append((u / np.sqrt(leaf.decay[0]), w))
-    return Features(structure, tuple(parts), np.ascontiguousarray(problem.numpy(g)[:, structure.free]))
+            raise NotRankOne(leaf.number)
+    return u / np.sqrt(leaf.decay[0]), w
+
+
+def _plain(problem: Problem, rows: tuple[Array, ...]) -> np.ndarray:
+    """Return gradient rows of a leaf, (k, size), multiplied out where they are pairs."""
+    if len(rows) == 1:
+        return problem.numpy(rows[0])
+    u, w = map(problem.numpy, rows)
+    return (u[:, :, None] * w[:, None, :]).reshape(len(u), -1)
 
 
 def rank_one(G: Array) -> tuple[Array, Array, Array, Array]:

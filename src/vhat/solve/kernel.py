@@ -245,13 +245,19 @@ class Kernel:
         out[:, free] = weighted @ self.features.free
         return out
 
-    def under(self, problem: Problem) -> Kernel | None:
-        """Return the kernel of the same model and data under this decay times some number, None for any other decay."""
+    def under(self, problem: Problem, *, overwrite: bool = False) -> Kernel | None:
+        """Return the kernel of the same model and data under this decay times some number, None for any other decay.
+
+        Args:
+            problem: The model and data under the other decay.
+            overwrite: Whether the new kernel takes the memory of this one, which then is none any more.
+        """
         old, new = self.problem.numpy(self.problem.decay), problem.numpy(problem.decay)
         ratio = np.divide(old, new, out=np.zeros_like(old), where=new > 0)[old > 0]
         if not ratio.size or not ratio[0] or np.ptp(ratio) > 1e-14 * ratio[0] or np.any((old > 0) != (new > 0)):
             return None
-        matrix = self.factor.T * ratio[0]  # C-ordered; its lower half is what LAPACK left standing above the factor
+        # C-ordered; its lower half is what LAPACK left standing above the factor
+        matrix = np.multiply(self.factor.T, ratio[0], out=self.factor.T if overwrite else None)
         for i in range(len(matrix)):
             matrix[i, i:] = matrix[i:, i]
         np.fill_diagonal(matrix, ratio[0] * self.diagonal)
@@ -311,10 +317,9 @@ def _kernel_or_jacobi(problem: Problem) -> Metric:
 
 
 def kernel_bytes(problem: Problem, structure: Structure) -> int:
-    """What the features take while they are joined, or they, the kernel and the blocks that fill it."""
+    """What the features, the kernel and the blocks that fill it take."""
     N = problem.n * problem.outputs
-    features = 8 * N * structure.numbers
-    return max(2 * features, features + 8 * N * (N + 3 * GRAM_ROWS))
+    return 8 * N * (structure.numbers + N + 3 * GRAM_ROWS)
 
 
 def make_kernel(problem: Problem) -> Kernel:

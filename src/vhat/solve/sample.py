@@ -75,9 +75,9 @@ def affordable_rows(problem: Problem, numbers: int) -> int:
 
 
 def sample_bytes(problem: Problem, rows: int, numbers: int) -> int:
-    """What the features of ``rows`` rows take, and their kernel, each twice while its decay is settled."""
+    """What the features of ``rows`` rows take, twice while their decay is settled, and their kernel."""
     N = rows * problem.outputs
-    return 2 * 8 * N * numbers + 8 * N * (2 * N + 3 * min(N, GRAM_ROWS))
+    return 2 * 8 * N * numbers + 8 * N * (N + 3 * min(N, GRAM_ROWS))
 
 
 def sample_gradients(problem: Problem, rows: int, numbers: int) -> float:
@@ -125,7 +125,8 @@ def _calmed(kernel: Kernel, seed: int) -> Kernel:
     """Return the kernel under as much more decay as leaves about half of the sample's dimensions unfilled."""
     for _ in range(_TRIALS):
         more = _wanted(kernel, seed)
-        calmer = None if more <= 1.0 else kernel.under(kernel.problem.with_decay(kernel.problem.decay * more))
+        more_decay = kernel.problem.with_decay(kernel.problem.decay * more)
+        calmer = None if more <= 1.0 else kernel.under(more_decay, overwrite=True)
         if calmer is None:
             break
         kernel = calmer

@@ -7,6 +7,7 @@ that are closed over would be folded into the program as constants). Right-hand 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,16 +18,19 @@ import jax.numpy as jnp
 from vhat.errors import ModelError
 from vhat.frontends.jax.mark import mark, python_function
 from vhat.frontends.jax.narrow import narrowed
+from vhat.frontends.jax.outer import Factors, find_outer, row_factors
 from vhat.frontends.jax.tree import Held, Layout
 
 __all__ = [
     "Data",
     "Model",
     "diagonal",
+    "factors",
     "gradient",
     "jacobian_rows",
     "jvp",
     "loss_parts",
+    "outer_products",
     "predictions",
     "product",
     "residual_product",
@@ -86,8 +90,15 @@ class Model:
 
     def unguarded(self, fixed: tuple[Any, ...], theta: Any, X: Any) -> Any:
         """Return predictions of the function as it is now, changed or not."""
-        output = python_function(self.predict.value)(self.layout.unflatten(theta, fixed), X)
-        return output.reshape(output.shape[0], -1).astype(theta.dtype)
+        return self._filled(fixed, self.layout.split(theta), X, theta.dtype)
+
+    def _filled(self, fixed: tuple[Any, ...], leaves: Sequence[Any], X: Any, dtype: Any) -> Any:
+        output = python_function(self.predict.value)(self.layout.fill(leaves, fixed), X)
+        return output.reshape(output.shape[0], -1).astype(dtype)
+
+    def row(self, fixed: tuple[Any, ...], leaves: Sequence[Any], x: Any, dtype: Any) -> Any:
+        """Return the outputs at one row, (K,), as a function of the leaves."""
+        return self._filled(fixed, leaves, jax.tree.map(lambda leaf: leaf[None], x), dtype)[0]
 
     def __call__(self, fixed: tuple[Any, ...], theta: Any, X: Any) -> Any:
         """Return predictions as (m, K) float64.
@@ -211,16 +222,44 @@ def vjp(model: Model, fixed: Any, theta: Any, X: Any, t: Any) -> Any:
     return jax.lax.scan(body, start, (X, t))[0]
 
 
-def _row_jacobian(model: Model, fixed: Any, theta: Any, x: Any) -> Any:
-    """Return ``grad f_o(x)`` of one row, (K, p)."""
-    return jax.jacrev(lambda t: model(fixed, t, jax.tree.map(lambda leaf: leaf[None], x))[0])(theta)
-
-
 @partial(jax.jit, static_argnums=0)
 def jacobian_rows(model: Model, fixed: Any, theta: Any, X: Any) -> Any:
     """Return per-row gradients of every output, (m * K, p)."""
-    rows = jax.vmap(lambda x: _row_jacobian(model, fixed, theta, x))(X)
-    return rows.reshape(-1, theta.shape[0])
+
+    def one(x: Any) -> Any:
+        return jax.jacrev(lambda t: model(fixed, t, jax.tree.map(lambda leaf: leaf[None], x))[0])(theta)
+
+    return jax.vmap(one)(X).reshape(-1, theta.shape[0])
+
+
+def outer_products(model: Model, fixed: Any, theta: Any, x: Any) -> dict[int, Any]:
+    """Find the leaves whose gradients are outer products: see :func:`vhat.frontends.jax.outer.find_outer`.
+
+    Args:
+        model: The model.
+        fixed: Arrays that are held.
+        theta: Parameters, (p,).
+        x: One row, without its leading axis.
+    """
+    return find_outer(lambda leaves, x: model.row(fixed, leaves, x, theta.dtype), model.layout.split(theta), x)
+
+
+@partial(jax.jit, static_argnums=0)
+def factors(model: Model, fixed: Any, theta: Any, X: Any) -> Factors:
+    """Return the gradients at many rows, leaf by leaf: a pair (m * K, a), (m * K, b), or (m * K, size)."""
+    found = _factors(model, fixed, theta, X)
+    return tuple(tuple(part.reshape(-1, part.shape[-1]) for part in leaf) for leaf in found)
+
+
+def _factors(model: Model, fixed: Any, theta: Any, X: Any) -> Factors:
+    model(fixed, theta, X)  # refuses a function that has changed
+    outer = outer_products(model, fixed, theta, jax.tree.map(lambda leaf: leaf[0], X))
+    leaves = model.layout.split(theta)
+
+    def one(x: Any) -> Factors:
+        return row_factors(lambda leaves, x: model.row(fixed, leaves, x, theta.dtype), leaves, x, outer)
+
+    return jax.vmap(one)(X)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -228,12 +267,20 @@ def diagonal(model: Model, group: int, fixed: Any, theta: Any, data: Data) -> An
     """Return ``sum_i sum_a max(C_i[a, a], 0) g_ia^2``, (p,), ``group`` rows at a time."""
     data = jax.tree.map(lambda leaf: leaf.reshape(-1, group, *leaf.shape[2:]), data)
 
-    def row(x: Any, y: Any, w: Any) -> Any:
-        f = model(fixed, theta, jax.tree.map(lambda leaf: leaf[None], x))[0]
-        weight = w * jnp.maximum(jnp.diagonal(model.row_curvature(f, y)), 0.0)
-        return weight @ _row_jacobian(model, fixed, theta, x) ** 2
+    def body(part: Data) -> Any:
+        own = jax.vmap(model.row_curvature)(model(fixed, theta, part.X), part.y)
+        weights = part.w[:, None] * jnp.maximum(jnp.diagonal(own, axis1=1, axis2=2), 0.0)
+        squares = jax.tree.map(jnp.square, _factors(model, fixed, theta, part.X))
+        return jnp.concatenate([_weighted_sum(weights, *leaf) for leaf in squares])
 
-    return _accumulate(lambda part: jnp.sum(jax.vmap(row)(*part), axis=0), data, jnp.zeros_like(theta))
+    return _accumulate(body, data, jnp.zeros_like(theta))
+
+
+def _weighted_sum(weights: Any, *parts: Any) -> Any:
+    """Sum the rows, or the outer products of two, over rows and outputs, (size,)."""
+    if len(parts) == 1:
+        return jnp.einsum("ik,ikp->p", weights, parts[0])
+    return jnp.einsum("ika,ikb->ab", weights[:, :, None] * parts[0], parts[1]).ravel()
 
 
 @partial(jax.jit, static_argnums=0)

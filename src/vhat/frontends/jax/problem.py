@@ -16,6 +16,7 @@ from vhat.checks import check_finite
 from vhat.errors import ModelError
 from vhat.frontends.jax import kernels, tree
 from vhat.frontends.jax.narrow import CannotNarrowError
+from vhat.frontends.jax.outer import Factors
 from vhat.frontends.refusals import refuse_flat_functional, refuse_functional
 from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts, diagonal_if_separable
 
@@ -69,7 +70,7 @@ class JaxProblem:
     @property
     def leaves(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the trained leaves, in the order of the flat vector."""
-        return tuple(shape for shape in self.model.layout.shapes if isinstance(shape, tuple))
+        return self.model.layout.trained
 
     @property
     def squeeze(self) -> bool:
@@ -186,6 +187,22 @@ class JaxProblem:
         filled = jax.tree.map(lambda leaf: tree.pad(leaf, self.padded(m)), inputs)
         return kernels.jacobian_rows(self.model, self.fixed, self.theta, filled)[: m * self.outputs]
 
+    def factors(self, inputs: Any) -> Factors:
+        """The same leaf by leaf, dense layers as the two factors of each outer product."""
+        m = self.count(inputs)
+        filled = jax.tree.map(lambda leaf: tree.pad(leaf, self.padded(m)), inputs)
+        found = kernels.factors(self.model, self.fixed, self.theta, filled)
+        return tuple(tuple(part[: m * self.outputs] for part in leaf) for leaf in found)
+
+    @cached_property
+    def factor_numbers(self) -> int:
+        """How many numbers ``factors`` gives for each output of a row."""
+        with self.scope():
+            row = jax.tree.map(lambda leaf: leaf[0], tree.first_rows(self.X, 1))
+            outer = kernels.outer_products(self.model, self.fixed, self.theta, row)
+        sizes = enumerate(self.leaves)
+        return sum(sum(shape) if number in outer else int(np.prod(shape)) for number, shape in sizes)
+
     def functional(self, q: Callable[[Any], Any]) -> Functional:
         """Value and gradient of ``q(params)``."""
 
@@ -243,8 +260,8 @@ class JaxProblem:
     def diagonal(self) -> jax.Array:
         """The diagonal of the Gauss-Newton part, (p,)."""
         rows = self.data.w.shape[1]
-        fits = max(1, _GROUP_BYTES // (8 * self.p * self.outputs))
-        group = max(size for size in (1, 2, 4, 8, 16, 32, 64) if rows % size == 0 and (size <= fits or size == 1))
+        fits = max(1, _GROUP_BYTES // (8 * self.factor_numbers * self.outputs))
+        group = max(size for size in range(1, rows + 1) if rows % size == 0 and (size <= fits or size == 1))
         return kernels.diagonal(self.model, group, self.fixed, self.theta, self.data) / self.n
 
     def jvp(self, v: jax.Array) -> np.ndarray:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -73,18 +74,27 @@ class Layout:
     treedef: Any
     shapes: tuple[tuple[int, ...] | Held | None, ...]
 
+    @property
+    def trained(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the trained leaves."""
+        return tuple(shape for shape in self.shapes if isinstance(shape, tuple))
+
     def unflatten(self, theta: Any, fixed: tuple[Any, ...]) -> Any:
         """Return the user's pytree with its trained leaves read off ``theta``, (p,)."""
-        leaves, start, held = [], 0, iter(fixed)
-        for shape in self.shapes:
-            if isinstance(shape, Held):
-                leaves.append(shape.value)
-            elif shape is None:
-                leaves.append(next(held))
-            else:
-                stop = start + int(np.prod(shape))
-                leaves.append(theta[start:stop].reshape(shape))
-                start = stop
+        return self.fill(self.split(theta), fixed)
+
+    def split(self, theta: Any) -> list[Any]:
+        """Cut ``theta``, (p,), into the trained leaves."""
+        stops = np.cumsum([0, *(int(np.prod(shape)) for shape in self.trained)]).tolist()
+        return [theta[a:b].reshape(shape) for shape, (a, b) in zip(self.trained, pairwise(stops), strict=True)]
+
+    def fill(self, trained: Sequence[Any], fixed: tuple[Any, ...]) -> Any:
+        """Return the user's pytree with these trained leaves."""
+        own, held = iter(trained), iter(fixed)
+        leaves = [
+            shape.value if isinstance(shape, Held) else next(held) if shape is None else next(own)
+            for shape in self.shapes
+        ]
         return jax.tree.unflatten(self.treedef, leaves)
 
 

@@ -148,6 +148,15 @@ class NumpyProblem:
         function = Sampled(partial(self.model.values, X=inputs), self.theta, values, eps=trained.eps)
         return require_settled(first_derivatives(function, steps), steps, "the model at x", self.outputs).value
 
+    def factors(self, inputs: Any) -> list[tuple[np.ndarray, ...]]:
+        """The same: there is one leaf."""
+        return [(self.gradients(inputs),)]
+
+    @property
+    def factor_numbers(self) -> int:
+        """How many numbers ``factors`` gives for each output of a row."""
+        return self.p
+
     def functional(self, q: Callable[[Any], Any]) -> Functional:
         """Value and gradient of ``q(theta)``."""
 

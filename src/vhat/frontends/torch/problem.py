@@ -20,7 +20,7 @@ from vhat.frontends.torch.loader import is_loader
 from vhat.frontends.torch.loss import loss_derivatives, loss_values
 from vhat.frontends.torch.model import TorchModel, in_words
 from vhat.frontends.torch.tape import Tape, cotangents_together, jacobian_blocks, recording, row_gradients
-from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts
+from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts, leaf_rows
 
 __all__ = ["TorchProblem", "unwrapped"]
 
@@ -164,6 +164,15 @@ class TorchProblem:
         self.model.guard()
         with in_words("differentiating the module at these inputs"):
             return row_gradients(self.model, self.theta, inputs).reshape(-1, self.p)
+
+    def factors(self, inputs: Rows) -> list[tuple[Any, ...]]:
+        """The same leaf by leaf."""
+        return leaf_rows(self.gradients(inputs), self.leaves)
+
+    @property
+    def factor_numbers(self) -> int:
+        """How many numbers ``factors`` gives for each output of a row."""
+        return self.p
 
     def functional(self, q: Callable[[Any], Any]) -> Functional:
         """Value and gradient of ``q(tensors)``: all parameters and buffers by name, float64."""
