@@ -11,7 +11,7 @@ import vhat
 from tests import oracle
 from vhat import workspace
 from vhat.frontends.jax import jax_problem
-from vhat.solve.features import compress, find_structure, read_features
+from vhat.solve.features import _terms, compress, find_structure, read_features
 from vhat.solve.kernel import make_kernel
 from vhat.solve.preconditioned import Preconditioned
 
@@ -266,3 +266,32 @@ def test_a_decay_of_no_account_beside_the_data_is_answered_directly(monkeypatch)
     rows = (g @ W[:, :30]) * (s / 30) / (s**2 / 30 + lam) @ U.T  # the prediction's move per response, by the SVD
     np.testing.assert_allclose(found.value, 30 * np.sum(rows**2, axis=1), rtol=4e-5)
     assert np.all(np.abs(np.sqrt(found.value / (30 * np.sum(rows**2, axis=1))) - 1) <= found.residual + 1e-9)
+
+
+def _rows_layout(q, Z):
+    return jnp.tanh(Z @ q["w"] + q["b"]) @ q["o"]
+
+
+def _columns_layout(q, Z):
+    return jnp.tanh(Z @ q["w"].T + q["b"]) @ q["o"]
+
+
+@pytest.mark.parametrize(("predict", "shape"), [(_rows_layout, (4, 6)), (_columns_layout, (6, 4))])
+@pytest.mark.parametrize("bias_decay", [0.1, 0.37])
+def test_a_bias_shares_the_product_of_its_layer(predict, shape, bias_decay):
+    params = {"w": RNG.normal(size=shape), "b": RNG.normal(size=6), "o": RNG.normal(size=6)}
+    lam = {"w": 0.1, "b": bias_decay, "o": 0.2}
+    problem = jax_problem(predict, params, X, near(predict, params), weight_decay=lam)
+    with problem.scope():
+        features = read_features(problem, find_structure(problem))
+        F = jacobian(problem) / np.sqrt(problem.numpy(problem.decay))
+    np.testing.assert_allclose(features.gram(block=7), F @ F.T, rtol=1e-12, atol=1e-13)
+    assert len(_terms(features.parts)) == 2  # the layer with its bias, and the output
+
+
+def test_leaves_that_are_nearly_alike_share_nothing():
+    rows = RNG.normal(size=(30, 5))
+    pair, near_by = (RNG.normal(size=(30, 4)), rows), rows * (1 + 1e-12 * RNG.normal(size=rows.shape))
+    assert len(_terms([pair, (3.0 * rows,)])) == 1
+    assert len(_terms([pair, (near_by,)])) == 2
+    assert len(_terms([pair, (np.zeros_like(rows),)])) == 1  # a bias that moves nothing

@@ -10,7 +10,7 @@ the factors they are read off the gradients, and a leaf that is not of rank one 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -26,6 +26,8 @@ _BLOCK_BYTES = 2**25
 _BLOCK_ROWS = 1024
 """The most training rows that are differentiated together."""
 _WORK_BYTES = 2**26
+_ALIKE = 1e-14
+"""Relative difference of two arrays that are the same but for the order in which a decay was divided out."""
 _RANK_ONE = 1e-24
 """Share of a gradient's square outside its best rank-one part, above which a leaf is plain."""
 
@@ -103,10 +105,12 @@ class Features:
 
     def gram(self, block: int = GRAM_ROWS) -> np.ndarray:
         """Return ``F F'``, (rows, rows), its lower half computed a block of rows at a time and mirrored."""
-        out = np.empty((len(self), len(self)))
+        out = np.zeros((len(self), len(self)))
+        terms = _terms(self.parts)
         for start in range(0, len(self), block):
             stop = min(start + block, len(self))
-            out[start:stop, :stop] = self._rows(start, stop).cross(self._rows(0, stop))
+            for term in terms:
+                out[start:stop, :stop] += term.product(start, stop)
             out[:start, start:stop] = out[start:stop, :start].T
         return out
 
@@ -169,6 +173,59 @@ class Features:
             for factor, its in zip(mine, others, strict=True):
                 factor[rows] = its
         self.free[rows] = other.free
+
+
+@dataclass(frozen=True)
+class _Term:
+    """``(v v') o (plain + u u')``: the kernel of leaves that share a factor.
+
+    Attributes:
+        shared: v, (rows, b).
+        other: u, (rows, a), of the outer products ``u (x) v``; None where there are none.
+        plain: The sum of the squares of what plain leaves are of v.
+    """
+
+    shared: np.ndarray
+    other: np.ndarray | None
+    plain: float = 0.0
+
+    def product(self, start: int, stop: int) -> np.ndarray:
+        """Return rows ``start`` to ``stop`` of it, up to the diagonal."""
+        found: np.ndarray = self.shared[start:stop] @ self.shared[:stop].T
+        weight = self.plain if self.other is None else self.other[start:stop] @ self.other[:stop].T + self.plain
+        found *= weight
+        return found
+
+    def joined(self, rows: np.ndarray) -> _Term | None:
+        """Return the term with a plain leaf in it, None where the leaf shares nothing with it."""
+        if (c := _multiple(rows, self.shared)) is not None:
+            return replace(self, plain=self.plain + c**2)
+        if self.plain == 0 and self.other is not None and (c := _multiple(rows, self.other)) is not None:
+            return _Term(self.other, self.shared, c**2)
+        return None
+
+
+def _terms(parts: Sequence[tuple[np.ndarray, ...]]) -> list[_Term]:
+    """Gather the leaves: the gradient in a bias is a factor of the gradient in its layer's matrix."""
+    terms = [_Term(w, u) for u, w in (part for part in parts if len(part) == 2)]
+    for (rows,) in (part for part in parts if len(part) == 1):
+        for k, term in enumerate(terms):
+            if (joined := term.joined(rows)) is not None:
+                terms[k] = joined
+                break
+        else:
+            terms.append(_Term(rows, None, 1.0))
+    return terms
+
+
+def _multiple(rows: np.ndarray, of: np.ndarray) -> float | None:
+    """Return c where ``rows`` are ``c of`` to the last digits, else None."""
+    if rows.shape != of.shape or not of.any():
+        return None
+    at = np.unravel_index(np.argmax(np.abs(of)), of.shape)
+    c = float(rows[at] / of[at])
+    same = all(np.allclose(rows[part], c * of[part], rtol=_ALIKE, atol=0) for part in (slice(8), slice(None)))
+    return c if same else None
 
 
 def _by_length(part: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray, tuple[int, int, int]]:
