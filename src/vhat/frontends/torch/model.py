@@ -60,6 +60,7 @@ class TorchModel:
         squeeze: Whether the module returns (m,).
         batched: Whether one backward pass can carry a block of cotangents.
         mapped: Whether ``torch.vmap`` over rows works.
+        linear: Layers whose gradients are known to be outer products: see :mod:`vhat.frontends.torch.outer`.
     """
 
     module: Any
@@ -70,6 +71,7 @@ class TorchModel:
     squeeze: bool
     batched: bool = True
     mapped: bool = True
+    linear: tuple[Any, ...] = ()
 
     def __call__(self, theta: Any, rows: Rows) -> Any:
         """Return predictions (m, K) in float64, differentiable in the flat ``theta``."""

@@ -22,6 +22,7 @@ from vhat.frontends.torch.model import (
     in_words,
     training_submodules,
 )
+from vhat.frontends.torch.outer import Linear, find_linear, row_factors
 from vhat.frontends.torch.tape import Tape, recording, row_gradients, row_gradients_one_by_one
 
 __all__ = ["is_repeatable", "narrow_casts", "probe_model", "refuse_module"]
@@ -181,11 +182,28 @@ def _probe_derivatives(model: TorchModel, theta: Any, rows: Rows) -> TorchModel:
         jacobian = row_gradients_one_by_one(model, theta, pair)
         if not narrow_casts(model, theta, rows):  # differences of a float32 model say nothing
             _refuse_untrue_derivatives(model, theta, rows)
+    mapped = _agrees(lambda: row_gradients(model, theta, pair), jacobian)
     return replace(
         model,
         batched=_agrees(lambda: Tape(model, theta, rows, ones, ones, block=2).product(v, "hessian"), curved),
-        mapped=_agrees(lambda: row_gradients(model, theta, pair), jacobian),
+        mapped=mapped,
+        linear=_linear_layers(model, theta, pair, jacobian) if mapped else (),
     )
+
+
+def _linear_layers(model: TorchModel, theta: Any, rows: Rows, jacobian: Any) -> tuple[Linear, ...]:
+    """Find the layers whose gradients are outer products; none where that gives another Jacobian than autograd."""
+
+    def multiplied() -> Any:
+        leaves = row_factors(watched, theta, rows)
+        full = [leaf[0] if len(leaf) == 1 else torch.einsum("ia,ib->iab", *leaf).flatten(1) for leaf in leaves]
+        return torch.cat(full, dim=1).reshape(jacobian.shape)
+
+    try:
+        watched = replace(model, linear=find_linear(model, theta, rows))
+    except Exception:  # a module that does not let itself be watched
+        return ()
+    return watched.linear if _agrees(multiplied, jacobian) else ()
 
 
 def _refuse_untrue_derivatives(model: TorchModel, theta: Any, rows: Rows) -> None:

@@ -19,8 +19,9 @@ from vhat.frontends.torch.data import Rows, check_rows, plain, preserved_rng, ta
 from vhat.frontends.torch.loader import is_loader
 from vhat.frontends.torch.loss import loss_derivatives, loss_values
 from vhat.frontends.torch.model import TorchModel, in_words
-from vhat.frontends.torch.tape import Tape, cotangents_together, jacobian_blocks, recording, row_gradients
-from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts, leaf_rows
+from vhat.frontends.torch.outer import factor_numbers, row_factors
+from vhat.frontends.torch.tape import Tape, cotangents_together, recording, row_gradients, rows_together
+from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts
 
 __all__ = ["TorchProblem", "unwrapped"]
 
@@ -166,13 +167,15 @@ class TorchProblem:
             return row_gradients(self.model, self.theta, inputs).reshape(-1, self.p)
 
     def factors(self, inputs: Rows) -> list[tuple[Any, ...]]:
-        """The same leaf by leaf."""
-        return leaf_rows(self.gradients(inputs), self.leaves)
+        """The same leaf by leaf, linear layers as the two factors of each outer product."""
+        self.model.guard()
+        with in_words("differentiating the module at these inputs"):
+            return row_factors(self.model, self.theta, inputs)
 
     @property
     def factor_numbers(self) -> int:
         """How many numbers ``factors`` gives for each output of a row."""
-        return self.p
+        return factor_numbers(self.model)
 
     def functional(self, q: Callable[[Any], Any]) -> Functional:
         """Value and gradient of ``q(tensors)``: all parameters and buffers by name, float64."""
@@ -218,11 +221,11 @@ class TorchProblem:
         curvature = self.loss_derivatives.curvature
         own = curvature if curvature.ndim == 2 else np.einsum("ijj->ij", curvature)
         weights = self.native(np.maximum(own, 0.0) / self.n)
-        totals: list[Any] = []
-        for block, parts in jacobian_blocks(self.model, self.theta, self.X):
-            shares = [weights[block].reshape(-1) @ part.square().flatten(0, 1) for part in parts]
-            totals = [total + share for total, share in zip(totals, shares, strict=True)] if block.start else shares
-        return torch.cat(totals)
+        total = torch.zeros_like(self.theta)
+        for block in _slices(self.n, rows_together(self.factor_numbers * self.outputs)):
+            leaves = self.factors(take_rows(self.X, block))
+            total += torch.cat([_weighted_squares(weights[block].reshape(-1), *leaf) for leaf in leaves])
+        return total
 
     def diagonal(self) -> Any:
         """``1/n sum_i sum_a max(C_i[a, a], 0) g_ia^2``, (p,); kept, for it costs a pass of per-row gradients."""
@@ -301,6 +304,13 @@ def _check_differentiable(value: Any) -> None:
         raise InputError(f"the functional returned {type(value).__name__}; return a tensor, a scalar or of shape (k,).")
     if not value.requires_grad:
         raise InputError("the functional does not depend on any trainable parameter through autograd.")
+
+
+def _weighted_squares(weights: Any, *parts: Any) -> Any:
+    """Sum the squares of rows, or of the outer products of two, (size,)."""
+    if len(parts) == 1:
+        return weights @ parts[0].square()
+    return ((weights[:, None] * parts[0].square()).T @ parts[1].square()).reshape(-1)
 
 
 def _slices(n: int, size: int) -> Iterator[slice]:

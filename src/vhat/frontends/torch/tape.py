@@ -8,7 +8,7 @@ layers, where ``torch.func`` takes 3.4 to 4.8 by ``jvp(grad)``, 2.6 to 4.9 by ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,16 @@ from vhat.frontends.torch.data import Rows, take_rows
 from vhat.frontends.torch.model import TorchModel
 from vhat.problem import Curvature
 
-__all__ = ["Tape", "jacobian_blocks", "recording", "row_gradients", "row_gradients_one_by_one", "tape_bytes_per_row"]
+__all__ = [
+    "Tape",
+    "cotangents_together",
+    "jacobian_blocks",
+    "recording",
+    "row_gradients",
+    "row_gradients_one_by_one",
+    "rows_together",
+    "tape_bytes_per_row",
+]
 
 _BATCHED_BYTES = 2**22  # cotangents go backward together while their work stays in the cache
 
@@ -119,31 +128,44 @@ def tape_bytes_per_row(model: TorchModel, theta: Any, rows: Rows) -> int:
     return max(int(per_row), 8 * model.outputs)
 
 
-def jacobian_blocks(model: TorchModel, theta: Any, rows: Rows) -> Iterator[tuple[slice, list[Any]]]:
-    """Yield cache-sized blocks of rows with their Jacobian, parameter by parameter: (m, K, size of the parameter)."""
-    if not model.mapped:
-        for index in range(len(rows[0])):
-            block = slice(index, index + 1)
-            yield block, [row_gradients_one_by_one(model, theta, take_rows(rows, block))]
-        return
+def rows_together(numbers: int) -> int:
+    """How many rows to differentiate at once where each gives so many numbers."""
+    return min(_MOST_MAPPED, max(1, _MAPPED_BYTES // (8 * numbers)))
 
-    def one(trained: dict[str, Any], row: Rows) -> Any:
-        return model.at(trained, tuple(value[None] for value in row))[0]
 
-    size = min(_MOST_MAPPED, max(1, _MAPPED_BYTES // (8 * len(theta) * model.outputs)))
+def jacobian_blocks(
+    model: TorchModel, theta: Any, rows: Rows, names: Sequence[str]
+) -> Iterator[tuple[slice, list[Any]]]:
+    """Yield cache-sized blocks of rows with their Jacobian, parameter by parameter: (m, K, size of the parameter).
+
+    Args:
+        model: A module that ``torch.vmap`` can map.
+        theta: Flat parameters, (p,).
+        rows: Inputs.
+        names: The parameters that are asked for.
+    """
+    trained = model.state.split(theta.detach())
+    asked = {name: trained[name] for name in names}
+
+    def one(asked: dict[str, Any], row: Rows) -> Any:
+        return model.at({**trained, **asked}, tuple(value[None] for value in row))[0]
+
+    size = rows_together(sum(value.numel() for value in asked.values()) * model.outputs)
     for start in range(0, len(rows[0]), size):
         block = slice(start, min(start + size, len(rows[0])))
         with torch.inference_mode(False):
             jacobian = torch.vmap(torch.func.jacrev(one), in_dims=(None, 0))
-            parts = jacobian(model.state.split(theta.detach()), take_rows(rows, block))
+            parts = jacobian(asked, take_rows(rows, block))
         shape = (block.stop - start, model.outputs, -1)
-        yield block, [parts[name].reshape(shape) for name in model.state.names]
+        yield block, [parts[name].reshape(shape) for name in names]
 
 
 def row_gradients(model: TorchModel, theta: Any, rows: Rows) -> Any:
     """Gradients of every output of every row, (m, K, p)."""
+    if not model.mapped:
+        return row_gradients_one_by_one(model, theta, rows)
     found = torch.empty(len(rows[0]), model.outputs, len(theta), dtype=torch.float64, device=theta.device)
-    for block, parts in jacobian_blocks(model, theta, rows):
+    for block, parts in jacobian_blocks(model, theta, rows, model.state.names):
         torch.cat(parts, dim=2, out=found[block])
     return found
 
