@@ -72,7 +72,7 @@ OLDEST := .venv-minimum
 minimum: $(OLDEST)/.installed
 	$(OLDEST)/bin/vhat --version
 	$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning -m "not slow" \
-		tests/test_interval.py tests/test_import.py tests/test_weighted_norm.py
+		tests/test_interval.py tests/test_import.py tests/test_weighted_norm.py tests/test_outer_products.py
 
 $(OLDEST)/.installed: pyproject.toml tools/requirements.py
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)

@@ -115,6 +115,14 @@ def test_predict_shows_the_first_rows_on_a_terminal(new, monkeypatch):
     assert "0020" not in done.stdout
 
 
+def test_a_level_is_never_rounded_to_certainty(new, tmp_path, monkeypatch):
+    done = run("predict", model(), new, "--delta", "1e-9", "--out", tmp_path / "out.csv")
+    assert "Nominal 99.9999999% at each point" in " ".join(done.stderr.split())
+    monkeypatch.setattr(predicting, "on_terminal", lambda: True)
+    shown = run("predict", model(), new, "--delta", "1e-9").stdout
+    assert "99.9999999% intervals for the mean of the prediction" in " ".join(shown.split())
+
+
 def test_quiet_predictions_say_nothing_on_standard_error(new, tmp_path):
     done = run("predict", model(), new, "--quiet", "--out", tmp_path / "out.csv")
     assert (done.exit_code, done.output) == (0, "")

@@ -21,7 +21,7 @@ FIT = ("--target", TARGET, "--hidden", "2", "--weight-decay", "0.01")
 
 
 def write(path, text):
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -55,6 +55,11 @@ ROWS = "depth,salt,warmth\n1,35,10\n2,36,11\n"
         (ROWS + "\n\n3,deep,12\n", ["line 6"]),
         (ROWS + '"3",35,"12\n"\nx,1,2\n', ["line 6: column 'depth' holds 'x'"]),
         (ROWS + '3,"35,5",12\n', ["line 4", "'35,5'", "decimal point"]),
+        (ROWS + "3,1_000,12\n", ["line 4: column 'salt' holds '1_000', which is not a number", "between thousands"]),
+        (ROWS + "3,1 000,12\n", ["line 4: column 'salt' holds '1 000', which is not a number", "between thousands"]),
+        (ROWS + "3,\uff11\uff12,12\n", ["line 4: column 'salt' holds '\uff11\uff12', which is not a number"]),
+        (ROWS + "3,\u0663\u0665,12\n", ["line 4: column 'salt' holds", "the digits 0 to 9"]),
+        (ROWS + "3,Infinity,12\n", ["line 4: column 'salt' is infinite"]),
         (ROWS + "3,,12\n", ["line 4: column 'salt' is empty"]),
         (ROWS + "3,NA,12\n", ["line 4: column 'salt' is missing (NA)"]),
         (ROWS + "3,nan,12\n", ["line 4: column 'salt' is missing (NaN)"]),
@@ -71,6 +76,12 @@ def test_a_table_that_cannot_be_learned_from_is_refused_by_its_line(tmp_path, te
     done = run("fit", data, *FIT, "--out", tmp_path / "model")
     refused(done, str(data), *parts)
     assert not (tmp_path / "model").exists()
+
+
+def test_blanks_signs_and_exponents_around_and_in_numbers_are_read(tmp_path):
+    path = write(tmp_path / "data.csv", "a\n 1 \n+2\n-3e2\n.5\n6.\n\u00a07\nTrue\n")
+    found = read_all(open_table(str(path)), ["a"]).numbers(["a"])
+    np.testing.assert_array_equal(found[:, 0], [1.0, 2.0, -300.0, 0.5, 6.0, 7.0, 1.0])
 
 
 def test_other_faults_of_a_fit_are_sentences_too(tmp_path):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -160,3 +161,46 @@ def test_identifiers_of_a_parquet_table_are_passed_on_as_they_are(small_chunks, 
         kept = pd.read_csv(out, dtype={"id": "Int64", "seen": bool})
     pd.testing.assert_series_equal(kept["id"], rows["id"])
     np.testing.assert_array_equal(kept["seen"], rows["seen"])
+
+
+def test_kept_columns_of_a_parquet_table_have_its_types_whatever_the_first_chunk_holds(small_chunks, tmp_path):
+    """All are empty in the first chunk, which therefore tells no type."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    first, more = [None] * 256, 44
+    columns = {
+        "text": pyarrow.array([*first, *(f"n{k}" for k in range(more))]),
+        "whole": pyarrow.array([*first, *range(more)], pyarrow.int16()),
+        "real": pyarrow.array([*first, *([0.5, float("nan"), None, 2.0] * 11)], pyarrow.float32()),
+        "money": pyarrow.array([*first, *(Decimal(k**4) / 4 for k in range(more))], pyarrow.decimal128(12, 2)),
+        "day": pyarrow.array([*first, *range(more)], pyarrow.date32()),
+        "moment": pyarrow.array([*first, *range(more)], pyarrow.timestamp("ns", tz="UTC")),
+        "kind": pyarrow.array([*first, *("ab" * 22)]).dictionary_encode(),
+        "pairs": pyarrow.array([*first, *([k, k + 1] for k in range(more))], pyarrow.list_(pyarrow.int32())),
+        "nothing": pyarrow.nulls(300),
+    }
+    source = pyarrow.table(columns | dict(table(300, seed=2)[NAMES].items()))
+    parquet.write_table(source, tmp_path / "new.parquet", row_group_size=100)
+    done = run(
+        "predict", model(), tmp_path / "new.parquet", "--keep", ",".join(columns), "--out", tmp_path / "out.parquet"
+    )
+    assert done.exit_code == 0, done.output
+    found = parquet.read_table(tmp_path / "out.parquet")
+    for name in columns:
+        assert found.schema.field(name).type == source.schema.field(name).type, name
+        assert str(found[name].to_pylist()) == str(source[name].to_pylist()), name  # as text: NaN is NaN there
+    identical(found.to_pandas(), loaded().predict_interval(table(300, seed=2)[NAMES]))
+    done = run("predict", model(), tmp_path / "new.parquet", "--keep", "real,text", "--out", tmp_path / "out.csv")
+    assert done.exit_code == 0, done.output
+    kept = [line.split(",")[:2] for line in (tmp_path / "out.csv").read_text().splitlines()]
+    assert kept[1] == ["", ""]
+    assert kept[257:260] == [["0.5", "n0"], ["nan", "n1"], ["", "n2"]]
+
+
+def test_a_gap_in_a_column_that_the_model_takes_is_refused_by_its_row(tmp_path):
+    rows = table(20)
+    rows["salt"] = pd.array(rows["salt"], dtype="Float64")
+    rows.loc[16, "salt"] = pd.NA
+    rows.to_parquet(tmp_path / "new.parquet")
+    done = run("predict", model(), tmp_path / "new.parquet", "--out", tmp_path / "out.csv")
+    assert done.exit_code == 2
+    assert "row 17: column 'salt' is missing (null)" in done.stderr

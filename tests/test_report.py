@@ -60,9 +60,10 @@ def test_intervals_on_the_page_are_those_of_the_library(subject, shown):
 
 def test_slices_hold_all_but_one_column_of_a_training_row(subject, shown):
     X, _ = cases.table(60, 0)
-    row = X.iloc[shown["slice_row"]].to_numpy()
     standard = (X - X.mean()) / X.std()
-    assert shown["slice_row"] == int(np.argmin((standard**2).sum(axis=1)))
+    central = int(np.argmin((standard**2).sum(axis=1)))
+    row = X.iloc[central].to_numpy()
+    assert shown["slice_row"] == f"row {central}"
     for line in shown["outputs"][0]["slices"]:
         points = np.repeat(row[None], len(line["grid"]), axis=0)
         points[:, line["column"]] = line["grid"]
@@ -132,7 +133,8 @@ def test_predictions_lean_on_the_rows_with_the_largest_sensitivity(subject, show
         )
         assert found["share"][point] == pytest.approx(np.sum(best**2) / np.sum(sensitivity[point] ** 2), rel=DIGITS)
         for row in found["row"][point]:
-            assert shown["outputs"][0]["leaned_responses"][str(row)] == pytest.approx(y[row], rel=DIGITS)
+            leaned = shown["outputs"][0]["leaned"][str(row)]
+            assert leaned == {"name": f"row {row}", "response": pytest.approx(y[row], rel=DIGITS)}
 
 
 def test_without_a_row_a_linear_prediction_moves_as_its_refit_does():
@@ -211,7 +213,7 @@ def test_many_rows_and_columns_are_thinned_and_the_page_says_so():
     theta = np.linalg.lstsq(X, y, rcond=None)[0]
     fitted = vhat.from_numpy(lambda q, Z: Z @ q, theta, X, y, jac=lambda q, Z: Z)
     found = collect(cases.Subject(fitted), cases.Options(held_out=(X + 0.1, y)))
-    assert len(found["outputs"][0]["training"]["row"]) == len(found["outputs"][0]["held_out"]["row"]) == MOST
+    assert len(found["outputs"][0]["training"]["name"]) == len(found["outputs"][0]["held_out"]["name"]) == MOST
     assert found["outputs"][0]["calibration"]["rows"] == len(X)
     assert sorted(line["column"] for line in found["outputs"][0]["slices"]) == list(range(2, MOST_COLUMNS + 2))
     page = render(found)

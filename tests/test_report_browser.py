@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 
+import numpy as np
 import pytest
 
+import vhat
 from tests import report_cases as cases
 from vhat.report import collect, render
-from vhat.report.numbers import readable, short
+from vhat.report.numbers import readable, short, told
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no Chromium and chromedriver here: make browser")
@@ -138,20 +140,22 @@ def test_a_dot_under_the_pointer_tells_its_numbers(page, report):
         "const t = document.querySelector('#fig-predictions .tip'); return t.hidden ? '' : t.innerText"
     )
     assert tip.startswith("Held-out row ")
-    row = int(tip.split("\n")[0].rsplit(" ", 1)[1])
-    group = cases.data_of(report)["outputs"][0]["held_out"]
-    at = group["row"].index(row)
+    output = cases.data_of(report)["outputs"][0]
+    group = output["held_out"]
+    at = group["name"].index(tip.split("\n")[0].removeprefix("Held-out "))
     assert readable(group["center"][at], group["half_width"][at]) in tip
+    assert told(group["observed"][at], output["spread"]) in tip
 
 
 def test_a_click_on_a_dot_shows_what_it_leans_on(page, report):
     move_to(page, "#fig-predictions .marks circle.seen", click=True)
     kind, at = page.execute_script("return document.getElementById('choose-point').value").split(" ")
-    leans = cases.data_of(report)["outputs"][0]["training" if kind == "training" else "held_out"]["leans_on"]
-    told = page.execute_script(
+    output = cases.data_of(report)["outputs"][0]
+    leans = output["training" if kind == "training" else "held_out"]["leans_on"]
+    listed = page.execute_script(
         "return [...document.querySelectorAll('#leaning-table tbody tr')].map(row => row.cells[0].textContent)"
     )
-    assert [int(row) for row in told] == leans["row"][int(at)]
+    assert listed == [output["leaned"][str(row)]["name"] for row in leans["row"][int(at)]]
 
 
 def test_zoom_and_back(page):
@@ -163,6 +167,66 @@ def test_zoom_and_back(page):
     assert page.execute_script(ticks) != before
     page.execute_script("document.querySelector('#fig-predictions [data-zoom=reset]').click()")
     assert page.execute_script(ticks) == before
+
+
+SHOWN = """
+    const figure = document.getElementById(arguments[0]), drawing = figure.querySelector('.plot svg');
+    const box = drawing.getBoundingClientRect();
+    const of = selector => [...figure.querySelectorAll('.marks ' + selector)].map(mark => mark.getBoundingClientRect());
+    const middle = box => box.y + box.height / 2, inside = one => middle(one) >= box.top && middle(one) <= box.bottom;
+    const dots = of('circle.seen').filter(inside).map(middle), said = figure.querySelector('.beyond');
+    return {spread: (Math.max(...dots) - Math.min(...dots)) / box.height, said: said.hidden ? '' : said.textContent,
+            triangles: figure.querySelectorAll('.marks path[transform]').length, seen: dots.length,
+            named: drawing.getAttribute('aria-label')};
+"""
+
+
+def test_a_far_row_does_not_flatten_the_others_and_is_counted_in_words(browser, page, tmp_path):
+    usual = page.execute_script(SHOWN, "fig-predictions")
+    assert (usual["said"], usual["triangles"], usual["seen"]) == ("", 0, 60)
+    X, y = cases.table(30, 1)
+    X.iloc[7, 1] = 400.0  # far in the inputs, so that its prediction and its distance are far too
+    far = tmp_path / "far.html"
+    observed = y + 1e6 * (np.arange(30) == 3)
+    far.write_text(render(collect(cases.subject(), cases.options(held_out=(X, observed)))), encoding="utf-8")
+    browser.get(far.as_uri())
+    found = browser.execute_script(SHOWN, "fig-predictions")
+    assert found["spread"] > 0.8 * usual["spread"]
+    assert found["said"].startswith("2 points lie far beyond this view (1 above, 1 to the right)")
+    assert "2 points lie far beyond" in found["named"]
+    assert (found["triangles"], found["seen"]) == (2, 60)
+    move_to(browser, "#fig-predictions .marks path[transform]")
+    tip = browser.execute_script("return document.querySelector('#fig-predictions .tip').innerText")
+    assert tip.startswith("Held-out row 3\n")
+    assert told(observed[3], 200.0) in tip
+    for name in ("fig-width", "fig-unsupported"):
+        assert browser.execute_script(SHOWN, name)["said"].startswith("1 point lies far beyond this view")
+    press = "document.querySelector('#fig-predictions [data-zoom=reset]').click()"
+    browser.execute_script(press)
+    everything = browser.execute_script(SHOWN, "fig-predictions")
+    assert (everything["said"], everything["triangles"]) == ("", 0)
+    assert everything["spread"] < 0.01
+    browser.execute_script(press)
+    assert browser.execute_script(SHOWN, "fig-predictions") == found | {"spread": pytest.approx(found["spread"], 1e-4)}
+
+
+def test_values_above_a_million_are_told_with_the_digits_that_differ(browser, tmp_path):
+    """Pascals: the page holds twelve digits, and what is under the pointer must not have fewer than tell rows apart."""
+    X, y = cases.table(40, 0, ("a", "b", "c"))
+    y = 4e6 + np.round(y)
+    design = np.column_stack([np.ones(40), X["a"]])
+
+    def line(q, Z):
+        return q[0] + q[1] * np.asarray(Z)[:, 0]
+
+    fitted = vhat.from_numpy(line, np.linalg.lstsq(design, y, rcond=None)[0], X, y)
+    path = tmp_path / "large.html"
+    path.write_text(render(collect(cases.Subject(fitted), cases.Options())), encoding="utf-8")
+    browser.get(path.as_uri())
+    move_to(browser, "#fig-predictions .marks circle.seen")
+    tip = browser.execute_script("return document.querySelector('#fig-predictions .tip').innerText").split("\n")
+    row = int(tip[0].removeprefix("Training row "))
+    assert tip[tip.index("observed") + 1] == f"{y[row]:.0f}"
 
 
 def test_the_dark_has_other_colours_and_as_much_contrast(page):
@@ -211,6 +275,9 @@ def test_a_hostile_name_is_shown_as_it_was_written(page):
 
 def test_numbers_are_written_alike_by_both_languages(page):
     for value, half in NUMBERS:
-        assert page.execute_script("return Chart.readable(...arguments)", value, half) == readable(value, half)
+        assert page.execute_script("return Numbers.readable(...arguments)", value, half) == readable(value, half)
     for value in (54.2637, 12345.6, 1234567.0, -3.1e-10, 0.00012345, 0, 999.6):
-        assert page.execute_script("return Chart.short(arguments[0])", value) == short(value)
+        assert page.execute_script("return Numbers.short(arguments[0])", value) == short(value)
+    for value in (54.2637, -1234567.25, 1000152.4637, 3.1e-10, 0.00012345, 0, 999.96, 7.25e12, 151.0, 120.0, -3e6):
+        for spread in (0, 0.7, 77.1, 3e5, 1e-12):
+            assert page.execute_script("return Numbers.told(...arguments)", value, spread) == told(value, spread)

@@ -184,3 +184,119 @@ def test_the_example_of_the_documentation_runs_and_its_page_is_small(tmp_path, m
     found = data_of(tmp_path / "report.html")
     assert found["audit"]["holds"]
     assert found["outputs"][0]["calibration"]["rows"] == 42
+
+
+def lines_of(path):
+    """The fields of every line of a text file, by its number in an editor."""
+    return {f"line {at}": line.split(",") for at, line in enumerate(path.read_text().split("\n"), start=1)}
+
+
+def judge_names(group, file, target):
+    """Every row is called by the line of the file in which its response stands."""
+    known = lines_of(file)
+    assert len(set(group["name"])) == len(group["name"])
+    for name, observed in zip(group["name"], group["observed"], strict=True):
+        assert float(known[name][target]) == pytest.approx(observed, rel=1e-9)
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A table with a blank line, and rows of weight zero."""
+    X, y = table(60, 3)
+    X.drop(columns="kept").assign(mass=y, weight=np.arange(60) % 4 > 0).to_csv(tmp_path / "data.csv", index=False)
+    lines = (tmp_path / "data.csv").read_text().split("\n")
+    (tmp_path / "data.csv").write_text("\n".join([*lines[:20], "", *lines[20:]]))
+    return tmp_path / "data.csv"
+
+
+FIT = ("--target", "mass", "--hidden", "0", "--weight-decay", "0.01", "--quiet")
+
+
+def test_rows_are_called_by_their_lines_in_the_file_whatever_was_kept_apart(written, saved, tmp_path):
+    options = (*FIT, "--weights", "weight", "--hold-out", "0.2", "--out", tmp_path / "model")
+    done = runner.invoke(app, list(map(str, ["fit", written, *options])))
+    assert done.exit_code == 0, done.output
+    out, held = tmp_path / "report.html", tmp_path / "later.csv"
+    lines = (saved / "new.csv").read_text().split("\n")
+    held.write_text("\n".join([*lines[:5], "", "", *lines[5:]]))
+    done = run(tmp_path / "model", "--held-out", held, "--out", out)
+    assert done.exit_code == 0, done.output
+    found = data_of(out)
+    output = found["outputs"][0]
+    assert len(output["training"]["name"]) == 36  # 45 of 60 have a weight, and a fifth of them was kept apart
+    judge_names(output["training"], written, target=2)
+    judge_names(output["held_out"], held, target=3)
+    known = lines_of(written)
+    for row in output["leaned"].values():
+        assert float(known[row["name"]][2]) == pytest.approx(row["response"], rel=1e-9)
+    central = known[found["slice_row"]]
+    assert [float(central[0]), float(central[1])] == pytest.approx(found["inputs"]["central"])
+    text = out.read_text()
+    assert f"stay as in training {found['slice_row']}, the row" in text
+    assert (
+        "Training rows are called by their line in data.csv, as an editor counts them; held-out rows by their line in "
+        "later.csv, as an editor counts them." in text
+    )
+    assert "over the rows that were fitted" not in text
+
+
+def test_rows_of_a_parquet_file_are_called_as_its_errors_call_them(tmp_path):
+    X, y = table(30, 3)
+    frame = X.drop(columns="kept").assign(mass=y)
+    frame.to_parquet(tmp_path / "data.parquet")
+    fitted = ["fit", tmp_path / "data.parquet", *FIT, "--hold-out", "0.3", "--out", tmp_path / "model"]
+    assert runner.invoke(app, list(map(str, fitted))).exit_code == 0
+    assert run(tmp_path / "model", "--out", tmp_path / "r.html").exit_code == 0
+    training = data_of(tmp_path / "r.html")["outputs"][0]["training"]
+    for name, observed in zip(training["name"], training["observed"], strict=True):
+        assert frame["mass"][int(name.removeprefix("row ")) - 1] == pytest.approx(observed)
+    assert "Rows are called by their row in data.parquet, counted from 1." in (tmp_path / "r.html").read_text()
+    frame.loc[int(name.removeprefix("row ")) - 1, "mass"] = np.nan
+    frame.to_parquet(tmp_path / "gap.parquet")
+    done = runner.invoke(app, list(map(str, ["fit", tmp_path / "gap.parquet", *FIT, "--out", tmp_path / "other"])))
+    assert f"{name}: column 'mass'" in done.stderr
+
+
+def test_an_estimator_keeps_the_index_of_its_rows_on_disk(tmp_path):
+    X, y = table(40, 5)
+    X.index = pd.Index([f"p{k}" for k in range(40)], name="patient")
+    weight = np.where(np.arange(40) == 7, 0.0, 1.0)
+    with pytest.warns(vhat.TableWarning):
+        network = vhat.NetworkRegressor((), weight_decay=0.01).fit(X, y.to_numpy(), weight)
+    named = [f"patient p{k}" for k in range(40) if k != 7]
+    assert list(network.row_names_) == named
+    network.save(tmp_path / "model")
+    assert list(vhat.NetworkRegressor.load(tmp_path / "model").row_names_) == named
+    document = dict(read(tmp_path / "model", KIND))
+    del document["row_names"]
+    write(tmp_path / "older", KIND, document)
+    older = vhat.NetworkRegressor.load(tmp_path / "older")
+    assert list(older.row_names_) == [f"row {k}" for k in range(40) if k != 7]
+
+
+def test_held_out_rows_that_warnings_name_are_named_by_line(saved, tmp_path):
+    """A column that was constant in training moves in two of them; the page and standard error say in which."""
+    lines = (saved / "new.csv").read_text().split("\n")
+    for at in (3, 17):
+        fields = lines[at].split(",")
+        lines[at] = ",".join([*fields[:2], "2.0", *fields[3:]])
+    held = tmp_path / "later.csv"
+    held.write_text("\n".join(lines))
+    done = run(saved / "model", "--held-out", held, "--out", tmp_path / "r.html")
+    assert done.exit_code == 0, done.output
+    assert any("is not in lines 4, 18:" in said for said in data_of(tmp_path / "r.html")["warnings"])
+    assert "first in line 4" in " ".join(done.stderr.split())
+
+
+def test_rows_kept_apart_by_a_fit_are_named_by_line_in_its_warnings(tmp_path):
+    X, y = table(40, 3)
+    held = np.sort(np.random.default_rng(0).permutation(40)[:8])
+    X = X.drop(columns="kept").assign(still=1.0)
+    X.loc[held[[2, 5]], "still"] = 3.0
+    X.assign(mass=y).to_csv(tmp_path / "data.csv", index=False)
+    options = ["fit", tmp_path / "data.csv", *FIT[:-1], "--hold-out", "0.2", "--out", tmp_path / "model"]
+    done = runner.invoke(app, list(map(str, options)))
+    assert done.exit_code == 0, done.output
+    told = " ".join(done.stderr.split())
+    assert f"is not in lines {held[2] + 2}, {held[5] + 2}:" in told
+    assert not re.search(r"\brows? \d", told)
