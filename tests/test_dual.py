@@ -57,7 +57,7 @@ def test_the_kernel_equals_the_explicit_jacobian(decay):
     lam = 0.3 if decay == "one number" else each
     problem = jax_problem(two_layers, params, X, near(two_layers, params), weight_decay=lam)
     with problem.scope():
-        features = read_features(problem, find_structure(problem))
+        features = read_features(problem)
         J, flat = jacobian(problem), problem.numpy(problem.decay)
         inverse = np.divide(1.0, flat, out=np.zeros_like(flat), where=flat > 0)
         np.testing.assert_allclose(features.gram(block=7), (J * inverse) @ J.T, rtol=1e-11, atol=1e-12)
@@ -70,7 +70,7 @@ def test_a_leaf_that_is_not_an_outer_product_is_kept_plain():
     params = {"w": RNG.normal(size=(4, 4)), "v": RNG.normal(size=4)}
     problem = jax_problem(tied, params, X, near(tied, params), weight_decay=0.1)
     with problem.scope():
-        features = read_features(problem, find_structure(problem))
+        features = read_features(problem)
         J = jacobian(problem)
     assert all(leaf.matrix is None for leaf in features.structure.leaves)
     np.testing.assert_allclose(features.gram(), J @ J.T / 0.1, rtol=1e-11)
@@ -128,6 +128,20 @@ def test_a_kernel_that_cannot_fit_is_refused_in_words():
         fitted.weighted_norm(x[:1], solver=vhat.Dual())
 
 
+def test_a_matrix_used_twice_counts_in_full_against_the_budget():
+    """Its gradient is not of rank one, which shows only once it is read."""
+
+    def shared(q, Z):
+        return jnp.tanh(jnp.tanh(Z @ q["w"]) @ q["w"]).sum(axis=1)
+
+    rng = np.random.default_rng(0)
+    Z, w = rng.normal(size=(300, 60)), 0.3 * rng.normal(size=(60, 60))
+    # 300 rows of 3600 numbers take 8.6 MB; were the gradients outer products, 120 numbers each would do
+    problem = jax_problem(shared, {"w": w}, Z, rng.normal(size=300), weight_decay=1e-2, memory=6e6)
+    with problem.scope(), pytest.raises(vhat.MemoryBudgetError, match="300 x 300 kernel"):
+        make_kernel(problem)
+
+
 def test_gradients_are_compressed_to_what_they_were():
     params = two_layer_params(RNG)
     problem = jax_problem(two_layers, params, X, near(two_layers, params), weight_decay=0.25)
@@ -155,7 +169,7 @@ def test_products_with_compressed_gradients_are_products_with_the_jacobian(width
     lam = {"w": 0.1, "c": 0.3, "d": 0.0, "e": 0.2}
     problem = jax_problem(predict, params, X, near(predict, params), weight_decay=lam)
     with problem.scope():
-        features = read_features(problem, find_structure(problem))
+        features = read_features(problem)
         decay = problem.numpy(problem.decay)
         F = jacobian(problem) * np.divide(1.0, np.sqrt(decay), out=np.zeros_like(decay), where=decay > 0)
     v, t = RNG.normal(size=(5, len(decay))), RNG.normal(size=(5, len(X)))
@@ -283,7 +297,7 @@ def test_a_bias_shares_the_product_of_its_layer(predict, shape, bias_decay):
     lam = {"w": 0.1, "b": bias_decay, "o": 0.2}
     problem = jax_problem(predict, params, X, near(predict, params), weight_decay=lam)
     with problem.scope():
-        features = read_features(problem, find_structure(problem))
+        features = read_features(problem)
         F = jacobian(problem) / np.sqrt(problem.numpy(problem.decay))
     np.testing.assert_allclose(features.gram(block=7), F @ F.T, rtol=1e-12, atol=1e-13)
     assert len(_terms(features.parts)) == 2  # the layer with its bias, and the output

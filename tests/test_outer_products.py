@@ -139,7 +139,7 @@ def test_many_rows_of_a_wide_network_are_never_held_as_gradients():
     """Peak memory, where the system tells: 2,000 gradients of 263,169 numbers would take 4.2 GB."""
     from vhat.fit import Network
     from vhat.memory import Peak
-    from vhat.solve.features import find_structure, read_features
+    from vhat.solve.features import read_features
 
     network = Network((2, 512, 512, 1), "tanh")
     rng = np.random.default_rng(0)
@@ -147,7 +147,7 @@ def test_many_rows_of_a_wide_network_are_never_held_as_gradients():
     problem = vhat.from_jax(network, network.init(0), X, X[:, 0], weight_decay=1e-3).problem
     with problem.scope():
         peak = Peak()
-        features = read_features(problem, find_structure(problem))
+        features = read_features(problem)
         used = peak.megabytes()
     assert features.structure.numbers == 2 + 512 + 512 + 512 + 512 + 512 + 512 + 1
     if np.isnan(used):

@@ -9,7 +9,7 @@ the factors they are read off the gradients, and a leaf that is not of rank one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -268,15 +268,22 @@ class NotRankOne(Exception):  # noqa: N818  (a finding, caught in this package)
         self.number = number
 
 
-def read_features(problem: Problem, structure: Structure) -> Features:
-    """Compress the gradients of all training rows; a leaf that is not of rank one is made plain on the way."""
+def read_features(problem: Problem, allow: Callable[[Structure], None] | None = None) -> Features:
+    """Compress the gradients of all training rows; a leaf that is not of rank one is made plain on the way.
+
+    Args:
+        problem: The training problem.
+        allow: Raises where there is no room for rows of a structure; asked again whenever it grows.
+    """
     plain: frozenset[int] = frozenset()
     while True:
+        structure = find_structure(problem, plain)
+        if allow is not None:
+            allow(structure)
         try:
             return _read(problem, structure)
         except NotRankOne as found:
             plain = plain | {found.number}
-            structure = find_structure(problem, plain)
 
 
 def _read(problem: Problem, structure: Structure) -> Features:

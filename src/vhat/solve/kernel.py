@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import scipy.linalg
@@ -21,7 +21,7 @@ from scipy.linalg.lapack import dpotrf
 from vhat.curvature.metric import Metric, jacobi
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
 from vhat.problem import Array, LossDerivatives, Problem
-from vhat.solve.features import GRAM_ROWS, Features, NotRankOne, Structure, compress, find_structure, read_features
+from vhat.solve.features import GRAM_ROWS, Features, NotRankOne, Structure, compress, read_features
 
 __all__ = ["Kernel", "KernelMetric", "Root", "Seen", "kernel_bytes", "make_kernel", "newton_metric"]
 
@@ -329,9 +329,7 @@ def make_kernel(problem: Problem) -> Kernel:
         MemoryBudgetError: When the n x n matrix and the features do not fit.
         NotPositiveDefinite: When the parameters without decay are not determined by the data.
     """
-    structure = find_structure(problem)
-    _require_memory(problem, structure)
-    features = read_features(problem, structure)
+    features = read_features(problem, partial(_require_memory, problem))
     root = Root.of(problem.loss_derivatives, problem.n)
     matrix = features.gram()
     root.around(matrix)

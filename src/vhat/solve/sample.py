@@ -56,7 +56,7 @@ def sample_kernel(problem: Problem, scale: Array, rows: int | None, seed: int) -
     """
     order = np.random.default_rng(seed).permutation(problem.n)
     held = problem.with_decay(problem.native(_sample_decay(problem, scale)))
-    numbers = read_features(held.rows(order[:_PROBED]), find_structure(held)).structure.numbers
+    numbers = read_features(held.rows(order[:_PROBED])).structure.numbers
     m = affordable_rows(problem, numbers) if rows is None else min(rows, problem.n)
     _require_memory(problem, m, numbers)
     return _calmed(make_kernel(held.rows(np.sort(order[:m]))), seed)
