@@ -174,13 +174,15 @@ def test_a_full_disk_is_said_in_words(new):
 
 @pytest.mark.parametrize("name", ["out.csv", "out.parquet", "out.jsonl"])
 def test_a_disk_that_fills_up_leaves_the_old_file_and_nothing_else(tmp_path, new, name, monkeypatch):
-    out = write(tmp_path / name, "precious")
+    out, directory = write(tmp_path / name, "precious"), model()  # fitted while the disk has room
 
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    refused(run("predict", model(), new, "--out", out, "--force", "--quiet"), "No space left on device", "disk is full")
+    refused(
+        run("predict", directory, new, "--out", out, "--force", "--quiet"), "No space left on device", "disk is full"
+    )
     assert out.read_text() == "precious"
     assert {path.name for path in tmp_path.iterdir()} == {"new.csv", name}
 

@@ -22,6 +22,7 @@ from vhat.checks import as_numbers, check_delta, check_finite
 from vhat.errors import CalibrationWarning, InputError, name_rows
 from vhat.interval import Interval
 from vhat.leave_one_out import ROUGH, LeftOut, warn_of_rows
+from vhat.level import level_text
 from vhat.noise import Noise
 from vhat.problem import Problem
 from vhat.solve import Status
@@ -114,7 +115,7 @@ class Calibrated:
             upper=band.center + width,
             half_width=width,
             bound=self.source,
-            guarantee=_sentence(self, f"{100 * (1 - band.delta):g}%", f"{band.delta:g}"),
+            guarantee=_sentence(self, level_text(band.delta), f"{band.delta:g}"),
         )
 
     def __repr__(self) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vhat.level import level_text
+
 __all__ = ["FEW", "Evidence", "headline", "sentence"]
 
 FEW = 10
@@ -85,7 +87,6 @@ def headline(guarantee: str) -> str:
 
 
 def _claim(evidence: Evidence) -> str:
-    level = f"{100 * (1 - evidence.delta):g}%"
     scope = {
         "": "at each point taken alone",
         "union": f"at all {evidence.points} points at once (union bound)",
@@ -96,7 +97,7 @@ def _claim(evidence: Evidence) -> str:
         "mean": f"the mean of this {evidence.subject} over fresh noise, {truth}",
         "observation": "a new response, if the model has no bias",
     }[evidence.target]
-    return f"Nominal {level} {scope}, for {covered}, by {_STANDING[evidence.bound]}"
+    return f"Nominal {level_text(evidence.delta)} {scope}, for {covered}, by {_STANDING[evidence.bound]}"
 
 
 def _doubts(evidence: Evidence) -> list[str]:

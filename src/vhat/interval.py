@@ -11,6 +11,7 @@ from vhat.checks import as_numbers
 from vhat.errors import InputError
 from vhat.estimated_tail import EstimatedTail
 from vhat.guarantee import headline
+from vhat.level import level_text
 from vhat.solve import Status
 from vhat.tail import Tail
 
@@ -165,7 +166,7 @@ class Interval:
         parts = ((self.curvature, "curvature"), (self.solver, "solver"))  # empty where a method has none
         how = [f"{name} {kind}" for name, kind in parts if name]
         count = f"{self.center.size} value{'s' if self.center.size != 1 else ''}"
-        level = "no stated level" if np.isnan(self.delta) else f"{100 * (1 - self.delta):g}% confidence"
+        level = "no stated level" if np.isnan(self.delta) else f"{level_text(self.delta)} confidence"
         head = [
             f"Interval: {count}, {level}, target {self.target}, bound {self.bound}",
             ", ".join([f"noise {noise} ({self.noise_source})", *how, f"{good} of {self.center.size} converged"]),

@@ -32,7 +32,7 @@ from vhat.errors import (
     VhatWarning,
 )
 
-__all__ = ["CANNOT_ANSWER", "CANNOT_USE", "STOPPED", "UNEXPECTED", "app", "command"]
+__all__ = ["CANNOT_ANSWER", "CANNOT_USE", "STOPPED", "UNEXPECTED", "Command", "Group", "app", "command"]
 
 UNEXPECTED, CANNOT_USE, CANNOT_ANSWER, STOPPED = 1, 2, 3, 130
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,11 +50,15 @@ class _Switches:
         return found
 
 
-class _Command(_Switches, TyperCommand):
+class Command(_Switches, TyperCommand):
     """A command whose help has no names of values that there are not."""
 
 
-class _Sentences(_Switches, TyperGroup):
+class Group(_Switches, TyperGroup):
+    """A group of commands with such a help."""
+
+
+class _Sentences(Group):
     """A group of commands in which every error is a sentence on standard error and an exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -152,7 +156,7 @@ def command(example: str) -> Callable[[F], F]:
     """
 
     def register(function: F) -> F:
-        app.command(cls=_Command, help=_paragraphs(function), epilog=f"Example: {example}")(function)
+        app.command(cls=Command, help=_paragraphs(function), epilog=f"Example: {example}")(function)
         return function
 
     return register

@@ -29,6 +29,7 @@ from vhat.cli.options import (
 )
 from vhat.cli.terminal import console, print_json, show, silence
 from vhat.errors import InputError, Interrupted
+from vhat.level import level_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -173,7 +174,7 @@ def _shown(found: Comparison, name: str, weight_decay: float) -> Table:
     from rich.table import Table
 
     table = Table(
-        title=f"{100 * (1 - found.delta):g}% intervals for a new observation, {name}",
+        title=f"{level_text(found.delta)} intervals for a new observation, {name}",
         caption=f"Means over {len(found.splits)} random splits, a fifth of the rows kept apart in each; \u00b1 is one "
         "standard error. "
         f"Winkler: width plus what misses cost, smaller is better. Weight decay {weight_decay:.3g}.",

@@ -83,6 +83,7 @@ def fit(
     training, held = rows.split(hold_out, seed)
     with silence(quiet):
         network.fit(training.X, pd.Series(training.y, name=target), training.weights)
+        network.row_names_ = training.names
         network.save(out)  # what comes now may take its time: Ctrl-C does not cost the training
         note(f"Saved to {out}; now its audit{'' if held is None else f', and the {len(held.y):,} rows kept apart'}.")
         found = _found(network, training, network.audit(), out)
@@ -119,11 +120,12 @@ def _judged(network: NetworkRegressor, held: Rows) -> tuple[dict[str, Any], Vhat
     """How the fit does on the rows that were kept apart, and why there are no intervals for them, if there are none."""
     from vhat import metrics
 
-    found = {"rows": len(held.y), "error": _error(network, held)}
-    try:
-        band = network.predict_interval(held.X, 1 - _LEVEL, target="observation")
-    except VhatError as error:
-        return {"held_out": found}, error
+    with held.names.in_warnings():
+        found = {"rows": len(held.y), "error": _error(network, held)}
+        try:
+            band = network.predict_interval(held.X, 1 - _LEVEL, target="observation")
+        except VhatError as error:
+            return {"held_out": found}, error
     intervals = {
         "level": _LEVEL,
         "coverage": metrics.coverage(band.lower, band.upper, held.y),
@@ -154,7 +156,7 @@ def _told(network: NetworkRegressor, found: dict[str, Any], target: str) -> dict
     }
     if held := found.get("held_out"):
         lines["held out"] = f"error {held['error']:.4g} on {held['rows']:,} rows kept apart; " + (
-            f"{held['coverage']:.0%} of them within their {held['level']:.0%} interval, mean width "
+            f"{held['coverage'] * held['rows']:.0f} of them within their {held['level']:.0%} interval, mean width "
             f"{held['mean_width']:.4g}"
             if "coverage" in held
             else "there are no intervals for them"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vhat.cli.options import split
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+    from vhat.row_names import RowNames
     from vhat.table_files import Chunk, TableFile
 
 __all__ = ["Rows", "predictors"]
@@ -52,11 +54,13 @@ class Rows:
     Attributes:
         X: Inputs, with their names.
         y: The target.
+        names: What the rows are called, as in messages about the table: by line or by row of the file.
         weights: How much each row counts, or None.
     """
 
     X: pd.DataFrame
     y: np.ndarray
+    names: RowNames
     weights: np.ndarray | None = None
 
     @classmethod
@@ -88,7 +92,7 @@ class Rows:
 
         numbers = chunk.numbers([*names, target, *([] if weights is None else [weights])])
         X, y = pd.DataFrame(numbers[:, : len(names)], columns=names), numbers[:, len(names)]
-        return cls(X, y, None if weights is None else numbers[:, -1])
+        return cls(X, y, _names(chunk), None if weights is None else numbers[:, -1])
 
     def split(self, share: float, seed: int) -> tuple[Rows, Rows | None]:
         """Keep a random share of the rows apart.
@@ -107,4 +111,12 @@ class Rows:
         return self._take(np.sort(order[count:])), self._take(np.sort(order[:count]))
 
     def _take(self, rows: np.ndarray) -> Rows:
-        return Rows(self.X.iloc[rows], self.y[rows], None if self.weights is None else self.weights[rows])
+        weights = None if self.weights is None else self.weights[rows]
+        return Rows(self.X.iloc[rows], self.y[rows], self.names.take(rows), weights)
+
+
+def _names(chunk: Chunk) -> RowNames:
+    from vhat.row_names import RowNames
+
+    counted = {"line": "as an editor counts them", "row": "counted from 1"}[chunk.noun]
+    return RowNames(chunk.places, chunk.noun, f"their {chunk.noun} in {Path(chunk.table).name}, {counted}")

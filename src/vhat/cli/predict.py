@@ -17,6 +17,7 @@ from vhat.cli.options import Data, Force, Model, Quiet, Separator, split
 from vhat.cli.terminal import console, note, on_terminal, silence
 from vhat.cli.verdicts import warning
 from vhat.errors import InputError
+from vhat.level import level_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,9 +103,9 @@ def predict(
         if out is None and not json and on_terminal():
             preview = Preview()
             work.write_to(preview)
-            console().print(preview.table(f"{100 * (1 - delta):g}% intervals for {_COVERED[interval]}", tally.rows))
+            console().print(preview.table(f"{level_text(delta)} intervals for {_COVERED[interval]}", tally.rows))
         else:
-            with open_output(out, form, force=force) as write:
+            with open_output(out, form, force=force, types={name: table.types.get(name) for name in kept}) as write:
                 work.write_to(write)
         for sentence in _remarks(asked, tally, table):
             note(sentence)
@@ -165,8 +166,8 @@ def _remarks(asked: Asked, tally: Tally, table: TableFile) -> list[str]:
     said = []
     if asked.together is not None and tally.chunks > 1:
         said.append(
-            f"All {tally.rows:,} rows at once at {100 * (1 - asked.delta):g}%, by the union bound, which gives each "
-            f"row delta = {asked.delta / asked.together:.3g}. What follows is said of one row with its share."
+            f"All {tally.rows:,} rows at once at {level_text(asked.delta)}, by the union bound, which gives each row "
+            f"delta = {asked.delta / asked.together:.3g}. What follows is said of one row with its share."
         )
     said.append(tally.guarantee)
     if tally.unsupported and tally.chunks > 1:
@@ -229,7 +230,7 @@ def _cell(name: str, value: Any, decimals: int | None) -> str:
     from rich.markup import escape
 
     if not isinstance(value, float):
-        return escape(str(value))
+        return "" if value is None else escape(str(value))
     if name == "unsupported":
         return f"{value:.0%}"
     return f"{value:.5g}" if decimals is None else f"{value:,.{decimals}f}"

@@ -14,9 +14,7 @@ from vhat.cli.terminal import note, silence
 from vhat.errors import InputError, TableWarning
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-
+    from vhat.cli.learning import Rows
     from vhat.estimator import NetworkRegressor
 
 
@@ -62,26 +60,21 @@ def report(
     The file is complete: it opens without a network, on a phone, in the dark, and on paper.
     """
     from vhat.cli import models
-    from vhat.report import refuse_existing
+    from vhat.estimator import reported
+    from vhat.report import Options, refuse_existing
 
     refuse_existing(out, force=force)
     network = models.load(directory)
-    with silence(quiet):
-        pair = None if held_out is None else _read(network, held_out, _target(network, target), separator)
+    pair, rows = None, None
+    if held_out is not None:
+        with silence(quiet):
+            kept = _read(network, held_out, _target(network, target), separator)
+        pair, rows = (kept.X if hasattr(network, "feature_names_in_") else kept.X.to_numpy(), kept.y), kept.names
     name = f"{target or network.target_name_ or 'y'}" + (f" ({unit})" if unit else "")
     with silence(quiet), warnings.catch_warnings():
         warnings.simplefilter("ignore", TableWarning)  # rows of the table were counted where it was read
-        written = network.report(
-            out,
-            delta=delta,
-            held_out=pair,
-            response=name,
-            noise=noise,
-            max_unsupported=max_unsupported,
-            refits=refits,
-            seed=seed,
-            force=force,
-        )
+        options = Options(delta, pair, name, noise, max_unsupported, refits, seed, rows)
+        written = reported.write(network, out, options, force=force)
     if not quiet:
         note(
             f"Written to {written} ({written.stat().st_size / 1024:,.0f} kB). Open it in a browser; it fetches nothing."
@@ -104,10 +97,8 @@ def _target(network: NetworkRegressor, asked: str | None) -> str:
     return asked
 
 
-def _read(
-    network: NetworkRegressor, held_out: str, target: str, separator: str | None
-) -> tuple[pd.DataFrame | np.ndarray, np.ndarray]:
-    """Return the held-out rows: inputs with the names that the model knows, and responses."""
+def _read(network: NetworkRegressor, held_out: str, target: str, separator: str | None) -> Rows:
+    """Return the held-out rows, with the columns that the model takes."""
     from vhat.cli import models
     from vhat.cli.learning import Rows
     from vhat.cli.streaming import Tally
@@ -128,5 +119,4 @@ def _read(
     tally.note_moved(network, chunk, rows.X)
     for sentence in tally.told_moved(table):
         note(sentence)
-    known = getattr(network, "feature_names_in_", None)
-    return (rows.X if known is not None else rows.X.to_numpy()), rows.y
+    return rows

@@ -10,6 +10,7 @@ import numpy as np
 from vhat.comparison.outcome import ANSWERED, INCOMPLETE, MEASURES, Outcome
 from vhat.comparison.splits import Split
 from vhat.errors import InputError
+from vhat.level import level_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +77,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         judged = "the truth" if self.target == "mean" else "held-out responses"
-        head = f"{100 * (1 - self.delta):g}% intervals, judged by {judged}, {len(self.splits)} split(s)"
+        head = f"{level_text(self.delta)} intervals, judged by {judged}, {len(self.splits)} split(s)"
         columns = ("method", "coverage", "mean width", "median", "Winkler", "seconds", "CPU s", "MB")
         rows = [columns, *(self._row(name) for name in self.methods)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]

@@ -11,6 +11,7 @@ import numpy as np
 
 from vhat.audit import Audit, Line
 from vhat.errors import StoreError
+from vhat.row_names import RowNames
 
 if TYPE_CHECKING:
     from vhat.estimator.regressor import NetworkRegressor
@@ -42,6 +43,7 @@ def save(estimator: NetworkRegressor, directory: str | os.PathLike[str], *, fact
         "target": estimator.target_name_,
         "constants": estimator.constants_,
         "rows": estimator.rows_,
+        "row_names": _describe_names(estimator.row_names_),
         "fitted": describe(estimator.fitted_, factorisation=factorisation),
         "selection": _describe_selection(estimator.selection_),
         "audit": None if estimator.audited_ is None else [vars(line) for line in estimator.audited_],
@@ -72,9 +74,25 @@ def load(
     lines = saved.get("audit")
     loaded.audited_ = None if lines is None else Audit(tuple(Line(**line) for line in lines))
     loaded.rows_ = saved.get("rows", np.arange(loaded.fitted_.problem.n))
+    loaded.row_names_ = _restore_names(saved.get("row_names"), loaded.rows_)
     if saved["names"] is not None:
         loaded.feature_names_in_ = np.array(saved["names"], dtype=object)
     return loaded
+
+
+def _describe_names(names: RowNames) -> dict[str, Any]:
+    """Keep numbers as an array, and text as text."""
+    labels = names.labels.tolist() if names.labels.dtype == object else names.labels
+    return {"labels": labels, "noun": names.noun, "origin": names.origin}
+
+
+def _restore_names(saved: dict[str, Any] | None, rows: np.ndarray) -> RowNames:
+    """Return the names that were saved; numbers in the table where a model was saved without."""
+    if saved is None:
+        return RowNames(rows)
+    labels = saved["labels"]
+    kind = object if isinstance(labels, list) else labels.dtype
+    return RowNames(np.array(labels, dtype=kind), saved["noun"], saved["origin"])
 
 
 def _describe_selection(selection: Selection | None) -> dict[str, Any] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import numbers
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from vhat.estimator.decay import Decay
 from vhat.estimator.units import in_user_units
 from vhat.fitted import FittedModel
 from vhat.frontends.standardised import Scaling
-from vhat.workspace import outside
+from vhat.row_names import RowNames
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -76,6 +75,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         audited_: What :meth:`audit` last found of this fit without being given the noise, or None; it is saved with it.
         rows_: The rows of the table that ``fitted_`` holds, by number: all but those of weight zero. Row i of
             ``fitted_.leave_one_out()`` or ``fitted_.sensitivity(x)`` is row ``rows_[i]`` of the table.
+        row_names_: What a report calls these rows: by the index of X where it was a data frame, by ``rows_`` otherwise,
+            and by line of the file where ``vhat fit`` has read one.
         n_features_in_: How many columns X has.
         feature_names_in_: Their names, where X was a data frame.
         target_name_: The name of the target, where y was a series that has one, or None: what a report calls it.
@@ -132,7 +133,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             TableWarning: Of constant columns, which are left out, of fewer rows than columns, and of too few rows to
                 choose the weight decay by.
         """
-        called = getattr(y, "name", None)
+        called, frame = getattr(y, "name", None), X
         X, y, weights = self._table(X, y, sample_weight)
         names = getattr(self, "feature_names_in_", None)
         rows = tables.weighted(X, y, weights)
@@ -142,6 +143,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         standardised = replace(training, X=scaling.inputs(training.X), y=scaling.responses(training.y))
         trained = self._train(standardised)
         self.scaling_, self.rows_ = scaling, np.flatnonzero(weights)
+        self.row_names_ = RowNames.of(frame, len(weights)).take(self.rows_)
         self.constants_ = {int(at): float(rows.X[0, at]) for at in np.setdiff1d(np.arange(X.shape[1]), kept)}
         self.fitted_ = in_user_units(trained, scaling, rows, self.weight_decay_, names)
         self.target_name_: str | None = called if isinstance(called, str) else None
@@ -286,17 +288,12 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
 
         Without ``response`` the page calls y by ``target_name_``.
         """
-        from vhat.estimator.reported import subject
-        from vhat.fit.path import heard
-        from vhat.report import Options, write
+        from vhat.estimator.reported import write
+        from vhat.report import Options
 
         check_is_fitted(self)
-        with heard() as said:
-            pair = None if held_out is None else (self._points(held_out[0]), held_out[1])
-        for each in said:
-            warnings.warn(each, stacklevel=outside())
-        options = Options(delta, pair, response, noise, max_unsupported, refits, seed)
-        return write(subject(self, tuple(map(str, said))), path, options, force=force)
+        options = Options(delta, held_out, response, noise, max_unsupported, refits, seed)
+        return write(self, path, options, force=force)
 
     def _points(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

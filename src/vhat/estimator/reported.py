@@ -1,21 +1,37 @@
-"""What a report says of how an estimator was trained."""
+"""A report on an estimator: what it says of how the estimator was trained, and of rows that were kept apart."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vhat.report import Subject
+from vhat.report import Options, Subject, heard
+from vhat.report import write as write_report
+from vhat.row_names import RowNames
 
 if TYPE_CHECKING:
     from vhat.estimator.regressor import NetworkRegressor
 
-__all__ = ["subject"]
+__all__ = ["write"]
 
 
-def subject(network: NetworkRegressor, remarks: tuple[str, ...] = ()) -> Subject:
-    """Return a fitted estimator as the subject of a report, with what is to be said of rows that were kept apart."""
+def write(network: NetworkRegressor, path: str | os.PathLike[str], options: Options, *, force: bool) -> Path:
+    """Write a report on a fitted estimator: see :func:`vhat.report.write`."""
+    remarks: list[str] = []
+    if options.held_out is not None:
+        X, y = options.held_out
+        names = options.held_out_rows or RowNames.of(X, (*np.shape(X), 0)[0])
+        with heard() as remarks, names.in_warnings():
+            points = network._points(X)
+        options = replace(options, held_out=(points, y), held_out_rows=names)
+    return write_report(_subject(network, tuple(remarks)), path, options, force=force)
+
+
+def _subject(network: NetworkRegressor, remarks: tuple[str, ...]) -> Subject:
     selection, asked = network.selection_, network.weight_decay
     kind = network.activation if len(network.widths_) > 2 else "linear"
     training = (
@@ -27,7 +43,6 @@ def subject(network: NetworkRegressor, remarks: tuple[str, ...] = ()) -> Subject
         ),
         ("Seed of the fit", f"{network.random_state}"),
         ("Scaling", "standardised inside"),
-        ("Row numbers", "from 0, over the rows that were fitted: those of weight zero or kept apart have none"),
     )
     names = getattr(network, "feature_names_in_", None)
     return Subject(
@@ -39,4 +54,5 @@ def subject(network: NetworkRegressor, remarks: tuple[str, ...] = ()) -> Subject
         score_unit="standard deviations of the response",
         decay=f"The weight decay was set to {network.weight_decay_:.4g}; no others were tried.",
         remarks=remarks,
+        rows=network.row_names_,
     )

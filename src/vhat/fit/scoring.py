@@ -12,6 +12,7 @@ from vhat.checks import check_choice, check_count, check_delta
 from vhat.errors import InputError, NotConverged
 from vhat.fit.splits import Table
 from vhat.leave_one_out import ROUGH, LeftOut, leave_rows_out
+from vhat.level import level_text
 from vhat.solve import Status
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Scoring:
         """The name of the mean score."""
         if self.kind == "mse":
             return "mean squared error"
-        return f"mean Winkler score of {100 * (1 - self.delta):g}% intervals"
+        return f"mean Winkler score of {level_text(self.delta)} intervals"
 
     def of_rows(self, fitted: FittedModel, test: Table) -> Scored:
         """Score rows that the fit has not seen.

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from vhat.level import level_text
+
 if TYPE_CHECKING:
     from vhat.noise import Noise
 
@@ -40,8 +42,8 @@ class Claim:
         """Compose the guarantee; a delta of NaN is a level that nobody can state."""
         covers = self.covers if target == "mean" else self.response
         extra = () if target == "mean" or noise is None else (f"Gaussian noise in a new response, {noise.source}",)
-        level = f"{'Nominal ' if self.nominal else ''}{100 * (1 - delta):g}%"
-        level = "No stated level" if math.isnan(delta) else level
+        stated = not math.isnan(delta)
+        level = f"{'Nominal ' if self.nominal else ''}{level_text(delta)}" if stated else "No stated level"
         checked = ", ".join(self.checked) or "nothing"
         assumed = ", ".join((*self.assumed, *extra))
         return f"{level} at each point taken alone, for {covers}, by {self.by}; checked: {checked}; assumed: {assumed}."

@@ -13,6 +13,7 @@ from vhat.errors import InputError, MissingPackage
 from vhat.fit.many import Recipe
 from vhat.fit.splits import Table, check_table
 from vhat.interval import Interval
+from vhat.level import level_text
 from vhat.methods.method import Claim, Limits, Target, check_level, check_question, fit_once, make_interval
 from vhat.methods.requirements import require_one_output
 
@@ -219,7 +220,7 @@ class FittedConformal:
             )
         slack = min(2 * (1 - 1 / folds) / (n / folds + 1), (1 - folds / n) / (folds + 1))
         return (
-            f"Nominal {100 * (1 - delta):g}% for a new response at one point, bias included; proved is a miss with "
+            f"Nominal {level_text(delta)} for a new response at one point, bias included; proved is a miss with "
             f"probability at most {min(2 * delta + slack, 1):.3g} (2 delta, and what {folds} folds of {n} rows cost), "
             "in the mean over draws of all rows and of the new one together, not for each x, by training in which the "
             f"order of rows does not matter; {assumed}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vhat.level import level_text
 from vhat.plot.labels import write_names
 from vhat.plot.look import BLUE, DARK, GREY, ORANGE, new_axis, style
 
@@ -69,7 +70,7 @@ def _draw_level(ax: Axes, level: float) -> None:
     """Draw the coverage that was asked for, its name outside the frame, where no mark can be."""
     ax.axhline(100 * level, color=ORANGE, linewidth=0.9, linestyle="--", zorder=1)
     ax.annotate(
-        f"{100 * level:g}%\nasked for",
+        f"{level_text(1 - level)}\nasked for",
         (1.0, 100 * level),
         xycoords=("axes fraction", "data"),
         xytext=(3, 0),

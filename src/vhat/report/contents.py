@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from math import isnan
 from typing import TYPE_CHECKING, Any
@@ -12,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vhat.audit import Audit
-from vhat.errors import NoiseError, NotPositiveDefinite, VhatError, VhatWarning
+from vhat.errors import NoiseError, NotPositiveDefinite, VhatError
 from vhat.fitted import FittedModel
 from vhat.leave_one_out import LeaveOneOut
+from vhat.level import level_text
 from vhat.report.facts import fit_facts, versions
+from vhat.report.hearing import heard
 from vhat.report.influence import influence
 from vhat.report.judged import MOST_LEFT_OUT, Judged, judge_held_out, judge_left_out
 from vhat.report.numbers import plain, sentence
 from vhat.report.options import Options, Subject
-from vhat.report.points import Group, Shown, ask, held_out_rows, thin
+from vhat.report.points import Group, HeldOut, Shown, ask, held_out_rows, thin
 from vhat.report.slices import Slice, central_row, slices
 from vhat.report.table import Table, training_table
-from vhat.workspace import outside
+from vhat.row_names import RowNames
 
 if TYPE_CHECKING:
     from vhat.fit import Curve
@@ -49,12 +48,16 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
     fitted = subject.fitted
     table = training_table(fitted.problem, subject.columns)
     names = options.responses(fitted.problem.outputs, subject.response)
-    held_out = None if options.held_out is None else held_out_rows(fitted, table, options.held_out)
-    with _heard() as said:
+    rows = subject.rows or RowNames.of(fitted.problem.X, fitted.problem.n)
+    held_out = None
+    if options.held_out is not None:
+        held_out = held_out_rows(fitted, table, options.held_out, options.held_out_rows)
+    with heard() as said:
         audit = fitted.audit(noise=options.noise, refits=options.refits, seed=options.seed)
         page = {
-            "delta": options.delta,
+            "level": level_text(options.delta),
             "columns": list(table.names),
+            "spreads": plain(table.spread),
             "max_unsupported": plain(options.max_unsupported),
             "written": f"{datetime.now(UTC):%Y-%m-%d}",
             "responses": list(names),
@@ -63,29 +66,14 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
             "curve": _curve(subject),
             "versions": [list(pair) for pair in versions()],
             "trouble": "",
+            "called": _called(rows, held_out),
         }
         try:
-            page |= _answers(fitted, table, options, names, held_out)
+            page |= _answers(fitted, table, options, names, rows, held_out)
         except (NoiseError, NotPositiveDefinite) as error:  # the audit is then what the reader needs most
             page |= {"trouble": str(error), "outputs": [], "guarantee": {}, "notes": []}
     page["warnings"] = [*subject.remarks, *said]
     return page
-
-
-@contextmanager
-def _heard() -> Iterator[list[str]]:
-    """Collect what the library warns of, once each, and warn of it again."""
-    said: list[str] = []
-    with warnings.catch_warnings(record=True) as recorded:
-        warnings.simplefilter("always", VhatWarning)
-        yield said
-    ours = {str(each.message): each for each in recorded if isinstance(each.message, VhatWarning)}
-    said.extend(ours)
-    for each in recorded:
-        if not isinstance(each.message, VhatWarning):
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    for each in ours.values():
-        warnings.warn(each.message, stacklevel=outside())
 
 
 def _answers(
@@ -93,27 +81,29 @@ def _answers(
     table: Table,
     options: Options,
     names: tuple[str, ...],
-    held_out: tuple[np.ndarray, np.ndarray] | None,
+    rows: RowNames,
+    held_out: HeldOut | None,
 ) -> dict[str, Any]:
     """Work out what rests on intervals."""
     row = central_row(table)
     lines = slices(table, row, lambda rows: fitted.predict(table.inputs(rows)))
     index = thin(fitted.problem.n, options.seed)
-    unseen = None
-    if held_out is not None:
-        kept = thin(len(held_out[0]), options.seed)
-        unseen = (kept, held_out[0][kept], held_out[1][kept])
-    shown = ask(fitted, table, options, index, unseen, lines)
-    left_out = _left_out(fitted, options)
+    unseen = None if held_out is None else held_out.take(thin(len(held_out), options.seed))
+    shown = ask(fitted, table, options, index, rows.take(index), unseen, lines)
+    with rows.in_warnings():
+        left_out = _left_out(fitted, options)
     if held_out is None:
-        judged = judge_left_out(fitted, options, shown.training.mean.df)
+        with rows.in_warnings():
+            judged = judge_left_out(fitted, options, shown.training.mean.df, rows)
     else:
-        judged = judge_held_out(fitted, table.inputs(held_out[0]), held_out[1], options, shown.unanswered)
+        with held_out.names.in_warnings():
+            points = table.inputs(held_out.values)
+            judged = judge_held_out(fitted, points, held_out.observed, options, shown.unanswered)
     asked = [shown.training.values, *([] if shown.held_out is None else [shown.held_out.values])]
     leaned = influence(fitted, table.inputs, np.concatenate(asked), left_out)
     responses = fitted.problem.targets
     outputs = [
-        _output(name, k, shown, lines, left_out, judged[k], leaned[k], responses[:, k], options)
+        _output(name, k, shown, lines, left_out, judged[k], leaned[k], responses[:, k], rows, options)
         for k, name in enumerate(names)
     ]
     return {
@@ -124,10 +114,17 @@ def _answers(
             "unanswered": shown.unanswered,
         },
         "solved": {"solver": shown.training.mean.solver, "curvature": shown.training.mean.curvature},
-        "slice_row": row,
+        "slice_row": rows[row],
         "inputs": _inputs(table, shown, row),
         "notes": _notes(fitted, table, shown, held_out, lines),
     }
+
+
+def _called(rows: RowNames, held_out: HeldOut | None) -> str:
+    """Say how rows are called on the page."""
+    if held_out is None or held_out.names.origin == rows.origin:
+        return f"Rows are called by {rows.origin}."
+    return f"Training rows are called by {rows.origin}; held-out rows by {held_out.names.origin}."
 
 
 def _left_out(fitted: FittedModel, options: Options) -> LeaveOneOut | None:
@@ -148,19 +145,21 @@ def _output(
     judged: Judged,
     leaned: dict[str, list[Any]],
     responses: np.ndarray,
+    rows: RowNames,
     options: Options,
 ) -> dict[str, Any]:
     """Everything about one output."""
-    training = _group(shown.training, k, options)
+    training = _named(shown.training, k, options)
     if left_out is not None:
-        training["left_out"] = plain(_column(left_out.prediction, k)[shown.training.index])
-        training["leverage"] = plain(left_out.leverage[shown.training.index])
-    held = None if shown.held_out is None else _group(shown.held_out, k, options)
+        training["left_out"] = plain(_column(left_out.prediction, k)[shown.index])
+        training["leverage"] = plain(left_out.leverage[shown.index])
+    held = None if shown.held_out is None else _named(shown.held_out, k, options)
     count = len(shown.training)
-    named = sorted({row for rows in leaned["row"] for row in rows})
+    named = sorted({row for most in leaned["row"] for row in most})
     mean = shown.training.mean
     return {
         "name": name,
+        "spread": plain(np.std(responses)),
         "noise": plain(_of(mean.noise, k)),
         "noise_source": mean.noise_source,
         "df": plain(_of(mean.df, k)) if mean.df is not None else None,
@@ -173,18 +172,22 @@ def _output(
             {"column": line.column, "discrete": line.discrete, "grid": plain(line.grid), **_group(group, k, options)}
             for line, group in zip(lines, shown.slices, strict=True)
         ],
-        "calibration": judged.to_plain(),
+        "calibration": judged.to_plain(options.delta),
         "widest": _widest(training, held),
         "abstained": _abstained(training, held),
-        "leaned_responses": {str(row): plain(responses[row]) for row in named},
+        "leaned": {str(row): {"name": rows[row], "response": plain(responses[row])} for row in named},
     }
+
+
+def _named(group: Group, k: int, options: Options) -> dict[str, Any]:
+    """One output of a group of rows, with their names."""
+    return {"name": list(group.names), **_group(group, k, options)}
 
 
 def _group(group: Group, k: int, options: Options) -> dict[str, Any]:
     """One output of a group of points."""
     band = group.mean
     found: dict[str, Any] = {
-        "row": group.index.tolist(),
         "center": plain(_column(band.center, k)),
         "half_width": plain(_column(band.half_width, k)),
         "unsupported": plain(_column(band.unsupported, k)),
@@ -199,7 +202,7 @@ def _group(group: Group, k: int, options: Options) -> dict[str, Any]:
 
 
 def _listing(kind: str, group: dict[str, Any], at: int) -> dict[str, Any]:
-    names = ("row", "observed", "center", "half_width", "unsupported", "distance", "status")
+    names = ("name", "observed", "center", "half_width", "unsupported", "distance", "status")
     return {"kind": kind, "at": at} | {name: group[name][at] for name in names}
 
 
@@ -209,7 +212,7 @@ def _widest(training: dict[str, Any], held: dict[str, Any] | None) -> list[dict[
         _listing(kind, group, at)
         for kind, group in (("training", training), ("held-out", held))
         if group is not None
-        for at in range(len(group["row"]))
+        for at in range(len(group["name"]))
         if group["half_width"][at] is not None
     ]
     return sorted(every, key=lambda point: -point["half_width"])[:_LISTED]
@@ -220,7 +223,7 @@ def _abstained(training: dict[str, Any], held: dict[str, Any] | None) -> dict[st
     groups = [("training", training), *([] if held is None else [("held-out", held)])]
     every = [_listing(kind, group, at) for kind, group in groups for at in np.flatnonzero(group["abstain"]).tolist()]
     first = sorted(every, key=lambda point: -(2.0 if point["half_width"] is None else point["unsupported"]))
-    return {"count": len(every), "of": sum(len(group["row"]) for _, group in groups), "points": first[:_LISTED]}
+    return {"count": len(every), "of": sum(len(group["name"]) for _, group in groups), "points": first[:_LISTED]}
 
 
 def _inputs(table: Table, shown: Shown, row: int) -> dict[str, Any]:
@@ -237,16 +240,16 @@ def _notes(
     fitted: FittedModel,
     table: Table,
     shown: Shown,
-    held_out: tuple[np.ndarray, np.ndarray] | None,
+    held_out: HeldOut | None,
     lines: list[Slice],
 ) -> list[str]:
     """What the page leaves out."""
     notes = []
     if len(shown.training) < fitted.problem.n:
         notes.append(f"{len(shown.training)} of {fitted.problem.n:,} training rows are drawn and listed, at random.")
-    if held_out is not None and shown.held_out is not None and len(shown.held_out) < len(held_out[0]):
+    if held_out is not None and shown.held_out is not None and len(shown.held_out) < len(held_out):
         notes.append(
-            f"{len(shown.held_out)} of {len(held_out[0]):,} held-out rows are drawn and listed, at random; the "
+            f"{len(shown.held_out)} of {len(held_out):,} held-out rows are drawn and listed, at random; the "
             "calibration counts all of them."
         )
     if not table.flat:

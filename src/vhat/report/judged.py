@@ -11,12 +11,16 @@ import numpy as np
 from vhat import bounds, metrics
 from vhat.errors import VhatError
 from vhat.fitted import FittedModel
+from vhat.level import level_text
 from vhat.report.numbers import plain
 from vhat.report.options import Options
+from vhat.row_names import RowNames
 
 __all__ = ["LEVELS", "MOST_LEFT_OUT", "Judged", "judge_held_out", "judge_left_out"]
 
 LEVELS = (0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.01)
+_APART = 0.02
+"""Relative difference of two deltas that are shown beside each other."""
 MOST_LEFT_OUT = 5000
 """Training rows that are left out in turn; more take as many solves, and are to be judged by rows held out."""
 
@@ -28,7 +32,7 @@ class Judged:
     Attributes:
         source: ``"held-out"``, ``"left-out"`` or ``"none"``.
         said: What was done, or why nothing could be.
-        curves: Coverage at each of the levels, by the bound's name.
+        curves: Coverage at each of the levels, the one that was asked for among them, by the bound's name.
         rms: Root mean square of what was missed by the predictions.
         rows: How many rows were judged.
     """
@@ -39,11 +43,13 @@ class Judged:
     rms: float = float("nan")
     rows: int = 0
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as plain data."""
+    def to_plain(self, delta: float) -> dict[str, Any]:
+        """Return it as plain data, in which the level that was asked for is known."""
         curves = [
             {
                 "bound": bound,
+                "asked": found.delta.tolist().index(delta),
+                "claimed": [level_text(each) for each in found.delta],
                 "level": plain(1 - found.delta),
                 "coverage": plain(found.coverage),
                 "error": plain(found.error),
@@ -89,13 +95,14 @@ def _coverage(bands: list[Any], levels: tuple[float, ...], observed: np.ndarray,
     return metrics.calibration(ends, observed[:, k], levels)
 
 
-def judge_left_out(fitted: FittedModel, options: Options, df: Any) -> list[Judged]:
+def judge_left_out(fitted: FittedModel, options: Options, df: Any, rows: RowNames) -> list[Judged]:
     """Judge the intervals by the training rows, each against the model that had not seen it, to first order.
 
     Args:
         fitted: The model.
         options: The options.
         df: Degrees of freedom of the noise level, or None where it is known.
+        rows: What the training rows are called.
     """
     outputs = fitted.problem.outputs
     if fitted.problem.n > MOST_LEFT_OUT:
@@ -107,7 +114,7 @@ def judge_left_out(fitted: FittedModel, options: Options, df: Any) -> list[Judge
     try:
         scores = fitted.calibrate("loo", noise=options.noise, seed=options.seed).scores
     except VhatError as error:
-        return [Judged("none", str(error), {})] * outputs
+        return [Judged("none", rows.reworded(str(error)), {})] * outputs
     residual = fitted.leave_one_out(seed=options.seed).residual
     scores, levels = scores.reshape(len(scores), -1), _levels(options.delta)
     freedom = None if df is None else np.broadcast_to(df, outputs)
@@ -130,4 +137,6 @@ def judge_left_out(fitted: FittedModel, options: Options, df: Any) -> list[Judge
 
 
 def _levels(delta: float) -> tuple[float, ...]:
-    return tuple(sorted({*LEVELS, delta}, reverse=True))
+    """The delta that was asked for, and the usual ones that are not nearly the same."""
+    others = [usual for usual in LEVELS if abs(usual - delta) > _APART * delta]
+    return tuple(sorted([delta, *others], reverse=True))

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["DIGITS", "plain", "readable", "sentence", "share", "short"]
+__all__ = ["DIGITS", "plain", "readable", "sentence", "share", "short", "told"]
 
 DIGITS = 12
 """Significant digits of the numbers behind the drawings: enough for what varies beside a large constant."""
+_LEAST = 4
+_OF_SPREAD = 5
+"""Digits of a value, and of the spread of its like, that tell it from its neighbours."""
 
 
 def plain(values: Any) -> Any:
@@ -26,7 +29,7 @@ def plain(values: Any) -> Any:
 
 
 def short(value: float | None, digits: int = 3) -> str:
-    """Return a number with so many significant digits, or all digits before its point.
+    """Return a size with so many significant digits, or all digits before its point.
 
     Examples:
         >>> short(54.2637), short(12345.6), short(1234567.0), short(-3.1e-10), short(None)
@@ -41,6 +44,26 @@ def short(value: float | None, digits: int = 3) -> str:
         mantissa, _, power = f"{rounded:.{digits - 1}e}".partition("e")
         return _minus(f"{float(mantissa):g}e{int(power)}")
     return _minus(f"{value:.0f}" if abs(value) >= 10**digits else f"{rounded:g}")
+
+
+def told(value: float | None, spread: float | None = None) -> str:
+    """Return a value with as many digits as it takes to tell it from its like, which have this spread.
+
+    Examples:
+        >>> told(151.0, 77.1), told(1234567.0, 3e5), told(1000152.4637, 0.7), told(0.0012345678, 20.0)
+        ('151', '1234567', '1000152.4637', '0.001235')
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return "0"
+    top = _exponent(abs(value))
+    digits = min(DIGITS, max(_LEAST, top - _exponent(spread) + _OF_SPREAD if spread else _LEAST))
+    if not -4 <= top < DIGITS:
+        mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
+        return _minus(f"{float(mantissa):.{digits}g}e{int(power)}")
+    text = f"{value:.{max(0, digits - 1 - top)}f}"
+    return _minus(text.rstrip("0").rstrip(".") if "." in text else text)
 
 
 def share(value: float | None) -> str:
@@ -63,9 +86,9 @@ def readable(value: float | None, half_width: float | None) -> str:
         ('1235000 ± 43000', '3.210e-9 ± 0.044e-9')
     """
     if value is None or half_width is None or not all(map(math.isfinite, (value, half_width))):
-        return f"{short(value)} (no interval)"
+        return f"{told(value)} (no interval)"
     if half_width <= 0:
-        return f"{short(value)} ± 0"
+        return f"{told(value)} ± 0"
     top = _exponent(max(abs(value), half_width))
     power = top if top < -5 or top > 8 else 0
     places = 1 - _exponent(half_width) + power

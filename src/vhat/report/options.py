@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vhat.checks import check_count, check_delta
 from vhat.errors import InputError
+from vhat.row_names import RowNames
 
 if TYPE_CHECKING:
     from vhat.fit import Curve
@@ -28,6 +29,7 @@ class Subject:
         score_unit: The unit of these scores.
         decay: A sentence on the weight decay, for where there is no curve.
         remarks: What stands on the page beside what the library warns of while it is made.
+        rows: What the training rows are called, or None to ask the training inputs.
     """
 
     fitted: FittedModel
@@ -38,6 +40,7 @@ class Subject:
     score_unit: str = "units of the response"
     decay: str = "The weight decay was given together with the model; no others were tried here."
     remarks: tuple[str, ...] = ()
+    rows: RowNames | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class Options:
         max_unsupported: Predictions with more than this share of unsupported freedom are listed as abstained.
         refits: As in :meth:`vhat.FittedModel.audit`.
         seed: Seed of random probes, and of the choice of rows where there are too many to show.
+        held_out_rows: What the held-out rows are called, or None to ask their inputs.
 
     Raises:
         InputError: For options that cannot be used.
@@ -65,6 +69,7 @@ class Options:
     max_unsupported: float = 0.5
     refits: int = 0
     seed: int = 0
+    held_out_rows: RowNames | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", check_delta(self.delta))

@@ -10,7 +10,7 @@ from typing import Any
 
 from vhat.errors import InputError
 from vhat.report.contents import collect
-from vhat.report.numbers import readable, sentence, share, short
+from vhat.report.numbers import readable, sentence, share, short, told
 from vhat.report.options import Options, Subject
 
 __all__ = ["refuse_existing", "render", "write"]
@@ -72,13 +72,13 @@ def render(page: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"short": short, "share": share, "percent": _percent, "sentence": sentence}
+    environment.filters |= {"short": short, "told": told, "share": share, "percent": _percent, "sentence": sentence}
     environment.globals |= {"readable": readable}
     parts = {name: Markup(_part(file)) for name, file in _PARTS.items()}  # files of this package
     return environment.get_template("page.html").render(page=page, data=Markup(_inline(page)), **parts)
 
 
-_PARTS = {"style": "style.css", "chart": "chart.js", "figures": "figures.js"}
+_PARTS = {name.partition(".")[0]: name for name in ("style.css", "numbers.js", "scales.js", "chart.js", "figures.js")}
 
 
 @cache

@@ -14,11 +14,34 @@ from vhat.interval import Interval
 from vhat.report.options import Options
 from vhat.report.slices import Slice
 from vhat.report.table import Table
+from vhat.row_names import RowNames
 
-__all__ = ["MOST", "Group", "Shown", "ask", "held_out_rows", "thin"]
+__all__ = ["MOST", "Group", "HeldOut", "Shown", "ask", "held_out_rows", "thin"]
 
 MOST = 500
 """Rows of one kind that are drawn; more are thinned at random."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Rows that training did not see.
+
+    Attributes:
+        values: Their inputs, (m, columns).
+        observed: Their responses, (m, K).
+        names: What they are called.
+    """
+
+    values: np.ndarray
+    observed: np.ndarray
+    names: RowNames
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: np.ndarray) -> HeldOut:
+        """Return some of them."""
+        return HeldOut(self.values[rows], self.observed[rows], self.names.take(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +49,7 @@ class Group:
     """Points of one kind.
 
     Attributes:
-        index: The rows that they are of their table, (m,).
+        names: What they are called.
         values: Their inputs, (m, columns).
         observed: Their responses, (m, K), or None for points that were made up.
         nearest: Distance to the nearest training row other than themselves, in standard deviations of the columns.
@@ -34,7 +57,7 @@ class Group:
         fresh: The interval of a new response, or None where there is none.
     """
 
-    index: np.ndarray
+    names: RowNames
     values: np.ndarray
     observed: np.ndarray | None
     nearest: np.ndarray
@@ -42,7 +65,7 @@ class Group:
     fresh: Interval | None
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self.values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +74,14 @@ class Shown:
 
     Attributes:
         training: Rows that the fit saw.
+        index: Which of its rows these are.
         held_out: Rows that it did not, or None.
         slices: Points of the lines through one row, one group a line.
         unanswered: Why there are no intervals of a new response; empty where there are.
     """
 
     training: Group
+    index: np.ndarray
     held_out: Group | None
     slices: tuple[Group, ...]
     unanswered: str
@@ -69,8 +94,14 @@ def thin(count: int, seed: int, most: int = MOST) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).choice(count, size=most, replace=False))
 
 
-def held_out_rows(fitted: FittedModel, table: Table, pair: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return held-out rows and their responses, (m, columns) and (m, K), after the model's own checks.
+def held_out_rows(fitted: FittedModel, table: Table, pair: tuple[Any, Any], names: RowNames | None) -> HeldOut:
+    """Return held-out rows, after the model's own checks.
+
+    Args:
+        fitted: The model.
+        table: Its training inputs.
+        pair: Inputs and responses, as the user gave them.
+        names: What the rows are called; None to ask the inputs.
 
     Raises:
         InputError: For inputs that the model does not take, and responses of another length.
@@ -86,7 +117,7 @@ def held_out_rows(fitted: FittedModel, table: Table, pair: Any) -> tuple[np.ndar
         )
     if not np.all(np.isfinite(y)):
         raise InputError("held_out y has NaN or infinite values. Leave those rows out.")
-    return rows, y.reshape(len(rows), -1)
+    return HeldOut(rows, y.reshape(len(rows), -1), names or RowNames.of(pair[0], len(rows)))
 
 
 def ask(
@@ -94,7 +125,8 @@ def ask(
     table: Table,
     options: Options,
     index: np.ndarray,
-    held_out: tuple[np.ndarray, np.ndarray, np.ndarray] | None,
+    names: RowNames,
+    held_out: HeldOut | None,
     lines: list[Slice],
 ) -> Shown:
     """Ask for every interval of the page, one kind of points at a time: a guarantee speaks of the points asked about.
@@ -104,18 +136,19 @@ def ask(
         table: Its training inputs.
         options: The options.
         index: The training rows to show.
-        held_out: Number, inputs and responses of the held-out rows to show.
+        names: What they are called.
+        held_out: The held-out rows to show.
         lines: The slices.
     """
     seen = table.values[index]
-    mean, fresh, unanswered = _intervals(fitted, table, options, seen)
-    training = Group(index, seen, fitted.problem.targets[index], _nearest(table, seen, itself=True), mean, fresh)
+    mean, fresh, unanswered = _intervals(fitted, table, options, seen, names)
+    training = Group(names, seen, fitted.problem.targets[index], _nearest(table, seen, itself=True), mean, fresh)
     unseen = None
     if held_out is not None:
-        number, values, observed = held_out
-        mean, fresh, _ = _intervals(fitted, table, options, values)
-        unseen = Group(number, values, observed, _nearest(table, values), mean, fresh)
-    return Shown(training, unseen, _along(fitted, table, options, lines), unanswered)
+        values = held_out.values
+        mean, fresh, _ = _intervals(fitted, table, options, values, held_out.names)
+        unseen = Group(held_out.names, values, held_out.observed, _nearest(table, values), mean, fresh)
+    return Shown(training, index, unseen, _along(fitted, table, options, lines), unanswered)
 
 
 def _along(fitted: FittedModel, table: Table, options: Options, lines: list[Slice]) -> tuple[Group, ...]:
@@ -123,26 +156,29 @@ def _along(fitted: FittedModel, table: Table, options: Options, lines: list[Slic
     if not lines:
         return ()
     rows = np.concatenate([line.rows for line in lines])
-    mean, fresh, _ = _intervals(fitted, table, options, rows)
+    labels = [f"{table.names[line.column]} = {value:.4g}" for line in lines for value in line.grid]
+    names = RowNames(np.array(labels, dtype=object), "slice")
+    mean, fresh, _ = _intervals(fitted, table, options, rows, names)
     nearest, groups, start = _nearest(table, rows), [], 0
     for line in lines:
         here = slice(start, start + len(line.grid))
         part = None if fresh is None else _rows(fresh, here)
-        groups.append(Group(np.arange(len(line.grid)), line.rows, None, nearest[here], _rows(mean, here), part))
+        groups.append(Group(names.take(here), line.rows, None, nearest[here], _rows(mean, here), part))
         start = here.stop
     return tuple(groups)
 
 
 def _intervals(
-    fitted: FittedModel, table: Table, options: Options, rows: np.ndarray
+    fitted: FittedModel, table: Table, options: Options, rows: np.ndarray, names: RowNames
 ) -> tuple[Interval, Interval | None, str]:
     """Return the intervals of the mean and of a new response, and why there are none of the second."""
     points = table.inputs(rows)
-    mean = fitted.interval(points, options.delta, noise=options.noise, seed=options.seed)
-    try:
-        fresh = fitted.interval(points, options.delta, target="observation", noise=options.noise, seed=options.seed)
-    except InputError as error:  # no residuals, or noise that is known at the training rows alone
-        return mean, None, str(error)
+    with names.in_warnings():
+        mean = fitted.interval(points, options.delta, noise=options.noise, seed=options.seed)
+        try:
+            fresh = fitted.interval(points, options.delta, target="observation", noise=options.noise, seed=options.seed)
+        except InputError as error:  # no residuals, or noise that is known at the training rows alone
+            return mean, None, str(error)
     return mean, fresh, ""
 
 

@@ -16,17 +16,28 @@ app = typer.Typer(
     "goes on where it was; results that are there are kept.",
 )
 
-Sizes = Annotated[str, typer.Option(help="Numbers of training points, with commas; the paper's by default.")]
-Trials = Annotated[int, typer.Option(min=1, help="Draws of the data.")]
-Methods = Annotated[str, typer.Option(help="Methods, with commas: proposed, bootstrap, deep-ensemble, wald, ...")]
-Versions = Annotated[str, typer.Option(help="published, met (every assumption met), or both with a comma.")]
-Truths = Annotated[str, typer.Option(help="matern, smooth (d = 10 only), or both with a comma.")]
-Steps = Annotated[int, typer.Option(min=1, help="Training steps; fewer than the paper's are marked on every output.")]
-Out = Annotated[Path, typer.Option(help="Directory of the results.")]
-EngineName = Annotated[str, typer.Option(help="local, dask or ray.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Cells at once, each on one core.")]
-Scheduler = Annotated[str | None, typer.Option(help="Address of a Dask scheduler or Ray cluster; none starts one.")]
-Report = Annotated[bool, typer.Option("--report", metavar="", help="Compute nothing: make outputs from what is there.")]
+Sizes = Annotated[
+    str, typer.Option(metavar="A,B,...", help="Numbers of training points, with commas; the paper's by default.")
+]
+Trials = Annotated[int, typer.Option(metavar="NUMBER", min=1, help="Draws of the data.")]
+Methods = Annotated[
+    str, typer.Option(metavar="A,B,...", help="Methods, with commas: proposed, bootstrap, deep-ensemble, wald, ...")
+]
+Versions = Annotated[
+    str, typer.Option(metavar="A,B", help="published, met (every assumption met), or both with a comma.")
+]
+Truths = Annotated[str, typer.Option(metavar="A,B", help="matern, smooth (d = 10 only), or both with a comma.")]
+Steps = Annotated[
+    int,
+    typer.Option(metavar="NUMBER", min=1, help="Training steps; fewer than the paper's are marked on every output."),
+]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="Directory of the results.")]
+EngineName = Annotated[str, typer.Option(metavar="NAME", help="local, dask or ray.")]
+Jobs = Annotated[int, typer.Option(metavar="NUMBER", min=1, help="Cells at once, each on one core.")]
+Scheduler = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Address of a Dask scheduler or Ray cluster; none starts one.")
+]
+Report = Annotated[bool, typer.Option("--report", help="Compute nothing: make outputs from what is there.")]
 
 _STEPS = 10_000
 _OUT = Path("study/results")
@@ -100,9 +111,9 @@ for _name, _experiments, _about in (
 
 @app.command(epilog="Example: vhat study page")
 def page(
-    file: Annotated[Path, typer.Argument(help="The page; its parts between the study's marks are made anew.")] = Path(
-        "docs/reproduction.md"
-    ),
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The page; its parts between the study's marks are made anew.")
+    ] = Path("docs/reproduction.md"),
     out: Out = _OUT,
 ) -> None:
     """Bring the numbers on the page about the reproduction up to date."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -54,30 +56,44 @@ class Chunk:
 
     def _column(self, name: str) -> np.ndarray:
         values = self.columns[name]
-        if values.dtype.kind in "fiub":
-            return values.astype(np.float64)
-        try:
-            return values.astype(np.float64)
-        except (TypeError, ValueError):
-            return np.array([self._number(row, name, value) for row, value in enumerate(values)], dtype=np.float64)
+        if values.dtype.kind in "fiub" or _is_plain(values):
+            with suppress(ValueError):
+                return values.astype(np.float64)
+        return np.array([self._number(row, name, value) for row, value in enumerate(values)], dtype=np.float64)
 
     def _number(self, row: int, name: str, value: object) -> float:
-        text = "" if value is None else str(value).strip()
+        text = "null" if value is None else str(value).strip()
         try:
-            return float(_LOGICAL.get(text.lower(), text))
+            number = float(_LOGICAL.get(text.lower(), text))
         except ValueError:
             self._refuse_text(row, name, text)
+        if not _is_plain([text]):
+            self._refuse_text(row, name, text)
+        return number
 
     def _refuse_text(self, row: int, name: str, text: str) -> NoReturn:
         if text.lower() in _MISSING:
             shown = "empty" if not text else f"missing ({text})"
             self._refuse(row, name, f"is {shown}", _NO_VALUE)
-        hint = "Write numbers with a decimal point." if text.replace(",", "", 1).lstrip("+-").isdigit() else _TEXT
+        hint = _FIGURES if _LIKE_A_NUMBER.fullmatch(text) else _TEXT
         self._refuse(row, name, f"holds {reprlib.repr(text)}, which is not a number", hint)
 
     def _refuse(self, row: int, name: str, found: str, remedy: str) -> NoReturn:
         raise InputError(f"{self.table}, {self.noun} {self.places[row]}: column {name!r} {found}. {remedy}")
 
 
+def _is_plain(values: Sequence[str] | np.ndarray) -> bool:
+    """Whether these are texts that may be left to ``float``, which also reads 1_000 and the digits of every script."""
+    try:
+        joined = "".join(values)
+    except TypeError:  # objects of a Parquet file
+        return False
+    return joined.isascii() and "_" not in joined
+
+
+_LIKE_A_NUMBER = re.compile(r"[+\-\u2212]?\d[\d_,'\u2019\s]{0,30}(\.[\d_,'\u2019\s]{0,30})?")
+_FIGURES = (
+    "Write numbers with the digits 0 to 9 and a decimal point, and nothing between thousands; or leave the column out."
+)
 _NO_VALUE = "Remove such rows, or fill them in; an interval takes what was filled in as if it had been measured."
 _TEXT = "Correct it, encode categories as numbers first, or leave the column out (--features)."

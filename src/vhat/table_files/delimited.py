@@ -6,11 +6,11 @@ import csv
 import io
 import reprlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -42,6 +42,11 @@ class DelimitedFile:
         """What messages call it."""
         return str(self.path)
 
+    @property
+    def types(self) -> Mapping[str, Any]:
+        """None: everything is text."""
+        return {}
+
     def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
         """Read some columns, ``rows`` rows at a time."""
         with _in_words(self.name), self.path.open(encoding=_ENCODING, newline="") as stream:
@@ -62,6 +67,11 @@ class StandardInput:
     columns: tuple[str, ...]
     reader: Reader = field(repr=False)
     name: str = "standard input"
+
+    @property
+    def types(self) -> Mapping[str, Any]:
+        """None: everything is text."""
+        return {}
 
     def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
         """Read some columns, ``rows`` rows at a time."""

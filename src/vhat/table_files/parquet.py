@@ -23,13 +23,23 @@ class ParquetFile:
     """A Parquet file; see :class:`vhat.table_files.TableFile`."""
 
     path: Path
-    columns: tuple[str, ...]
+    schema: pyarrow.Schema
     rows: int
 
     @property
     def name(self) -> str:
         """What messages call it."""
         return str(self.path)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns."""
+        return tuple(self.schema.names)
+
+    @property
+    def types(self) -> dict[str, Any]:
+        """The type of each column, as pyarrow knows it."""
+        return dict(zip(self.schema.names, self.schema.types, strict=True))
 
     def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
         """Read some columns, ``rows`` rows at a time: batches end with row groups, chunks do not."""
@@ -61,12 +71,13 @@ class ParquetFile:
 def _values(column: Any) -> np.ndarray:
     """The values of a column, each as it is: an array of its type where NumPy has one for all of them, else objects."""
     pyarrow, _ = arrow()
-    whole = pyarrow.types.is_integer(column.type) or pyarrow.types.is_boolean(column.type)
-    if pyarrow.types.is_floating(column.type) or (whole and not column.null_count):
+    kinds = pyarrow.types
+    known = (kinds.is_floating, kinds.is_integer, kinds.is_boolean)
+    if not column.null_count and any(is_kind(column.type) for is_kind in known):
         values: np.ndarray = column.to_numpy()
         return values
-    # whole numbers with gaps would become floats, and an identifier above 2^53 another one
-    return np.array(column.to_pylist(), dtype=object)
+    # numbers with gaps would become floats with NaN: an identifier above 2^53 another one, and a gap a value
+    return np.fromiter(column.to_pylist(), dtype=object, count=len(column))
 
 
 def open_parquet(path: Path) -> ParquetFile:
@@ -74,7 +85,7 @@ def open_parquet(path: Path) -> ParquetFile:
     pyarrow, parquet = arrow()
     try:
         with parquet.ParquetFile(path) as file:
-            return ParquetFile(path, tuple(file.schema_arrow.names), int(file.metadata.num_rows))
+            return ParquetFile(path, file.schema_arrow, int(file.metadata.num_rows))
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path} cannot be read as Parquet: {error}.") from None
 

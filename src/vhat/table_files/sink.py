@@ -63,7 +63,9 @@ def check_output(path: Path, *, force: bool) -> Form:
 
 
 @contextmanager
-def open_output(path: Path | None, form: Form, *, force: bool = False) -> Iterator[Write]:
+def open_output(
+    path: Path | None, form: Form, *, force: bool = False, types: Mapping[str, Any] | None = None
+) -> Iterator[Write]:
     """Yield a function that writes rows; what it has written is in its place once the block ends without an error.
 
     Rows go to a temporary file beside ``path``, which is renamed at the end: whoever looks sees the old file or the
@@ -73,6 +75,8 @@ def open_output(path: Path | None, form: Form, *, force: bool = False) -> Iterat
         path: Where to; None for standard output, and a device or a pipe is written to directly.
         form: The format.
         force: Whether to replace a file that has come into being in the meantime.
+        types: The types that columns have in a Parquet file, as :attr:`TableFile.types`; those of others are told by
+            their first rows, which is not enough where these may be empty.
 
     Raises:
         InputError: When writing fails; a full disk is said in words.
@@ -80,13 +84,13 @@ def open_output(path: Path | None, form: Form, *, force: bool = False) -> Iterat
     name = "standard output" if path is None else str(path)
     with _in_words(name):
         if path is None:
-            with _rows(sys.stdout.buffer, form) as write:
+            with _rows(sys.stdout.buffer, form, types) as write:
                 yield write
         elif _is_device(path):
-            with path.open("wb") as device, _rows(device, form) as write:
+            with path.open("wb") as device, _rows(device, form, types) as write:
                 yield write
         else:
-            with _renamed_at_the_end(path, force) as stream, _rows(stream, form) as write:
+            with _renamed_at_the_end(path, force) as stream, _rows(stream, form, types) as write:
                 yield write
 
 
@@ -117,9 +121,9 @@ def _is_device(path: Path) -> bool:
 
 
 # -- formats -------------------------------------------------------------------------------------
-def _rows(stream: IO[bytes], form: Form) -> AbstractContextManager[Write]:
+def _rows(stream: IO[bytes], form: Form, types: Mapping[str, Any] | None) -> AbstractContextManager[Write]:
     if form == "parquet":
-        return _parquet(stream)
+        return _parquet(stream, types or {})
     return _text(stream, _json_lines if form == "jsonl" else _delimited("\t" if form == "tsv" else ","))
 
 
@@ -169,12 +173,12 @@ def _json_lines(text: TextIO) -> Write:
 
 
 @contextmanager
-def _parquet(stream: IO[bytes]) -> Iterator[Write]:
+def _parquet(stream: IO[bytes], types: Mapping[str, Any]) -> Iterator[Write]:
     pyarrow, parquet = arrow()
-    writers: list[Any] = []  # made with the first rows, which tell the types
+    writers: list[Any] = []  # made with the first rows, which tell the types that are not given
 
     def write(columns: Columns) -> None:
-        table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
+        table = pyarrow.table({name: pyarrow.array(values, types.get(name)) for name, values in columns.items()})
         if not writers:
             writers.append(parquet.ParquetWriter(stream, table.schema))
         writers[0].write_table(table.cast(writers[0].schema))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,6 +30,10 @@ class TableFile(Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of its columns, all different."""
+
+    @property
+    def types(self) -> Mapping[str, Any]:
+        """The types of its columns, where the file states them: what a Parquet file made of them has to keep."""
 
     def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
         """Read some columns, exactly ``rows`` rows at a time but for the last chunk; nothing where there are none."""

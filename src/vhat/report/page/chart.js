@@ -2,7 +2,8 @@
 // A small renderer: one specification in, one SVG out, redrawn at the width of the page, with hover, zoom and keys.
 const Chart = (() => {
   const NS = "http://www.w3.org/2000/svg";
-  const finite = Number.isFinite;
+  const { ticks, powers, extent } = Scales, finite = Number.isFinite;
+  const EDGE = 7, TURN = { above: 0, "to the right": 90, below: 180, "to the left": 270 };
   let count = 0;
 
   function node(name, attributes, parent) {
@@ -12,89 +13,45 @@ const Chart = (() => {
     return made;
   }
 
-  // -- numbers --------------------------------------------------------------------------------
-  const exponent = value => Number(value.toExponential().split("e")[1]);
-  const minus = text => text.replace(/^-/, "−"), exponential = value => value.toExponential().replace("e+", "e");
-
-  function short(value, digits = 3) {
-    if (value === null || value === undefined || !finite(value)) return "–";
-    const size = Math.abs(value);
-    if (value === 0) return "0";
-    if (size >= 1e6 || size < 1e-4) return minus(exponential(Number(value.toPrecision(digits))));
-    return minus(size >= 10 ** digits ? value.toFixed(0) : String(Number(value.toPrecision(digits))));
-  }
-
-  // Two significant digits of the half width, and as many places of the value.
-  function readable(value, half) {
-    if (!finite(value) || !finite(half) || value === null || half === null) return short(value) + " (no interval)";
-    if (half <= 0) return short(value) + " ± 0";
-    const top = exponent(Math.max(Math.abs(value), half)), power = top < -5 || top > 8 ? top : 0;
-    const places = 1 - exponent(half) + power, ending = power ? "e" + power : "";
-    const fixed = number => minus(places >= 0 ? number.toFixed(places)
-      : (Math.round(number / 10 ** -places) * 10 ** -places).toFixed(0));
-    return fixed(value / 10 ** power) + ending + " ± " + fixed(half / 10 ** power) + ending;
-  }
-
-  function ticks(low, high, wanted) {
-    const raw = (high - low) / Math.max(wanted, 1), power = 10 ** Math.floor(Math.log10(raw));
-    const step = [1, 2, 2.5, 5, 10].map(k => k * power).find(k => k >= raw * .999);
-    const found = [];
-    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(k * step);
-    const places = Math.max(0, -Math.floor(Math.log10(step) + 1e-9) + (String(step / power) === "2.5" ? 1 : 0));
-    const big = Math.max(Math.abs(low), Math.abs(high));
-    const digits = Math.min(Math.max(3, Math.ceil(Math.log10(big / step)) + 1), 17);  // neighbours read differently
-    const text = big >= 1e6 || places > 5
-      ? value => value === 0 ? "0" : minus(exponential(Number(value.toPrecision(digits))))
-      : value => minus(value.toFixed(places)).replace(/^−(0(\.0*)?)$/, "$1");
-    return found.map(value => [value, text(value)]);
-  }
-
-  function powers(low, high) {
-    const found = [];
-    for (let k = Math.ceil(low - 1e-9); k <= high + 1e-9; k++) found.push([k, short(10 ** k)]);
-    if (found.length >= 4) return found;
-    const steps = [];
-    for (let k = Math.floor(low); k <= high; k++)
-      for (const m of [1, 2, 5]) {
-        const at = k + Math.log10(m);
-        if (at >= low && at <= high) steps.push([at, short(m * 10 ** k)]);
-      }
-    return steps;
-  }
-
-  // -- where things are -----------------------------------------------------------------------
-  function extent(marks, across, log) {
-    const seen = [];
-    const names = across ? ["x", "from", "to"] : ["y", "low", "high"];
-    for (const mark of marks) {
-      if (mark.free) continue;
-      for (const name of names) for (const value of mark[name] || []) if (finite(value) && value !== null) seen.push(value);
-    }
-    let low = Infinity, high = -Infinity;
-    for (const value of seen) { const at = log ? Math.log10(value) : value; if (finite(at)) { low = Math.min(low, at); high = Math.max(high, at); } }
-    if (!finite(low)) [low, high] = [0, 1];
-    if (low === high) { const size = Math.abs(low) || 1; low -= size / 2; high += size / 2; }
-    const room = (high - low) * .04;
-    return [low - room, high + room];
-  }
-
   function draw(figure, spec) {
     const host = figure.querySelector(".plot");
-    const state = { off: new Set(), domain: null, at: null };
-    const full = () => {
-      const shown = spec.marks.filter(mark => !state.off.has(mark.group));
-      return { x: spec.x.domain || extent(shown, true, spec.x.log), y: spec.y.domain || extent(shown, false, spec.y.log) };
+    const state = { off: new Set(), domain: null, everything: false, at: null };
+    const shown = () => spec.marks.filter(mark => !state.off.has(mark.group));
+    const view = everything => {
+      const marks = shown(), of = axis => spec[axis].domain || extent(marks, axis, spec[axis].log, everything);
+      return { x: of("x"), y: of("y") };
     };
+    const current = () => state.domain || view(state.everything);
+    // On which side of a view a point lies, in words; nothing where it lies inside.
+    function side({ x, y }, across, up) {
+      const [a, b] = [spec.x.log ? Math.log10(across) : across, spec.y.log ? Math.log10(up) : up];
+      return b > y[1] ? "above" : b < y[0] ? "below" : a < x[0] ? "to the left" : a > x[1] ? "to the right" : "";
+    }
+    function beyond() {
+      const near = view(false), found = {};
+      for (const mark of shown()) if (mark.kind === "dots" && !mark.echo) mark.x.forEach((value, i) => {
+        const where = value === null || mark.y[i] === null ? "" : side(near, value, mark.y[i]);
+        if (where) found[where] = (found[where] || 0) + 1;
+      });
+      const count = Object.values(found).reduce((a, b) => a + b, 0), where = Object.entries(found);
+      if (!count) return "";
+      return (count === 1 ? "1 point lies" : count + " points lie") + " far beyond this view ("
+        + (where.length === 1 ? where[0][0] : where.map(([words, some]) => some + " " + words).join(", ")) + ")";
+    }
     host.replaceChildren();
-    const svg = node("svg", { role: "img", tabindex: 0, "aria-label": spec.label }, host);
+    const svg = node("svg", { role: "img", tabindex: 0 }, host), said = figure.querySelector(".beyond");
     const tip = document.createElement("div");
     tip.className = "tip"; tip.hidden = true; tip.setAttribute("role", "status");
     host.appendChild(tip);
-    let box, scale, spots = [];
+    let box, scale, near = null, spots = [];
 
     function render() {
       const width = Math.max(host.clientWidth, 240), height = spec.height || Math.round(Math.min(440, Math.max(280, width * .52)));
-      const domain = state.domain || full();
+      const domain = current(), hidden = beyond();
+      near = hidden && !state.domain && !state.everything ? domain : null;
+      said.hidden = !near;
+      said.textContent = hidden + ", where the frame has a triangle; “all” shows everything to scale.";
+      svg.setAttribute("aria-label", spec.label + (near ? "; " + hidden : ""));
       const rows = spec.rows ? spec.rows.map((name, k) => [k, name]) : null;
       const up = rows || (spec.y.log ? powers(...domain.y) : ticks(...domain.y, height / 60));
       const left = Math.min(width * .4, 14 + 7.2 * Math.max(...up.map(([, text]) => text.length), 2));
@@ -143,6 +100,7 @@ const Chart = (() => {
       const { x, y } = scale, group = node("g", { "data-kind": mark.kind, class: "group-" + mark.kind + " of-" + mark.class.split(" ")[0] }, parent);
       const good = (...values) => values.every(value => value !== null && finite(value));
       const spot = (i, at, up) => { if (mark.tip && good(at, up) && at >= box.left - 1 && at <= box.right + 1 && up >= box.top - 1 && up <= box.bottom + 1) spots.push({ mark, i, x: at, y: up }); };
+      const held = (value, low, high) => Math.min(high - EDGE, Math.max(low + EDGE, value));
       const runs = ok => { const found = []; let run = []; for (let i = 0; i < mark.x.length; i++) { if (ok(i)) run.push(i); else if (run.length) { found.push(run); run = []; } } if (run.length) found.push(run); return found; };
       if (mark.kind === "band") for (const run of runs(i => good(mark.x[i], mark.low[i], mark.high[i]))) {
         const there = run.map(i => `${f(x(mark.x[i]))},${f(y(mark.high[i]))}`), back = run.slice().reverse().map(i => `${f(x(mark.x[i]))},${f(y(mark.low[i]))}`);
@@ -155,8 +113,10 @@ const Chart = (() => {
       });
       else if (mark.kind === "dots") mark.x.forEach((value, i) => {
         if (!good(value, mark.y[i]) || (mark.where && !mark.where[i])) return;
-        const at = f(x(value)), up = f(y(mark.y[i])), r = mark.r || 3;
-        if (mark.shape === "diamond") node("path", { class: mark.class, d: `M${at},${up - r * 1.35}l${r * 1.35},${r * 1.35}l${-r * 1.35},${r * 1.35}l${-r * 1.35},${-r * 1.35}z` }, group);
+        const where = near ? side(near, value, mark.y[i]) : "", r = mark.r || 3;
+        const at = f(where ? held(x(value), box.left, box.right) : x(value)), up = f(where ? held(y(mark.y[i]), box.top, box.bottom) : y(mark.y[i]));
+        if (where && !mark.echo) node("path", { class: mark.class, d: "M0,-5L5,4H-5Z", transform: `translate(${at},${up}) rotate(${TURN[where]})` }, group);
+        else if (mark.shape === "diamond") node("path", { class: mark.class, d: `M${at},${up - r * 1.35}l${r * 1.35},${r * 1.35}l${-r * 1.35},${r * 1.35}l${-r * 1.35},${-r * 1.35}z` }, group);
         else node("circle", { class: mark.class, cx: at, cy: up, r }, group);
         spot(i, at, up);
       });
@@ -211,16 +171,16 @@ const Chart = (() => {
       return { x: (event.clientX - bounds.left) * ratio, y: (event.clientY - bounds.top) * ratio };
     };
     const inside = at => ({ x: Math.min(box.right, Math.max(box.left, at.x)), y: Math.min(box.bottom, Math.max(box.top, at.y)) });
-    function zoom(to) { state.domain = to; show(null); render(); }
+    function zoom(to, everything = false) { state.domain = to; state.everything = everything; show(null); render(); }
     function back(at) {
-      const domain = state.domain || full();
+      const domain = current();
       return {
         x: domain.x[0] + (at.x - box.left) / (box.right - box.left) * (domain.x[1] - domain.x[0]),
         y: domain.y[0] + (box.bottom - at.y) / (box.bottom - box.top) * (domain.y[1] - domain.y[0]),
       };
     }
     function by(factor) {
-      const domain = state.domain || full();
+      const domain = current();
       const stretch = ([low, high]) => { const middle = (low + high) / 2, half = (high - low) / 2 * factor; return [middle - half, middle + half]; };
       zoom({ x: stretch(domain.x), y: spec.rows ? domain.y : stretch(domain.y) });
     }
@@ -265,7 +225,7 @@ const Chart = (() => {
       else if (event.key === "0") zoom(null);
     });
     figure.querySelectorAll("[data-zoom]").forEach(button => {
-      button.onclick = () => button.dataset.zoom === "reset" ? zoom(null) : by(button.dataset.zoom === "in" ? .6 : 1 / .6);
+      button.onclick = () => button.dataset.zoom === "reset" ? zoom(null, !state.everything && beyond() !== "") : by(button.dataset.zoom === "in" ? .6 : 1 / .6);
     });
 
     const legend = figure.querySelector(".legend");
@@ -297,6 +257,5 @@ const Chart = (() => {
     else node("circle", { class: item.class, cx: 9, cy: 6, r: 4 }, parent);
   }
 
-  const share = value => value === null || !finite(value) ? "–" : minus(value.toFixed(2));
-  return { draw, short, share, readable };
+  return { draw };
 })();

@@ -2,21 +2,21 @@
 // The figures of this page, from the data inside it. Text is set as text: nothing in the data is read as markup.
 (() => {
   const page = JSON.parse(document.getElementById("data").textContent);
-  const { draw, short, share, readable } = Chart;
+  const { draw } = Chart, { short, told, share, readable } = Numbers;
   const $ = id => document.getElementById(id);
-  const level = Number((100 * (1 - page.delta)).toPrecision(6)) + "%";
+  const level = page.level;
   const sum = (a, b, sign = 1) => a.map((value, i) => value === null || b[i] === null ? null : value + sign * b[i]);
   let output = 0, chosen = { kind: "training", at: 0 };
   const current = () => page.outputs[output];
   const groups = () => [["training", current().training], ["held-out", current().held_out]].filter(([, group]) => group);
-  const title = (kind, group, i) => (kind === "training" ? "Training row " : "Held-out row ") + group.row[i];
+  const title = (kind, group, i) => (kind === "training" ? "Training " : "Held-out ") + group.name[i];
 
   function pointTip(kind, group) {
     return i => {
       const lines = [title(kind, group, i), ["predicted, " + level, readable(group.center[i], group.half_width[i])]];
       if (group.observation) lines.push(["new response, " + level, readable(group.center[i], group.observation[i])]);
-      lines.push(["observed", short(group.observed[i], 4)]);
-      if (group.left_out) lines.push(["predicted without it", short(group.left_out[i], 4)]);
+      lines.push(["observed", told(group.observed[i], current().spread)]);
+      if (group.left_out) lines.push(["predicted without it", told(group.left_out[i], current().spread)]);
       lines.push(["unsupported", share(group.unsupported[i])], ["distance", short(group.distance[i], 2)]);
       return lines;
     };
@@ -32,12 +32,12 @@
     }
     const every = groups().flatMap(([, group]) => group.center).filter(value => value !== null);
     const ends = [every.reduce((a, b) => Math.min(a, b)), every.reduce((a, b) => Math.max(a, b))];
-    marks.push({ kind: "line", class: "rule", x: ends, y: ends });
+    marks.push({ kind: "line", class: "rule", free: true, x: ends, y: ends });
     for (const [kind, group] of groups()) {
       const seen = kind === "training";
       const dot = { kind: "dots", group: kind, x: group.center, y: group.observed, r: seen ? 2.6 : 3.4, tip: pointTip(kind, group), pick: at => choose(kind, at) };
       marks.push({ ...dot, class: seen ? "seen" : "unseen", shape: seen ? "circle" : "diamond" });
-      if (group.observation) marks.push({ ...dot, tip: null, pick: null, class: "missed", r: 5.5, shape: "circle", where: group.observed.map((value, i) => Math.abs(value - group.center[i]) > group.observation[i]) });
+      if (group.observation) marks.push({ ...dot, tip: null, pick: null, echo: true, class: "missed", r: 5.5, shape: "circle", where: group.observed.map((value, i) => Math.abs(value - group.center[i]) > group.observation[i]) });
       legend.push({ group: kind, kind: seen ? "dot" : "diamond", class: seen ? "seen" : "unseen", text: seen ? "training rows" : "held-out rows" });
     }
     legend.push({ group: "inner", kind: "area", class: "inner", text: level + " interval of the prediction" });
@@ -51,7 +51,7 @@
     const data = page.inputs.training[line.column], marks = [], legend = [];
     const low = sum(line.center, line.half_width, -1), high = sum(line.center, line.half_width);
     const tip = i => {
-      const lines = [name + " = " + short(line.grid[i], 4), ["predicted, " + level, readable(line.center[i], line.half_width[i])]];
+      const lines = [name + " = " + told(line.grid[i], page.spreads[line.column]), ["predicted, " + level, readable(line.center[i], line.half_width[i])]];
       if (line.observation) lines.push(["new response, " + level, readable(line.center[i], line.observation[i])]);
       lines.push(["unsupported", share(line.unsupported[i])], ["distance", short(line.distance[i], 2)]);
       return lines;
@@ -79,7 +79,7 @@
       const made = { x: [], y: [], of: [] };
       current().slices.forEach(line => line.grid.forEach((value, i) => { made.x.push(line.distance[i]); made.y.push(line[field][i]); made.of.push([line, i]); }));
       if (made.x.length) {
-        marks.push({ kind: "dots", class: "made", group: "slices", x: made.x, y: made.y, r: 2.6, tip: k => { const [line, i] = made.of[k]; return ["Slice, " + page.columns[line.column] + " = " + short(line.grid[i], 4), ["predicted, " + level, readable(line.center[i], line.half_width[i])], ["unsupported", share(line.unsupported[i])], ["distance", short(line.distance[i], 2)]]; } });
+        marks.push({ kind: "dots", class: "made", group: "slices", x: made.x, y: made.y, r: 2.6, tip: k => { const [line, i] = made.of[k]; return ["Slice, " + page.columns[line.column] + " = " + told(line.grid[i], page.spreads[line.column]), ["predicted, " + level, readable(line.center[i], line.half_width[i])], ["unsupported", share(line.unsupported[i])], ["distance", short(line.distance[i], 2)]]; } });
         legend.push({ group: "slices", kind: "dot", class: "made", text: "points of the slices" });
       }
       for (const [kind, group] of groups()) {
@@ -89,7 +89,7 @@
       }
       if (field === "unsupported") {
         const far = marks.flatMap(mark => mark.x).filter(value => value !== null).reduce((a, b) => Math.max(a, b), 0);
-        marks.push({ kind: "line", class: "rule dashed", x: [0, far], y: [page.max_unsupported, page.max_unsupported] });
+        marks.push({ kind: "line", class: "rule dashed", free: "x", x: [0, far], y: [page.max_unsupported, page.max_unsupported] });
       }
       draw($(id), { label: label + " against distance to the data", height: 320, x: { label: "distance to the nearest training row" }, y: { label }, marks, legend });
     }
@@ -105,7 +105,7 @@
     marks.push({ kind: "line", class: "rule dashed", x: [.45, 1], y: [.45, 1] });
     for (const curve of found.curves) {
       const main = curve.bound === "asymptotic";
-      const tip = i => [Number((100 * curve.level[i]).toPrecision(4)) + "% claimed", ["covered", Number((100 * curve.coverage[i]).toPrecision(3)) + "% (" + Math.round(curve.coverage[i] * found.rows) + " of " + found.rows + ")"], ["bound", curve.bound]];
+      const tip = i => [curve.claimed[i] + " claimed", ["covered", Number((100 * curve.coverage[i]).toPrecision(3)) + "% (" + Math.round(curve.coverage[i] * found.rows) + " of " + found.rows + ")"], ["bound", curve.bound]];
       marks.push({ kind: "line", class: main ? "center" : "rule", group: curve.bound, x: curve.level, y: curve.coverage });
       marks.push({ kind: "dots", class: main ? "chosen" : "open", shape: main ? "circle" : "diamond", group: curve.bound, x: curve.level, y: curve.coverage, r: 4.5, tip });
       legend.push({ group: curve.bound, kind: main ? "dot" : "diamond", class: main ? "chosen" : "open", text: "bound " + curve.bound });
@@ -115,21 +115,21 @@
 
   function leaning() {
     const kind = chosen.kind, group = kind === "training" ? current().training : current().held_out, at = chosen.at, found = group.leans_on;
-    const rows = found.row[at], moves = found.sensitivity[at], without = found.without[at];
-    const responses = current().leaned_responses;
+    const rows = found.row[at].map(row => current().leaned[row]), moves = found.sensitivity[at], without = found.without[at];
+    const response = i => told(rows[i].response, current().spread);
     const tip = i => {
-      const lines = ["Training row " + rows[i], ["its response", short(responses[rows[i]], 4)], ["moves per unit", short(moves[i])]];
+      const lines = ["Training " + rows[i].name, ["its response", response(i)], ["moves per unit", short(moves[i])]];
       if (without) lines.push(["moves without it", short(without[i])]);
       return lines;
     };
     const marks = [{ kind: "rows", class: "bar", y: rows.map((_, i) => i), to: moves, from: rows.map(() => 0), tip }];
-    draw($("fig-leaning"), { label: "training rows that move " + title(kind, group, at), rows: rows.map(row => "row " + row), height: 60 + 30 * rows.length + 20, sweep: false, x: { label: "change of the prediction per unit of the response" }, y: { label: title(kind, group, at) + ": " + readable(group.center[at], group.half_width[at]), domain: [rows.length - .4, -.6] }, marks });
+    draw($("fig-leaning"), { label: "training rows that move " + title(kind, group, at), rows: rows.map(row => row.name), height: 60 + 30 * rows.length + 20, sweep: false, x: { label: "change of the prediction per unit of the response" }, y: { label: title(kind, group, at) + ": " + readable(group.center[at], group.half_width[at]), domain: [rows.length - .4, -.6] }, marks });
     $("leaning-share").textContent = found.share[at] === null ? "" : "Together these " + rows.length + " rows make up " + Number((100 * found.share[at]).toPrecision(2)) + "% of its variance.";
     const body = $("leaning-table").querySelector("tbody");
     body.replaceChildren();
     rows.forEach((row, i) => {
       const line = document.createElement("tr");
-      [String(row), short(responses[row], 4), short(moves[i]), without ? short(without[i]) : "–"].forEach((text, column) => {
+      [row.name, response(i), short(moves[i]), without ? short(without[i]) : "–"].forEach((text, column) => {
         const cell = document.createElement("td");
         cell.textContent = text;
         if (column) cell.className = "number";
@@ -167,7 +167,7 @@
 
   if (page.outputs.length) {
     const menu = $("choose-point");
-    for (const [kind, group] of groups()) group.row.forEach((row, at) => menu.add(new Option((kind === "training" ? "training row " : "held-out row ") + row, kind + " " + at)));
+    for (const [kind, group] of groups()) group.name.forEach((name, at) => menu.add(new Option((kind === "training" ? "training " : "held-out ") + name, kind + " " + at)));
     const widest = current().widest[0];
     if (widest) chosen = { kind: widest.kind, at: widest.at };
     menu.value = chosen.kind + " " + chosen.at;
