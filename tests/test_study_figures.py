@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,9 +13,10 @@ from vhat.study.experiments import Plan
 from vhat.study.figures import bands, trade_off
 from vhat.study.measure import plain, score
 from vhat.study.page import PARTS, fill, refresh
-from vhat.study.protocol import PROTOCOL, draw
+from vhat.study.protocol import PROTOCOL, draw, level
 from vhat.study.results import Results, to_text
 from vhat.study.summary import gaps, summarise
+from vhat.study.unshared import reread
 
 
 def store(results, cells, *, half=0.3):
@@ -100,6 +103,19 @@ def test_a_page_with_an_unknown_part_or_no_page_is_refused(tmp_path):
         fill("<!-- study: table9 -->\n<!-- end -->", Results(tmp_path))
     with pytest.raises(InputError, match="does not exist"):
         refresh(tmp_path / "none.md", tmp_path)
+
+
+@pytest.mark.parametrize("d", [10, 100])
+def test_a_cell_read_again_at_its_own_delta_is_judged_as_it_was(d):
+    """The committed results of the study, from their weighted norms alone."""
+    experiment = {10: "table1", 100: "table2"}[d]
+    plan = Plan(experiment, sizes=(100,), trials=2, methods=("proposed",), versions=("published",), truths=("matern",))
+    for cell in plan.cells():
+        result = Results(Path(__file__).parent.parent / "study" / "results").read(cell)
+        again, wider = reread(cell, result, level(cell)), reread(cell, result, level(cell) / 10)
+        for name, value in again.items():
+            assert value == pytest.approx(result["metrics"][name], rel=1e-9), name
+        assert wider["mean width, all"] > 1.05 * again["mean width, all"]
 
 
 @pytest.mark.parametrize("part", PARTS)

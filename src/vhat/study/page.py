@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.study import selection
+from vhat.study import selection, unshared
 from vhat.study.cell import Cell
 from vhat.study.experiments import Experiment, Plan
 from vhat.study.results import Results, write_whole
@@ -128,6 +128,7 @@ def _versions(results: Results) -> str:
 PARTS: dict[str, Callable[[Results], str]] = {
     "table1": _table("table1"),
     "table2": _table("table2"),
+    "unshared": unshared.to_markdown,
     "selection": _chosen,
     "figure1-missing": _missing("figure1"),
     "figure2-missing": _missing("figure2"),

@@ -1,0 +1,69 @@
+"""The published rows of the proposed method with delta for each test point, in place of delta shared among them.
+
+The paper divides delta by the number of test points. Its widths are those of intervals that do not: this is how one
+can see it. Nothing is trained or solved anew; the weighted norms of the cells are kept in their results.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vhat import bounds
+from vhat.study.cell import Cell
+from vhat.study.experiments import Plan
+from vhat.study.measure import score
+from vhat.study.protocol import ALPHA, NOISE, draw, level
+from vhat.study.published import PUBLISHED, Value
+from vhat.study.results import Results
+
+__all__ = ["reread", "to_markdown"]
+
+_COLUMNS = {
+    "mean width": ("mean width, near", "mean width", 1.0),
+    "median half width": ("median half width, near", "median width", 1.0),
+    "interval score": ("winkler", "winkler", 1.0),
+    "coverage %": ("coverage", "coverage", 100.0),
+}
+"""From titles to the metric, the published column and a factor."""
+
+
+def reread(cell: Cell, result: dict[str, Any], delta: float) -> dict[str, Any]:
+    """Judge the intervals of a published cell of the proposed method as they are at another delta."""
+    data, test = draw(cell), result["test"]
+    norms, center = (np.asarray(test[name], dtype=float) for name in ("weighted norm", "center"))
+    half = bounds.theorem(norms, len(data.train.X), NOISE, delta, v=1.0, c=1.0)
+    band = {"center": center, "lower": center - half, "upper": center + half}
+    return score(band, data.test, data.train)
+
+
+def to_markdown(results: Results) -> str:
+    """Return a table: shared delta, delta for each point, and the published values, where cells are there."""
+    lines = [f"| d | n | trials | delta | {' | '.join(_COLUMNS)} |", f"|{'---|' * (4 + len(_COLUMNS))}"]
+    cells = [
+        cell
+        for name in ("table1", "table2")
+        for cell in Plan(name, methods=("proposed",), versions=("published",), truths=("matern",)).cells()
+    ]
+    for d, n in dict.fromkeys((cell.d, cell.n) for cell in cells):
+        found = [(cell, results.read(cell)) for cell in cells if (cell.d, cell.n) == (d, n)]
+        done = [(cell, result) for cell, result in found if result is not None and result["status"] == "done"]
+        if not done:
+            continue
+        for text, each in (("shared", level(done[0][0])), ("for each point", ALPHA)):
+            metrics = [reread(cell, result, each) for cell, result in done]
+            values = [_text(_value(metrics, metric, factor)) for metric, _, factor in _COLUMNS.values()]
+            lines.append(f"| {d} | {n} | {len(done)} | {text}, {each:g} | {' | '.join(values)} |")
+        published = PUBLISHED[(d, "proposed", n)]
+        lines.append(f"| | | | published | {' | '.join(_text(published[name]) for _, name, _ in _COLUMNS.values())} |")
+    return "\n".join(lines)
+
+
+def _value(metrics: list[dict[str, Any]], name: str, factor: float) -> Value:
+    values = factor * np.array([each[name] for each in metrics], dtype=float)
+    return Value(float(values.mean()), float(values.std()))
+
+
+def _text(value: Value) -> str:
+    return f"{value.mean:.4g} ± {value.sd:.2g}"
