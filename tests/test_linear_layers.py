@@ -151,3 +151,30 @@ def test_rows_that_take_another_way_are_differentiated_plainly():
     assert all(len(leaf) == 1 for leaf in leaves)
     found = np.concatenate([leaf[0].numpy() for leaf in leaves], axis=1)
     np.testing.assert_allclose(found, problem.gradients(problem.X).numpy(), rtol=1e-12)
+
+
+def test_rows_that_are_sorted_on_the_way_keep_their_gradients():
+    """As sequence models do by length."""
+
+    class Sorting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(3, 6), torch.nn.Linear(6, 1)
+
+        def forward(self, x):
+            order = x[:, 0].argsort()
+            return self.last(torch.tanh(self.first(x[order])))[order.argsort()]
+
+    torch.manual_seed(0)
+    X = np.random.default_rng(3).standard_normal((120, 3))
+    X[[0, -1], 0] = -1.0, 1.0  # rows that are looked at first are in order
+    module = Sorting().double().eval()
+    weights = np.where(X[:, 0] < -0.5, 3.0, 1e-3)
+    with torch.no_grad():
+        y = module(torch.as_tensor(X)).numpy()
+    problem = vhat.from_torch(module, X, y, weight_decay=0.1, sample_weight=weights).problem
+    J = np.concatenate([problem.gradients(problem.take(problem.X, i, i + 1)).numpy() for i in range(120)])
+    leaves = [tuple(part.numpy() for part in leaf) for leaf in problem.factors(problem.X)]
+    full = [leaf[0] if len(leaf) == 1 else np.einsum("ka,kb->kab", *leaf).reshape(120, -1) for leaf in leaves]
+    np.testing.assert_allclose(np.concatenate(full, axis=1), J, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(problem.diagonal().numpy(), weights / 120 @ J**2, rtol=1e-9)

@@ -22,6 +22,9 @@ from vhat.problem import leaf_rows
 
 __all__ = ["Linear", "factor_numbers", "find_linear", "row_factors"]
 
+_ALIKE = 1e-9
+"""Relative difference that rounding may leave between two sums over rows."""
+
 
 class Linear(NamedTuple):
     """The names of a linear layer's own parameters; None where it has no bias, or one that is not its own."""
@@ -66,8 +69,6 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
         if name is None or name in seen or own in seen - {None} or input.ndim != 2 or len(input) != self._rows:
             return None
         product = functional.linear(input, weight, bias)
-        if not product.requires_grad:
-            product = product.requires_grad_()
         self.layers[name], self.vectors[name], self.products[name] = Linear(name, own), input.detach(), product
         return product.clone()  # which the module may overwrite
 
@@ -106,30 +107,42 @@ def row_factors(model: TorchModel, theta: Any, rows: Rows) -> list[tuple[Any, ..
 
 
 def _linear_factors(model: TorchModel, theta: Any, rows: Rows) -> dict[str, tuple[Any, ...]] | None:
-    """Return those of weights and biases of linear layers; None where these rows take another way than others did.
+    """Return those of weights and biases of linear layers; None where these rows do not go through them as others did.
 
-    Rows do not see each other, so the gradient of the sum over rows in z holds the gradient of each.
+    Rows do not see each other, so the gradient of the sum over rows in z holds the gradient of each. But a module may
+    sort them on the way, or a hook may change what autograd gives: one random combination of all rows is differentiated
+    in the parameters themselves, and must be that of the outer products.
     """
     watched = [name for layer in model.linear for name in layer if name is not None]
-    watch, f = _run(model, theta, rows, watched)
+    watch, f, parameters = _run(model, theta, rows, watched)
     if watch.elsewhere or set(watch.layers.values()) != set(model.linear):
         return None
     products = [watch.products[layer.weight] for layer in model.linear]
     with recording():
-        totals = f.sum(dim=0)
-        slopes = [torch.autograd.grad(total, products, retain_graph=True, materialize_grads=True) for total in totals]
+        slopes = [
+            torch.autograd.grad(total, products, retain_graph=True, materialize_grads=True) for total in f.sum(dim=0)
+        ]
+        shares = torch.randn(f.shape, dtype=f.dtype, generator=torch.Generator().manual_seed(0)).to(f.device)
+        weights = [parameters[layer.weight] for layer in model.linear]
+        expected = torch.autograd.grad((shares * f).sum(), weights, materialize_grads=True)
     found: dict[str, tuple[Any, ...]] = {}
     for number, (weight, bias) in enumerate(model.linear):
         slope = torch.stack([each[number] for each in slopes], dim=1).flatten(0, 1)
-        found[weight] = (slope, watch.vectors[weight].repeat_interleave(model.outputs, dim=0))
+        vector = watch.vectors[weight].repeat_interleave(model.outputs, dim=0)
+        combined = (shares.reshape(-1, 1) * slope).T @ vector
+        if not torch.allclose(combined, expected[number], rtol=_ALIKE, atol=_ALIKE * float(combined.abs().max())):
+            return None
+        found[weight] = (slope, vector)
         if bias is not None:
             found[bias] = (slope,)
     return found
 
 
-def _run(model: TorchModel, theta: Any, rows: Rows, names: Collection[str]) -> tuple[_Watch, Any]:
+def _run(model: TorchModel, theta: Any, rows: Rows, names: Collection[str]) -> tuple[_Watch, Any, dict[str, Any]]:
     """Run the module with an eye on some of its parameters."""
     parameters = {name: value.detach() for name, value in model.state.split(theta.detach()).items()}
+    for name in names:
+        parameters[name].requires_grad_()
     watch = _Watch({name: parameters[name] for name in names}, len(rows[0]))
     with recording(), watch:
-        return watch, model.at(parameters, rows)
+        return watch, model.at(parameters, rows), parameters
