@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.linalg import eigh
 
 import vhat
 from tests import oracle
@@ -309,3 +310,64 @@ def test_leaves_that_are_nearly_alike_share_nothing():
     assert len(_terms([pair, (3.0 * rows,)])) == 1
     assert len(_terms([pair, (near_by,)])) == 2
     assert len(_terms([pair, (np.zeros_like(rows),)])) == 1  # a bias that moves nothing
+
+
+def _experts(q, Z):
+    gate = jax.nn.sigmoid(11.0 * Z[:, :1])
+    first, second = (jnp.tanh(Z @ q[name + "v"] + q[name + "c"]) @ q[name + "w"] for name in "ab")
+    return (gate * first + (1 - gate) * second)[:, 0]
+
+
+def test_a_soft_direction_that_rows_hardly_meet_is_not_missed():
+    """Residuals where one expert lives leave it nearly without curvature; rows of the other see it through the gate."""
+    rng = np.random.default_rng(0)
+    params = {name + part: rng.normal(size=shape) for name in "ab" for part, shape in _EXPERT.items()}
+    Z, x = rng.normal(size=(80, 2)), rng.normal(size=(64, 2))
+    Z[:, 0] += np.sign(Z[:, 0])
+    x[:, 0] = -1 - np.abs(x[:, 0])
+    with jax.enable_x64(True):
+        f = np.asarray(_experts(params, Z))
+    away = rng.normal(size=80) * (Z[:, 0] > 0)
+
+    def matrices(y):
+        problem = jax_problem(_experts, params, Z, y, weight_decay=1e-2)
+        with problem.scope():
+            eye = problem.native(np.eye(problem.p))
+            H, G = (problem.numpy(problem.product(eye, kind)) for kind in ("hessian", "ggn"))
+        return problem, (H + H.T) / 2, (G + G.T) / 2
+
+    problem, H, G = matrices(f + away)
+    P = G + 1e-2 * np.eye(problem.p)
+    least = eigh(H - G, P, eigvals_only=True)[0]
+    problem, H, _ = matrices(f + away * (1 - 2e-7) / -least)
+    A = H + 1e-2 * np.eye(problem.p)
+    with problem.scope():
+        g, J = problem.numpy(problem.gradients(x)), jacobian(problem)
+    h = np.linalg.solve(A, g.T)
+    V = np.sum((J @ (h + np.linalg.solve(A, g.T - A @ h))) ** 2, axis=0) / 80
+    found = vhat.FittedModel(problem).weighted_norm(x, solver=vhat.Dual(), curvature="hessian")
+    known = found.status == "converged"
+    assert known.any()
+    np.testing.assert_allclose(found.value[known], V[known], rtol=1e-4)
+
+
+_EXPERT = {"v": (2, 8), "c": (8,), "w": (8, 1)}
+
+
+def test_a_network_applied_twice_is_planned_for_as_it_is():
+    """Its rows cannot be compressed: what does not fit goes to another solver, not to an error."""
+
+    def twice(q, Z):
+        return (jnp.tanh(jnp.tanh(jnp.tanh(Z @ q["a"]) @ q["b"]) @ q["b"]) @ q["c"])[:, 0]
+
+    rng = np.random.default_rng(0)
+    params = {"a": rng.normal(size=(3, 60)), "b": rng.normal(size=(60, 60)) / 8, "c": rng.normal(size=(60, 1)) / 8}
+    Z = rng.normal(size=(400, 3))
+    fitted = vhat.from_jax(twice, params, Z, Z[:, 0], weight_decay=1.0, memory=1.3e7)
+    x = rng.normal(size=(3, 3))
+    assert fitted.plan(x).solver.name != "dual"
+    roomy = vhat.from_jax(twice, params, Z, Z[:, 0], weight_decay=1.0)
+    assert roomy.plan(x).solver.name == "dual"
+    assert roomy.plan(x).memory > 8 * 400 * 3600
+    found, expected = (each.weighted_norm(x, curvature="ggn").value for each in (fitted, roomy))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

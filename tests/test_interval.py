@@ -217,5 +217,9 @@ def test_sup_t_serves_new_responses_of_two_outputs():
     fitted = vhat.from_jax(linear, np.linalg.lstsq(X, Y2, rcond=None)[0], X, Y2, weight_decay=0.0)
     options = {"bound": "asymptotic", "target": "observation", "noise": 0.1}
     joint = fitted.interval(POINTS, simultaneous="sup-t", **options)
-    assert np.all(joint.half_width > fitted.interval(POINTS, **options).half_width)
-    assert np.all(joint.half_width < fitted.interval(POINTS, simultaneous=True, **options).half_width)
+    alone = fitted.interval(POINTS, **options).half_width
+    assert np.all(joint.half_width <= fitted.interval(POINTS, simultaneous=True, **options).half_width)
+    # New responses are all but independent, and the largest of k independent normals has a quantile in closed form; the
+    # simulated one is off by 0.15% in standard deviation, the correlation that is left takes some thousandths off.
+    quantile = stats.norm.ppf((1 + 0.95 ** (1 / alone.size)) / 2)
+    np.testing.assert_allclose(joint.half_width, alone * quantile / stats.norm.ppf(0.975), rtol=6e-3)

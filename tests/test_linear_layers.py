@@ -178,3 +178,21 @@ def test_rows_that_are_sorted_on_the_way_keep_their_gradients():
     full = [leaf[0] if len(leaf) == 1 else np.einsum("ka,kb->kab", *leaf).reshape(120, -1) for leaf in leaves]
     np.testing.assert_allclose(np.concatenate(full, axis=1), J, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(problem.diagonal().numpy(), weights / 120 @ J**2, rtol=1e-9)
+
+
+def test_a_module_that_cuts_its_rows_into_chunks_is_planned_for_as_it_is():
+    class Chunking(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1))
+
+        def forward(self, x):
+            return torch.cat([self.net(part) for part in x.split(16)])
+
+    torch.manual_seed(0)
+    X = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
+    problem = vhat.from_torch(Chunking().eval(), X, X[:, :1], weight_decay=0.1).problem
+    assert problem.model.linear
+    assert not problem.outer_leaves
+    assert problem.factor_numbers == problem.p
+    assert all(len(leaf) == 1 for leaf in problem.factors(problem.X))

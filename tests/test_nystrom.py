@@ -200,7 +200,8 @@ def test_gradients_that_cannot_be_compressed_count_in_full_against_the_budget():
     problem = jax_problem(shared, {"w": w}, Z, rng.normal(size=300), weight_decay=1e-2, memory=3e6)
     with problem.scope():
         rows = len(Nystrom().sample(problem, scale(problem)).features)
-    assert rows == affordable_rows(problem, problem.p) < affordable_rows(problem, find_structure(problem).numbers)
+    assert find_structure(problem).numbers == problem.p
+    assert rows == affordable_rows(problem, problem.p) < affordable_rows(problem, 2 * 30)  # were they outer products
     assert sample_bytes(problem, rows, problem.p) <= 0.3 * problem.memory
 
 

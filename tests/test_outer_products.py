@@ -153,3 +153,12 @@ def test_many_rows_of_a_wide_network_are_never_held_as_gradients():
     if np.isnan(used):
         pytest.skip("the system does not tell how much memory was used")
     assert used < 400
+
+
+def test_a_model_may_use_what_only_arrays_of_jax_have():
+    def predict(params, X):
+        return X.at[:, 0].add(1.0)[:, params["which"]] * params["a"]
+
+    X = np.random.default_rng(0).standard_normal((20, 2))
+    fitted = vhat.from_jax(predict, {"a": np.array(2.0), "which": np.array(1)}, X, X[:, 1], weight_decay=0.1)
+    np.testing.assert_allclose(fitted.predict(X[:3]), 2.0 * X[:3, 1])

@@ -36,7 +36,8 @@ def problem_of(n, hidden, memory, outputs=1):
     leaves = ((10, hidden), (hidden,), (hidden, outputs), (outputs,))
     p = sum(int(np.prod(shape)) for shape in leaves)
     sizes = {"n": n, "p": p, "outputs": outputs, "memory": int(memory)}
-    return SimpleNamespace(**sizes, leaves=leaves, decay=np.full(p, 1e-3), numpy=np.asarray)
+    outer = frozenset({0, 2})
+    return SimpleNamespace(**sizes, leaves=leaves, outer_leaves=outer, decay=np.full(p, 1e-3), numpy=np.asarray)
 
 
 CHOICES = [

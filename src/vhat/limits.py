@@ -274,7 +274,8 @@ def _sup_t(
         covariance = covariance + np.diag(fresh.ravel()[good] ** 2)
     size = np.sqrt(np.diag(covariance))
     values, vectors = np.linalg.eigh(covariance / np.outer(size, size))
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    # the symmetric root: eigenvectors of one eigenvalue turn with the last digit, and the draws would with them
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     rng = np.random.default_rng(options.seed)
     largest = np.concatenate(
         [np.abs(root @ rng.standard_normal((len(root), _DRAWS // 10))).max(axis=0) for _ in range(10)]

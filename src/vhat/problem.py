@@ -193,6 +193,10 @@ class Problem(Protocol):
         """
 
     @property
+    def outer_leaves(self) -> frozenset[int]:
+        """The numbers of the leaves for which ``factors`` gives pairs."""
+
+    @property
     def factor_numbers(self) -> int:
         """How many numbers ``factors`` gives for each output of a row."""
 

@@ -135,7 +135,8 @@ class Workspace:
             if isinstance(solver, Dense) and self.is_dense():
                 return solver.prepare(self.problem, curvature, self.scale(), self.matrix(curvature))
             if isinstance(solver, Dual):
-                return solver.prepare(self.problem, curvature, self.scale(), self.kernel())
+                soft = self.definiteness(curvature).vector if curvature == "hessian" else None
+                return solver.prepare(self.problem, curvature, self.scale(), self.kernel(), soft)
             if isinstance(solver, Nystrom):
                 return solver.prepare(self.problem, curvature, self.scale(), self.sample(solver))
             return solver.prepare(self.problem, curvature, self.scale())

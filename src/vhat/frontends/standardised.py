@@ -222,6 +222,11 @@ class StandardisedProblem:
         return [(leaf[0] * unit, *leaf[1:]) for leaf in self.base.factors(self._standardised(inputs))]
 
     @property
+    def outer_leaves(self) -> frozenset[int]:
+        """The numbers of the leaves for which ``factors`` gives pairs."""
+        return self.base.outer_leaves
+
+    @property
     def factor_numbers(self) -> int:
         """How many numbers ``factors`` gives for each output of a row."""
         return self.base.factor_numbers

@@ -13,7 +13,6 @@ from vhat.errors import InputError
 from vhat.fit.held_rows import held_rows
 from vhat.fit.many import Recipe, fit_many
 from vhat.interval import Interval
-from vhat.level import level_text
 from vhat.methods import bootstrap_limits
 from vhat.methods.ensemble import new_seeds, predictions
 from vhat.methods.local_error import left_out_predictions, propagated_error
@@ -200,7 +199,7 @@ class FittedBootstrap:
         if options.resampling in ("residual", "wild") and not options.adjust:
             assumed.append("residuals as large as the noise (they are smaller by the freedom of the fit)")
         if delta < finest:
-            assumed.append(f"that {count} RESAMPLES WILL DO, WHICH RESOLVE NO MORE THAN {level_text(finest)}")
+            assumed.append(f"that {count} RESAMPLES WILL DO, WHICH RESOLVE NO MORE THAN {100 * (1 - finest):.3g}%")
         else:
             # in the mean the interpolated quantile at q of B draws lies at place (q (B - 1) + 1) / (B + 1) of their law
             held = 1 - 2 * (delta / 2 * (count - 1) + 1) / (count + 1)

@@ -17,7 +17,7 @@ from vhat.problem import Array
 from vhat.solve.contract import Status
 from vhat.solve.kernel import Kernel, Seen
 
-__all__ = ["Correction", "correct", "find_contraction"]
+__all__ = ["Correction", "Spectrum", "correct", "find_spectrum"]
 
 _ROUNDING = 1e-13
 """Share of ``|g|`` in the metric of ``P^-1`` below which a residual is rounding."""
@@ -62,11 +62,31 @@ class Correction:
         return Correction(None, seen, seen.image, seen.energy, pull, status, np.zeros(k), ones)
 
 
+@dataclass(frozen=True)
+class Spectrum:
+    """What is known of ``P^-1 A`` before any row is solved: a row may hardly meet what would delay it most.
+
+    Attributes:
+        contraction: The spectral radius of ``P^-1 R``, estimated.
+        smallest: An upper bound of the smallest eigenvalue of ``P^-1 A``, as near to it as is known.
+    """
+
+    contraction: float
+    smallest: float
+
+    def with_direction(self, kernel: Kernel, product: Product, soft: np.ndarray) -> Spectrum:
+        """Return the same with the quotient ``x'Ax / x'Px`` of a direction, (p,), that is known to be soft."""
+        Px = kernel.apply(soft[None])
+        Ax = Px + product(soft[None], Px, 0.0)[0]
+        quotient = float(soft @ Ax[0]) / float(soft @ Px[0])
+        return replace(self, smallest=min(self.smallest, quotient)) if np.isfinite(quotient) else self
+
+
 def correct(
     kernel: Kernel,
     g: np.ndarray,
     product: Product,
-    contraction: float,
+    spectrum: Spectrum,
     rtol: float,
     max_steps: int,
     gradients: Array | None = None,
@@ -77,34 +97,35 @@ def correct(
         kernel: ``P`` factorised.
         g: Right-hand sides.
         product: ``R q`` for directions q whose ``P q`` is known.
-        contraction: What :func:`find_contraction` found.
+        spectrum: What :func:`find_spectrum` found.
         rtol: Relative error of ``s'J h`` to reach, by its estimate.
         max_steps: Products with A after which a row is given up.
         gradients: ``g`` as the framework's array where its rows may be compressed.
     """
     seen = kernel.look(g, gradients)
     block = _Block(kernel, g, seen)
+    exactly = rtol * min(max(spectrum.smallest, 0.0), 1.0)  # what a product is off is magnified by a soft direction
     while len(block.rows):
-        bend = block.descend(product, rtol)
-        block.turn(block.judge(bend, contraction, rtol, max_steps))
+        bend = block.descend(product, exactly)
+        block.turn(block.judge(bend, spectrum, rtol, max_steps))
     return block.found
 
 
-def find_contraction(kernel: Kernel, product: Product) -> float:
-    """Estimate the spectral radius of ``P^-1 R`` from a few steps in a random direction that the data see.
-
-    A single row may hardly meet what contracts least in its first steps, and would take itself for converged.
-    """
+def find_spectrum(kernel: Kernel, product: Product) -> Spectrum:
+    """Estimate the ends of the spectrum from a few steps in a random direction that the data see."""
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(1, len(kernel.features)))
     g = kernel.features.transposed(signs) * kernel.root_decay
     block = _Block(kernel, g, kernel.look(g))
     for _ in range(_PROBES if len(block.rows) else 0):
         if not block.descend(product, 0.0)[0] > 0:
-            return 1.0
+            return Spectrum(1.0, 1.0)
         if not block.seen.energy[0] > _ROUNDING**2 * block.first[0]:
             break
         block.turn(np.ones(1, dtype=bool))
-    return _contraction(*_ends(block.alphas[0], block.betas[0]), block.betas[0]) if block.alphas.size else 0.0
+    if not block.alphas.size:
+        return Spectrum(0.0, 1.0)
+    smallest, largest = _ends(block.alphas[0], block.betas[0])
+    return Spectrum(_contraction(smallest, largest, block.betas[0]), smallest)
 
 
 class _Block:
@@ -146,12 +167,12 @@ class _Block:
         self.betas = np.column_stack([self.betas, np.maximum(self.seen.energy, 0.0) / before])
         return bend
 
-    def judge(self, bend: np.ndarray, contraction: float, rtol: float, max_steps: int) -> np.ndarray:
+    def judge(self, bend: np.ndarray, spectrum: Spectrum, rtol: float, max_steps: int) -> np.ndarray:
         """Settle the rows that have arrived or can go no further; return which go on, (k,) of bool."""
         left = np.sqrt(np.maximum(self.seen.energy, 0.0))
         good = np.isfinite(bend) & (bend > 0)
         coefficients = zip(self.alphas, self.betas, good, strict=True)
-        factor = np.array([_error_factor(a, b, contraction) if fine else np.inf for a, b, fine in coefficients])
+        factor = np.array([_error_factor(a, b, spectrum) if fine else np.inf for a, b, fine in coefficients])
         # where P^-1 R does not contract, z is no improvement
         used = np.where((self.betas[:, -1] < 1) & good, 1.0, 0.0)
         image = self.Jx + used[:, None, None] * self.seen.image
@@ -196,15 +217,15 @@ class _Block:
         self.Jq = self.seen.image + beta[:, :, None] * self.Jq[going]
 
 
-def _error_factor(alphas: np.ndarray, betas: np.ndarray, contraction: float) -> float:
+def _error_factor(alphas: np.ndarray, betas: np.ndarray, spectrum: Spectrum) -> float:
     """Estimate ``c`` in ``|error of x + z|_P <= c |r|_{P^-1}`` from the coefficients of one row's iteration.
 
     The error of x is ``A^-1 r``, at most ``|r|/smallest`` with the smallest eigenvalue of ``P^-1 A``; z takes it to
     ``P^-1 R`` times that.
     """
     smallest, largest = _ends(alphas, betas)
-    contraction = max(contraction, _contraction(smallest, largest, betas))
-    return min(contraction, 1.0) / max(smallest, float(np.finfo(float).tiny))
+    contraction = max(spectrum.contraction, _contraction(smallest, largest, betas))
+    return min(contraction, 1.0) / max(min(smallest, spectrum.smallest), float(np.finfo(float).tiny))
 
 
 def _ends(alphas: np.ndarray, betas: np.ndarray) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from vhat.curvature import Operator
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve.cg import CG
 from vhat.solve.contract import Prepared, Response, Solution, Status, Stopped, joined, metric_norm
-from vhat.solve.correction import Correction, correct, find_contraction
+from vhat.solve.correction import Correction, Spectrum, correct, find_spectrum
 from vhat.solve.kernel import Kernel, make_kernel
 from vhat.solve.preconditioned import ACCEPTED, Preconditioned, judged
 
@@ -55,8 +55,23 @@ class Dual:
         """The name that results carry."""
         return "dual"
 
-    def prepare(self, problem: Problem, curvature: Curvature, scale: Array, kernel: Kernel | None = None) -> Prepared:
+    def prepare(
+        self,
+        problem: Problem,
+        curvature: Curvature,
+        scale: Array,
+        kernel: Kernel | None = None,
+        soft: Array | None = None,
+    ) -> Prepared:
         """Factorise, or take the factorisation that is at hand.
+
+        Args:
+            problem: The training problem.
+            curvature: Which matrix.
+            scale: The unit of each parameter.
+            kernel: The factorisation, if it is at hand.
+            soft: The direction of least curvature, (p,), if it is known: rows that hardly meet it go on until what
+                they may miss of it is small.
 
         Raises:
             MemoryBudgetError: When the kernel does not fit.
@@ -70,8 +85,10 @@ class Dual:
         if curvature == "ggn" and kernel.root.exact:
             return GaussNewton(problem, kernel, scale, careful)
         product = Product.make(problem, curvature, kernel)
-        contraction = find_contraction(kernel, product)
-        return Corrected(self, problem, curvature, kernel, scale, careful, product, contraction)
+        spectrum = find_spectrum(kernel, product)
+        if soft is not None:
+            spectrum = spectrum.with_direction(kernel, product, problem.numpy(soft))
+        return Corrected(self, problem, curvature, kernel, scale, careful, product, spectrum)
 
 
 @dataclass(frozen=True)
@@ -122,7 +139,7 @@ class Corrected:
     scale: Array = field(repr=False)
     careful: Preconditioned = field(repr=False)
     product: Product = field(repr=False)
-    contraction: float
+    spectrum: Spectrum
     name: str = "dual"
 
     def solve(self, g: Array) -> Solution:
@@ -149,7 +166,7 @@ class Corrected:
         """Answer some rows; return also the product for the next ones, in double if single was not good enough."""
         rows, finite = _finite(self.problem, g)
         most, gradients = min(self.options.max_steps, _QUICK_STEPS), g if finite.all() else None
-        answer = correct(self.kernel, rows, product, self.contraction, self.options.rtol, most, gradients)
+        answer = correct(self.kernel, rows, product, self.spectrum, self.options.rtol, most, gradients)
         found = _verified(self, self.curvature, rows, finite, answer, ACCEPTED)
         if found is not None:
             return found, product

@@ -248,17 +248,47 @@ def find_structure(problem: Problem, plain: frozenset[int] = frozenset()) -> Str
         plain: Leaves that are known not to be of rank one.
     """
     decay = problem.numpy(problem.decay)
+    plain = plain | _not_rank_one(problem, decay)
     leaves, start = [], 0
     for number, shape in enumerate(problem.leaves):
         stop = start + int(np.prod(shape))
         lam = decay[start:stop]
-        matrix = len(shape) == 2 and min(shape) > 1 and lam.size and lam[0] > 0 and np.ptp(lam) == 0
-        if matrix and number not in plain:
+        if _may_be_factored(shape, lam) and number not in plain:
             leaves.append(Leaf(number, start, stop, (shape[0], shape[1]), lam[:1]))
         elif np.any(lam > 0):
             leaves.append(Leaf(number, start, stop, None, lam))
         start = stop
     return Structure(problem.p, tuple(leaves), np.flatnonzero(decay == 0))
+
+
+def _may_be_factored(shape: tuple[int, ...], decay: np.ndarray) -> bool:
+    """Whether a leaf is a matrix whose entries share one decay."""
+    return len(shape) == 2 and min(shape) > 1 and bool(decay[0] > 0) and np.ptp(decay) == 0
+
+
+def _not_rank_one(problem: Problem, decay: np.ndarray) -> frozenset[int]:
+    """Find the matrices that the front end does not know to have gradients of rank one, and that have not on two rows.
+
+    A weight that is used twice shows here, before the memory for its rows is planned.
+    """
+    stops = np.cumsum([0, *(int(np.prod(shape)) for shape in problem.leaves)])
+    open_ = [
+        number
+        for number, shape in enumerate(problem.leaves)
+        if _may_be_factored(shape, decay[stops[number] : stops[number + 1]]) and number not in problem.outer_leaves
+    ]
+    if not open_:
+        return frozenset()
+    with problem.scope():
+        rows = problem.factors(problem.take(problem.X, 0, min(2, problem.n)))
+        return frozenset(number for number in open_ if not _is_rank_one(problem, rows[number], problem.leaves[number]))
+
+
+def _is_rank_one(problem: Problem, rows: tuple[Array, ...], shape: tuple[int, ...]) -> bool:
+    if len(rows) == 2:
+        return True
+    _, _, left, size = map(problem.numpy, problem.compiled(rank_one)(rows[0].reshape(-1, *shape)))
+    return not np.any(left > _RANK_ONE * size)
 
 
 class NotRankOne(Exception):  # noqa: N818  (a finding, caught in this package)

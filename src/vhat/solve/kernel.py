@@ -84,10 +84,13 @@ class Root:
             K *= flat[:, None]
             return
         n, k = self.values.shape[:2]
-        blocks = K.reshape(n, k, n * k)
-        blocks[:] = np.einsum("iab,ibm->iam", self.values, blocks)
-        columns = K.reshape(n * k, n, k)
-        columns[:] = np.einsum("mib,iba->mia", columns, self.values)
+        blocks, columns = K.reshape(n, k, n * k), K.reshape(n * k, n, k)
+        for start in range(0, n, GRAM_ROWS):  # not all at once, which would take a second matrix
+            rows = slice(start, start + GRAM_ROWS)
+            blocks[rows] = np.einsum("iab,ibm->iam", self.values[rows], blocks[rows])
+        for start in range(0, n * k, GRAM_ROWS):
+            rows = slice(start, start + GRAM_ROWS)
+            columns[rows] = np.einsum("mib,iba->mia", columns[rows], self.values)
 
 
 @dataclass(frozen=True)

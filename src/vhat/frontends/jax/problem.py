@@ -120,7 +120,7 @@ class JaxProblem:
 
     def facts(self) -> ModelFacts:
         """Probe the model: determinism, dtype, casts."""
-        X = tree.first_rows(self.X, _FEW)
+        X = jax.tree.map(jnp.asarray, tree.first_rows(self.X, _FEW))  # a model may use what NumPy's arrays lack
         first, second = (np.asarray(self.model.unguarded(self.fixed, self.theta, X)) for _ in range(2))
         compiled = self.predict(X)  # the same rows in the same company
         near = np.allclose(first, compiled, rtol=1e-6, atol=1e-9 * max(np.abs(compiled).max(), 1e-300))
@@ -195,12 +195,16 @@ class JaxProblem:
         return tuple(tuple(part[: m * self.outputs] for part in leaf) for leaf in found)
 
     @cached_property
-    def factor_numbers(self) -> int:
-        """How many numbers ``factors`` gives for each output of a row."""
+    def outer_leaves(self) -> frozenset[int]:
+        """The numbers of the leaves whose gradients are outer products, as the program shows."""
         with self.scope():
             row = jax.tree.map(lambda leaf: leaf[0], tree.first_rows(self.X, 1))
-            outer = kernels.outer_products(self.model, self.fixed, self.theta, row)
-        sizes = enumerate(self.leaves)
+            return frozenset(kernels.outer_products(self.model, self.fixed, self.theta, row))
+
+    @property
+    def factor_numbers(self) -> int:
+        """How many numbers ``factors`` gives for each output of a row."""
+        outer, sizes = self.outer_leaves, enumerate(self.leaves)
         return sum(sum(shape) if number in outer else int(np.prod(shape)) for number, shape in sizes)
 
     def functional(self, q: Callable[[Any], Any]) -> Functional:

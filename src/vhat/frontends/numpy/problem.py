@@ -153,6 +153,11 @@ class NumpyProblem:
         return [(self.gradients(inputs),)]
 
     @property
+    def outer_leaves(self) -> frozenset[int]:
+        """None: there is one vector of parameters."""
+        return frozenset()
+
+    @property
     def factor_numbers(self) -> int:
         """How many numbers ``factors`` gives for each output of a row."""
         return self.p

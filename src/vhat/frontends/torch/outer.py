@@ -8,6 +8,7 @@ themselves, a matrix a row, are never formed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from vhat.frontends.torch.model import TorchModel
 from vhat.frontends.torch.tape import jacobian_blocks, recording, row_gradients
 from vhat.problem import leaf_rows
 
-__all__ = ["Linear", "factor_numbers", "find_linear", "row_factors"]
+__all__ = ["Linear", "factor_numbers", "find_linear", "kept_up", "outer_leaves", "row_factors"]
 
 _ALIKE = 1e-9
 """Relative difference that rounding may leave between two sums over rows."""
@@ -85,9 +86,24 @@ def find_linear(model: TorchModel, theta: Any, rows: Rows) -> tuple[Linear, ...]
 
 def factor_numbers(model: TorchModel) -> int:
     """How many numbers ``row_factors`` gives for each output of a row."""
-    outer = {layer.weight for layer in model.linear}
-    shapes = zip(model.state.names, model.state.shapes, strict=True)
-    return sum(sum(shape) if name in outer else torch.Size(shape).numel() for name, shape in shapes)
+    outer, shapes = outer_leaves(model), enumerate(model.state.shapes)
+    return sum(sum(shape) if number in outer else torch.Size(shape).numel() for number, shape in shapes)
+
+
+def outer_leaves(model: TorchModel) -> frozenset[int]:
+    """The numbers of the parameters that ``row_factors`` gives as pairs."""
+    return frozenset(model.state.names.index(layer.weight) for layer in model.linear)
+
+
+def kept_up(model: TorchModel, theta: Any, rows: Rows) -> TorchModel:
+    """Return the model without its linear layers if so many rows do not go through them as a few did.
+
+    A module may cut its rows into chunks of its own. To find that out block by block would cost the memory of full
+    gradients where that of factors was planned.
+    """
+    if model.linear and _linear_factors(model, theta, rows) is None:
+        return replace(model, linear=())
+    return model
 
 
 def row_factors(model: TorchModel, theta: Any, rows: Rows) -> list[tuple[Any, ...]]:

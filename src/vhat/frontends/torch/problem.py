@@ -19,7 +19,7 @@ from vhat.frontends.torch.data import Rows, check_rows, plain, preserved_rng, ta
 from vhat.frontends.torch.loader import is_loader
 from vhat.frontends.torch.loss import loss_derivatives, loss_values
 from vhat.frontends.torch.model import TorchModel, in_words
-from vhat.frontends.torch.outer import factor_numbers, row_factors
+from vhat.frontends.torch.outer import factor_numbers, kept_up, outer_leaves, row_factors
 from vhat.frontends.torch.tape import Tape, cotangents_together, recording, row_gradients, rows_together
 from vhat.problem import Curvature, Functional, LossDerivatives, ModelFacts
 
@@ -170,12 +170,27 @@ class TorchProblem:
         """The same leaf by leaf, linear layers as the two factors of each outer product."""
         self.model.guard()
         with in_words("differentiating the module at these inputs"):
-            return row_factors(self.model, self.theta, inputs)
+            blocks = _slices(len(inputs[0]), self._chunk_rows)
+            parts = [row_factors(self._factored, self.theta, take_rows(inputs, block)) for block in blocks]
+        if len(parts) == 1:
+            return parts[0]
+        return [tuple(map(torch.cat, zip(*leaf, strict=True))) for leaf in zip(*parts, strict=True)]
+
+    @cached_property
+    def _factored(self) -> TorchModel:
+        """The model with those of its linear layers whose gradients are outer products on many rows as well."""
+        with in_words("differentiating the module"):
+            return kept_up(self.model, self.theta, take_rows(self.X, slice(0, self._chunk_rows)))
+
+    @property
+    def outer_leaves(self) -> frozenset[int]:
+        """The numbers of the parameters whose gradients are outer products."""
+        return outer_leaves(self._factored)
 
     @property
     def factor_numbers(self) -> int:
         """How many numbers ``factors`` gives for each output of a row."""
-        return factor_numbers(self.model)
+        return factor_numbers(self._factored)
 
     def functional(self, q: Callable[[Any], Any]) -> Functional:
         """Value and gradient of ``q(tensors)``: all parameters and buffers by name, float64."""
