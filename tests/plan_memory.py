@@ -34,8 +34,24 @@ def torch_network(n, widths):
     return vhat.from_torch(module, X, y, weight_decay=0.1, memory=6e9)
 
 
+def jax_signal(n, length):
+    """A small network at every place of a long signal: few parameters, and rows that write much."""
+    import jax.numpy as jnp
+
+    def predict(q, X):
+        return jnp.tanh(X[..., None] @ q["v"] + q["c"]).mean(axis=1) @ q["w"]
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, length))
+    params = {"v": rng.normal(size=(1, 8)), "c": rng.normal(size=8), "w": rng.normal(size=8)}
+    y = rng.normal(size=n)
+    return vhat.from_jax(predict, params, X, y, weight_decay=10.0)
+
+
+LONG = 2500
 CASES = {
     "dense, jax": (lambda: jax_network(500, (10, 230, 1)), "auto", 300),
+    "dense, jax, long rows": (lambda: jax_signal(512, LONG), "auto", 300),
     "dual, jax": (lambda: jax_network(6000, (10, 300, 1)), "auto", 300),
     "dual, torch": (lambda: torch_network(5000, (10, 300, 1)), "auto", 300),
     "nystrom, jax": (lambda: jax_network(10_000, (10, 300, 1), memory=5e8), "auto", 64),
@@ -52,7 +68,7 @@ def status(field):
 def main(name):
     make, solver, points = CASES[name]
     fitted = make()
-    x = np.random.default_rng(1).normal(size=(points, 10))
+    x = np.random.default_rng(1).normal(size=(points, LONG if "long" in name else 10))
     fitted.predict(x)
     plan = fitted.plan(x, solver=solver)
     before = status("VmRSS")

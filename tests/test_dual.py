@@ -318,8 +318,15 @@ def _experts(q, Z):
     return (gate * first + (1 - gate) * second)[:, 0]
 
 
-def test_a_soft_direction_that_rows_hardly_meet_is_not_missed():
-    """Residuals where one expert lives leave it nearly without curvature; rows of the other see it through the gate."""
+_EXPERT = {"v": (2, 8), "c": (8,), "w": (8, 1)}
+
+
+@pytest.fixture(scope="module")
+def soft():
+    """Residuals where one expert lives leave it nearly without curvature; rows of the other see it through the gate.
+
+    Returns the fitted problem, inputs, and V there by dense linear algebra.
+    """
     rng = np.random.default_rng(0)
     params = {name + part: rng.normal(size=shape) for name in "ab" for part, shape in _EXPERT.items()}
     Z, x = rng.normal(size=(80, 2)), rng.normal(size=(64, 2))
@@ -345,13 +352,16 @@ def test_a_soft_direction_that_rows_hardly_meet_is_not_missed():
         g, J = problem.numpy(problem.gradients(x)), jacobian(problem)
     h = np.linalg.solve(A, g.T)
     V = np.sum((J @ (h + np.linalg.solve(A, g.T - A @ h))) ** 2, axis=0) / 80
-    found = vhat.FittedModel(problem).weighted_norm(x, solver=vhat.Dual(), curvature="hessian")
+    return problem, x, V
+
+
+@pytest.mark.parametrize("solver", [vhat.Dual(), vhat.Nystrom(rows=30), vhat.CG()], ids=lambda solver: solver.name)
+def test_a_soft_direction_that_rows_hardly_meet_is_not_missed(soft, solver):
+    problem, x, V = soft
+    found = vhat.FittedModel(problem).weighted_norm(x, solver=solver, curvature="hessian")
     known = found.status == "converged"
     assert known.any()
     np.testing.assert_allclose(found.value[known], V[known], rtol=1e-4)
-
-
-_EXPERT = {"v": (2, 8), "c": (8,), "w": (8, 1)}
 
 
 def test_a_network_applied_twice_is_planned_for_as_it_is():

@@ -160,3 +160,49 @@ def test_a_weight_tied_torch_module_counts_its_weights_once():
     fitted = vhat.from_torch(Tied(), X, Y, weight_decay=1e-2).polish()
     assert fitted.problem.p == 4 + 2 + 2 + 2 + 1
     assert "certified minimum" in fitted.interval(X[:3]).guarantee
+
+
+class Energy(torch.nn.Module):
+    """A force as its owners write it: minus the slope of an energy, differentiated inside the module or by hand."""
+
+    def __init__(self, way):
+        super().__init__()
+        torch.manual_seed(0)
+        self.way, self.inner, self.outer = way, torch.nn.Linear(3, 8), torch.nn.Linear(8, 1, bias=False)
+
+    def energy(self, z):
+        return self.outer(torch.tanh(self.inner(z))).sum()
+
+    def forward(self, z):
+        if self.way == "by hand":
+            return -((1 - torch.tanh(self.inner(z)) ** 2) * self.outer.weight) @ self.inner.weight
+        if self.way == "torch.func.grad":
+            return -torch.func.grad(self.energy)(z)
+        if self.way == "vmap of torch.func.grad":
+            return -torch.func.vmap(torch.func.grad(self.energy))(z)
+        z = z.clone().requires_grad_(True)
+        return -torch.autograd.grad(self.energy(z), z, create_graph=True)[0]
+
+
+@pytest.mark.parametrize("way", ["torch.func.grad", "vmap of torch.func.grad", "torch.autograd.grad"])
+@pytest.mark.parametrize("curvature", ["hessian", "ggn"])
+def test_a_module_that_differentiates_on_its_own_is_one_that_writes_the_derivative_out(way, curvature):
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(40, 3)), 0.1 * rng.normal(size=(40, 3))
+    found, expected = (
+        vhat.from_torch(Energy(each).eval(), X, y, weight_decay=0.5).weighted_norm(X[:5], curvature=curvature).value
+        for each in (way, "by hand")
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
+def test_a_compiled_submodule_is_what_it_was_made_of():
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).eval()
+    partly = torch.nn.Sequential(torch.compile(plain[0], backend="aot_eager"), plain[1], plain[2]).eval()
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(40, 3)), 0.1 * rng.normal(size=(40, 1))
+    found, expected = (
+        vhat.from_torch(module, X, y, weight_decay=0.5).weighted_norm(X[:5]).value for module in (partly, plain)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-10)

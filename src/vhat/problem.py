@@ -28,6 +28,7 @@ __all__ = [
     "Problem",
     "diagonal_if_separable",
     "leaf_rows",
+    "leaf_slices",
 ]
 
 Array = Any
@@ -254,5 +255,10 @@ def diagonal_if_separable(blocks: np.ndarray) -> np.ndarray:
 
 def leaf_rows(g: Array, leaves: Sequence[tuple[int, ...]]) -> list[tuple[Array, ...]]:
     """Cut gradient rows (k, p) into those of each leaf, (k, size)."""
+    return [(g[:, where],) for where in leaf_slices(leaves)]
+
+
+def leaf_slices(leaves: Sequence[tuple[int, ...]]) -> list[slice]:
+    """Where each leaf stands in the flat vector."""
     stops = np.cumsum([0, *(int(np.prod(shape)) for shape in leaves)]).tolist()
-    return [(g[:, start:stop],) for start, stop in pairwise(stops)]
+    return [slice(start, stop) for start, stop in pairwise(stops)]

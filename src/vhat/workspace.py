@@ -15,7 +15,7 @@ from vhat.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.errors import CurvatureWarning, ModelError, NotPositiveDefinite
 from vhat.noise import Freedom, Noise, estimate_noise, given_noise, measure_freedom
 from vhat.problem import Array, Curvature, Problem
-from vhat.solve import Dense, Dual, Nystrom, Prepared, Solver, choose
+from vhat.solve import CG, Dense, Dual, Nystrom, Prepared, Solver, choose
 from vhat.solve.kernel import Kernel, KernelMetric, make_kernel
 
 __all__ = ["Chosen", "Workspace", "outside"]
@@ -134,14 +134,22 @@ class Workspace:
         def prepare() -> Prepared:
             if isinstance(solver, Dense) and self.is_dense():
                 return solver.prepare(self.problem, curvature, self.scale(), self.matrix(curvature))
+            soft = self._soft_direction(curvature)
             if isinstance(solver, Dual):
-                soft = self.definiteness(curvature).vector if curvature == "hessian" else None
                 return solver.prepare(self.problem, curvature, self.scale(), self.kernel(), soft)
             if isinstance(solver, Nystrom):
-                return solver.prepare(self.problem, curvature, self.scale(), self.sample(solver))
+                return solver.prepare(self.problem, curvature, self.scale(), self.sample(solver), soft)
+            if isinstance(solver, CG):
+                return solver.prepare(self.problem, curvature, self.scale(), soft)
             return solver.prepare(self.problem, curvature, self.scale())
 
         return self.keep(("prepared", solver, curvature), prepare)
+
+    def _soft_direction(self, curvature: Curvature) -> Array | None:
+        """The direction of least curvature, which residuals hardly show; Gauss-Newton has none that data would meet."""
+        if curvature == "ggn" or self.definiteness(curvature).verdict != "positive":
+            return None
+        return self.definiteness(curvature).vector
 
     def own_solver(self, curvature: Curvature) -> Prepared:
         """The solver of everything that belongs to the model rather than to points: noise, stationarity, probes."""

@@ -47,11 +47,18 @@ class CG:
         """The name that results carry."""
         return "cg"
 
-    def prepare(self, problem: Problem, curvature: Curvature, scale: Array) -> Any:
-        """Return a solver that iterates on this problem."""
+    def prepare(self, problem: Problem, curvature: Curvature, scale: Array, soft: Array | None = None) -> Any:
+        """Return a solver that iterates on this problem.
+
+        Args:
+            problem: The training problem.
+            curvature: Which matrix.
+            scale: The unit of each parameter.
+            soft: The direction of least curvature, (p,), if it is known: it is solved for exactly.
+        """
         from vhat.solve.loop import Iteration, Jacobi
 
-        return Iteration(self, problem, curvature, Jacobi(problem, scale))
+        return Iteration(self, problem, curvature, Jacobi(problem, scale), soft)
 
 
 def descend(x: Array, r: Array, q: Array, Aq: Array, rho: Array, active: Array) -> tuple[Array, Array, Array]:

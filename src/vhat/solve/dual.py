@@ -79,7 +79,7 @@ class Dual:
         """
         kernel = make_kernel(problem) if kernel is None else kernel
         options = CG(rtol=min(self.rtol, 1e-7), max_steps=self.max_steps, block=self.block)
-        careful = Preconditioned(options, problem, curvature, kernel, scale, self.name)
+        careful = Preconditioned(options, problem, curvature, kernel, scale, self.name, soft)
         if kernel.root.hides(problem.loss_derivatives.cross):
             return careful
         if curvature == "ggn" and kernel.root.exact:

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from array_api_compat import array_namespace
 
-from vhat.problem import Array, Problem, leaf_rows
+from vhat.problem import Array, Problem, leaf_rows, leaf_slices
 
 __all__ = ["GRAM_ROWS", "Features", "NotRankOne", "Structure", "compress", "find_structure", "read_features"]
 
@@ -249,15 +249,13 @@ def find_structure(problem: Problem, plain: frozenset[int] = frozenset()) -> Str
     """
     decay = problem.numpy(problem.decay)
     plain = plain | _not_rank_one(problem, decay)
-    leaves, start = [], 0
-    for number, shape in enumerate(problem.leaves):
-        stop = start + int(np.prod(shape))
-        lam = decay[start:stop]
+    leaves = []
+    for number, (shape, at) in enumerate(zip(problem.leaves, leaf_slices(problem.leaves), strict=True)):
+        lam = decay[at]
         if _may_be_factored(shape, lam) and number not in plain:
-            leaves.append(Leaf(number, start, stop, (shape[0], shape[1]), lam[:1]))
+            leaves.append(Leaf(number, at.start, at.stop, (shape[0], shape[1]), lam[:1]))
         elif np.any(lam > 0):
-            leaves.append(Leaf(number, start, stop, None, lam))
-        start = stop
+            leaves.append(Leaf(number, at.start, at.stop, None, lam))
     return Structure(problem.p, tuple(leaves), np.flatnonzero(decay == 0))
 
 
@@ -271,17 +269,14 @@ def _not_rank_one(problem: Problem, decay: np.ndarray) -> frozenset[int]:
 
     A weight that is used twice shows here, before the memory for its rows is planned.
     """
-    stops = np.cumsum([0, *(int(np.prod(shape)) for shape in problem.leaves)])
-    open_ = [
-        number
-        for number, shape in enumerate(problem.leaves)
-        if _may_be_factored(shape, decay[stops[number] : stops[number + 1]]) and number not in problem.outer_leaves
-    ]
-    if not open_:
+    leaves = list(zip(problem.leaves, leaf_slices(problem.leaves), strict=True))
+    matrices = {number for number, (shape, at) in enumerate(leaves) if _may_be_factored(shape, decay[at])}
+    unknown = matrices - problem.outer_leaves
+    if not unknown:
         return frozenset()
     with problem.scope():
         rows = problem.factors(problem.take(problem.X, 0, min(2, problem.n)))
-        return frozenset(number for number in open_ if not _is_rank_one(problem, rows[number], problem.leaves[number]))
+        return frozenset(k for k in unknown if not _is_rank_one(problem, rows[k], problem.leaves[k]))
 
 
 def _is_rank_one(problem: Problem, rows: tuple[Array, ...], shape: tuple[int, ...]) -> bool:
@@ -338,11 +333,12 @@ def compress(problem: Problem, g: Array, structure: Structure) -> Features:
 def _compressed(problem: Problem, rows: Sequence[tuple[Array, ...]], structure: Structure) -> Features:
     """Compress gradient rows that are given leaf by leaf."""
     parts = tuple(_part(problem, rows[leaf.number], leaf) for leaf in structure.leaves)
-    stops = np.cumsum([0, *(int(np.prod(shape)) for shape in problem.leaves)])
-    owner = np.searchsorted(stops, structure.free, side="right") - 1
-    free = [_plain(problem, rows[i])[:, structure.free[owner == i] - stops[i]] for i in np.unique(owner)]
-    count = len(rows[0][0])
-    return Features(structure, parts, np.concatenate(free, axis=1) if free else np.empty((count, 0)))
+    free = [np.empty((len(rows[0][0]), 0))]
+    for leaf, at in zip(rows, leaf_slices(problem.leaves), strict=True):
+        inside = structure.free[(at.start <= structure.free) & (structure.free < at.stop)]
+        if inside.size:
+            free.append(_plain(problem, leaf)[:, inside - at.start])
+    return Features(structure, parts, np.concatenate(free, axis=1))
 
 
 def _part(problem: Problem, rows: tuple[Array, ...], leaf: Leaf) -> tuple[np.ndarray, ...]:

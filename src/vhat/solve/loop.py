@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -73,6 +74,8 @@ class Iteration:
         problem: The training problem.
         curvature: Which ``A``.
         metric: The preconditioner.
+        soft: The direction of least curvature, (p,), if it is known. A row that hardly meets it has a small residual
+            along it and yet much of its solution: what is left there is solved for before and after each attempt.
         strict: Whether a row must reach the target of a norm, and not ``rtol`` alone, to be called converged: where
             the metric is close to ``A``, so that it measures the error of a norm.
     """
@@ -81,6 +84,7 @@ class Iteration:
     problem: Problem
     curvature: Curvature
     metric: Preconditioner
+    soft: Array | None = None
     strict: bool = False
 
     @property
@@ -129,14 +133,15 @@ class Iteration:
         with np.errstate(invalid="ignore"):
             finite = np.isfinite(self.problem.numpy(xp.sum(g, axis=1)))
         g = xp.where(self._flags(finite[:, None]) > 0, g, xp.zeros_like(g))
-        z = self.metric.solve(g)
-        size = self._norm(g, z)
+        size = self._norm(g, self.metric.solve(g))
         record = _Record(
             status=np.where(finite, Status.CONVERGED.value, Status.NOT_FINITE.value).astype("<U13"),
             steps=np.zeros(len(size), dtype=int),
             target=self.options.rtol * size,
         )
-        h, r, norms = xp.zeros_like(g), g, size
+        h, r = self._along_soft(xp.zeros_like(g), g)
+        z = self.metric.solve(r)
+        norms = self._norm(r, z)
         for attempt in range(self.options.restarts + 1):
             rows = np.flatnonzero((norms > record.target) & (record.status == Status.CONVERGED))
             if not rows.size:
@@ -144,7 +149,7 @@ class Iteration:
             if attempt:
                 z = self.metric.solve(r)
             h = self._iterate(h, r, z, rows, record)
-            r = g - operator(h)
+            h, r = self._along_soft(h, g - operator(h))
             norms = self._norm(r, self.metric.solve(r))
             if for_norm:
                 record.target = self._norm_target(h, size)
@@ -157,6 +162,23 @@ class Iteration:
         record.status[stalled] = Status.NOT_CONVERGED
         residual = np.divide(norms, size, out=np.zeros_like(size), where=size > 0)
         return Solution(h, record.status, residual, record.steps)
+
+    @cached_property
+    def _softness(self) -> tuple[Array, Array] | None:
+        """The soft direction with curvature one, u'Au = 1, and A u; None where it is not known or curves downward."""
+        if self.soft is None:
+            return None
+        image = Operator(self.problem, self.curvature)(self.soft[None])[0]
+        curvature = float(self.problem.numpy(array_namespace(image).sum(self.soft * image)))
+        return (self.soft / curvature**0.5, image / curvature**0.5) if curvature > 0 else None
+
+    def _along_soft(self, h: Array, r: Array) -> tuple[Array, Array]:
+        """Return ``h`` and what is left of the rows, ``r = g - A h``, with nothing left along the soft direction."""
+        if self._softness is None:
+            return h, r
+        u, Au = self._softness
+        share = array_namespace(r).sum(r * u, axis=1, keepdims=True)
+        return h + share * u, r - share * Au
 
     def _norm_target(self, h: Array, size: np.ndarray) -> np.ndarray:
         """What may be left of rows of this size when ``J h`` alone is wanted, (k,)."""

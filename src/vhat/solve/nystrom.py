@@ -85,16 +85,28 @@ class Nystrom:
         return sample_kernel(problem, scale, self.rows, self.seed)
 
     def prepare(
-        self, problem: Problem, curvature: Curvature, scale: Array, kernel: Kernel | None = None
+        self,
+        problem: Problem,
+        curvature: Curvature,
+        scale: Array,
+        kernel: Kernel | None = None,
+        soft: Array | None = None,
     ) -> Preconditioned:
         """Take the kernel of a sample that is at hand, or draw one.
+
+        Args:
+            problem: The training problem.
+            curvature: Which matrix.
+            scale: The unit of each parameter.
+            kernel: The kernel of a sample, if it is at hand.
+            soft: The direction of least curvature, (p,), if it is known: it is solved for exactly.
 
         Raises:
             MemoryBudgetError: When the kernel of that many rows does not fit.
         """
         kernel = self.sample(problem, scale) if kernel is None else kernel
         options = CG(rtol=self.rtol, max_steps=self.max_steps, block=nystrom_block(problem, self.block))
-        return Preconditioned(options, problem, curvature, kernel, scale, self.name)
+        return Preconditioned(options, problem, curvature, kernel, scale, self.name, soft)
 
 
 def nystrom_block(problem: Problem, most: int) -> int:

@@ -36,6 +36,7 @@ class Preconditioned:
         kernel: The metric: of all training rows or of some.
         scale: The unit of each parameter, in which residuals are judged.
         name: Of the solver that made it.
+        soft: The direction of least curvature, (p,), if it is known.
     """
 
     options: CG
@@ -44,6 +45,7 @@ class Preconditioned:
     kernel: Kernel = field(repr=False)
     scale: Array = field(repr=False)
     name: str
+    soft: Array | None = field(default=None, repr=False)
 
     def solve(self, g: Array) -> Solution:
         """Solve for each row of g."""
@@ -81,7 +83,7 @@ class Preconditioned:
         return replace(found, status=np.where(finite, found.status, Status.NOT_FINITE.value))
 
     def _iteration(self, metric: Preconditioner, options: CG) -> Iteration:
-        return Iteration(options, self.problem, self.curvature, metric, strict=True)
+        return Iteration(options, self.problem, self.curvature, metric, self.soft, strict=True)
 
     def _judged(self, g: Array, found: Solution) -> Solution:
         """Call converged only what is so in the unit-free scale."""

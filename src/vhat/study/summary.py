@@ -12,7 +12,7 @@ from vhat.study.cell import STEPS, Cell, decay_text
 from vhat.study.published import PUBLISHED, Value
 from vhat.study.results import Results
 
-__all__ = ["COLUMNS", "Column", "Gaps", "Row", "gaps", "summarise", "trials_text"]
+__all__ = ["COLUMNS", "Column", "Gaps", "Row", "gaps", "mean_over_trials", "summarise", "trials_text"]
 
 
 class Column(NamedTuple):
@@ -91,13 +91,15 @@ def _row(first: Cell, cells: Sequence[Cell], results: Results) -> Row:
         asked=len(cells),
         done=len(done),
         failed=tuple(result["reason"] for result in found if result["status"] == "failed"),
-        ours={column.title: _value(done, column) for column in COLUMNS},
+        ours={column.title: mean_over_trials(done, column) for column in COLUMNS},
         published={column.title: published[column.published] for column in COLUMNS if published},
     )
 
 
-def _value(done: Iterable[dict[str, Any]], column: Column) -> Value | None:
+def mean_over_trials(done: Iterable[dict[str, Any]], column: Column) -> Value | None:
     """The mean over trials, and the standard deviation that divides by their number, as the paper's does.
+
+    None where a trial has no such value.
 
     A coverage of 99.60 with standard deviation 0.49 is two trials of 99 and three of 100, which has no other.
     """

@@ -17,16 +17,12 @@ from vhat.study.measure import score
 from vhat.study.protocol import ALPHA, NOISE, draw, level
 from vhat.study.published import PUBLISHED, Value
 from vhat.study.results import Results
+from vhat.study.summary import COLUMNS, mean_over_trials
 
 __all__ = ["reread", "to_markdown"]
 
-_COLUMNS = {
-    "mean width": ("mean width, near", "mean width", 1.0),
-    "median half width": ("median half width, near", "median width", 1.0),
-    "interval score": ("winkler", "winkler", 1.0),
-    "coverage %": ("coverage", "coverage", 100.0),
-}
-"""From titles to the metric, the published column and a factor."""
+_COLUMNS = tuple(column for column in COLUMNS if column.title not in ("test MSE", "median width"))
+"""What delta moves, and is not shown twice."""
 
 
 def reread(cell: Cell, result: dict[str, Any], delta: float) -> dict[str, Any]:
@@ -40,7 +36,8 @@ def reread(cell: Cell, result: dict[str, Any], delta: float) -> dict[str, Any]:
 
 def to_markdown(results: Results) -> str:
     """Return a table: shared delta, delta for each point, and the published values, where cells are there."""
-    lines = [f"| d | n | trials | delta | {' | '.join(_COLUMNS)} |", f"|{'---|' * (4 + len(_COLUMNS))}"]
+    titles = " | ".join(column.title for column in _COLUMNS)
+    lines = [f"| d | n | trials | delta | {titles} |", f"|{'---|' * (4 + len(_COLUMNS))}"]
     cells = [
         cell
         for name in ("table1", "table2")
@@ -53,17 +50,13 @@ def to_markdown(results: Results) -> str:
             continue
         for text, each in (("shared", level(done[0][0])), ("for each point", ALPHA)):
             metrics = [reread(cell, result, each) for cell, result in done]
-            values = [_text(_value(metrics, metric, factor)) for metric, _, factor in _COLUMNS.values()]
+            values = [_text(mean_over_trials(metrics, column)) for column in _COLUMNS]
             lines.append(f"| {d} | {n} | {len(done)} | {text}, {each:g} | {' | '.join(values)} |")
         published = PUBLISHED[(d, "proposed", n)]
-        lines.append(f"| | | | published | {' | '.join(_text(published[name]) for _, name, _ in _COLUMNS.values())} |")
+        values = [_text(published[column.published]) for column in _COLUMNS]
+        lines.append(f"| | | | published | {' | '.join(values)} |")
     return "\n".join(lines)
 
 
-def _value(metrics: list[dict[str, Any]], name: str, factor: float) -> Value:
-    values = factor * np.array([each[name] for each in metrics], dtype=float)
-    return Value(float(values.mean()), float(values.std()))
-
-
-def _text(value: Value) -> str:
-    return f"{value.mean:.4g} ± {value.sd:.2g}"
+def _text(value: Value | None) -> str:
+    return "missing" if value is None else f"{value.mean:.4g} ± {value.sd:.2g}"

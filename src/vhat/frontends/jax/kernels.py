@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +19,7 @@ from vhat.errors import ModelError
 from vhat.frontends.jax.mark import mark, python_function
 from vhat.frontends.jax.narrow import narrowed
 from vhat.frontends.jax.outer import Factors, find_outer, row_factors
+from vhat.frontends.jax.size import written_bytes
 from vhat.frontends.jax.tree import Held, Layout
 
 __all__ = [
@@ -30,7 +31,6 @@ __all__ = [
     "jacobian_rows",
     "jvp",
     "loss_parts",
-    "outer_products",
     "predictions",
     "product",
     "residual_product",
@@ -96,9 +96,31 @@ class Model:
         output = python_function(self.predict.value)(self.layout.fill(leaves, fixed), X)
         return output.reshape(output.shape[0], -1).astype(dtype)
 
-    def row(self, fixed: tuple[Any, ...], leaves: Sequence[Any], x: Any, dtype: Any) -> Any:
+    def row(self, leaves: Sequence[Any], fixed_and_row: tuple[Any, Any]) -> Any:
         """Return the outputs at one row, (K,), as a function of the leaves."""
-        return self._filled(fixed, leaves, jax.tree.map(lambda leaf: leaf[None], x), dtype)[0]
+        fixed, x = fixed_and_row
+        return self._filled(fixed, leaves, jax.tree.map(lambda leaf: leaf[None], x), leaves[0].dtype)[0]
+
+    @cached_property
+    def outer(self) -> dict[int, Any]:
+        """The leaves whose gradients are outer products: see :func:`vhat.frontends.jax.outer.find_outer`."""
+        fixed, theta, X = self.example
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), X)
+        leaves = [jax.ShapeDtypeStruct(shape, theta.dtype) for shape in self.layout.trained]
+        with jax.enable_x64(True):
+            return find_outer(self.row, leaves, (fixed, one))
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """What a pass over one row more writes."""
+        fixed, theta, X = self.example
+
+        def written(rows: int) -> int:
+            some = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype), X)
+            return written_bytes(jax.make_jaxpr(self.unguarded)(fixed, theta, some).jaxpr)
+
+        with jax.enable_x64(True):
+            return max(1, (written(8) - written(4)) // 4)
 
     def __call__(self, fixed: tuple[Any, ...], theta: Any, X: Any) -> Any:
         """Return predictions as (m, K) float64.
@@ -222,44 +244,33 @@ def vjp(model: Model, fixed: Any, theta: Any, X: Any, t: Any) -> Any:
     return jax.lax.scan(body, start, (X, t))[0]
 
 
-@partial(jax.jit, static_argnums=0)
-def jacobian_rows(model: Model, fixed: Any, theta: Any, X: Any) -> Any:
-    """Return per-row gradients of every output, (m * K, p)."""
+def _row_by_row(one: Any, X: Any, group: int) -> Any:
+    """Map ``one`` over rows, at most ``group`` of them at a time."""
+    rows = len(jax.tree.leaves(X)[0])
+    return jax.vmap(one)(X) if rows <= group else jax.lax.map(one, X, batch_size=group)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def jacobian_rows(model: Model, group: int, fixed: Any, theta: Any, X: Any) -> Any:
+    """Return per-row gradients of every output, (m * K, p), ``group`` rows at a time."""
 
     def one(x: Any) -> Any:
         return jax.jacrev(lambda t: model(fixed, t, jax.tree.map(lambda leaf: leaf[None], x))[0])(theta)
 
-    return jax.vmap(one)(X).reshape(-1, theta.shape[0])
+    return _row_by_row(one, X, group).reshape(-1, theta.shape[0])
 
 
-def outer_products(model: Model, fixed: Any, theta: Any, x: Any) -> dict[int, Any]:
-    """Find the leaves whose gradients are outer products: see :func:`vhat.frontends.jax.outer.find_outer`.
-
-    Args:
-        model: The model.
-        fixed: Arrays that are held.
-        theta: Parameters, (p,).
-        x: One row, without its leading axis.
-    """
-    return find_outer(lambda leaves, x: model.row(fixed, leaves, x, theta.dtype), model.layout.split(theta), x)
-
-
-@partial(jax.jit, static_argnums=0)
-def factors(model: Model, fixed: Any, theta: Any, X: Any) -> Factors:
+@partial(jax.jit, static_argnums=(0, 1))
+def factors(model: Model, group: int, fixed: Any, theta: Any, X: Any) -> Factors:
     """Return the gradients at many rows, leaf by leaf: a pair (m * K, a), (m * K, b), or (m * K, size)."""
-    found = _factors(model, fixed, theta, X)
+    found = _factors(model, group, fixed, theta, X)
     return tuple(tuple(part.reshape(-1, part.shape[-1]) for part in leaf) for leaf in found)
 
 
-def _factors(model: Model, fixed: Any, theta: Any, X: Any) -> Factors:
+def _factors(model: Model, group: int, fixed: Any, theta: Any, X: Any) -> Factors:
     model(fixed, theta, X)  # refuses a function that has changed
-    outer = outer_products(model, fixed, theta, jax.tree.map(lambda leaf: leaf[0], X))
     leaves = model.layout.split(theta)
-
-    def one(x: Any) -> Factors:
-        return row_factors(lambda leaves, x: model.row(fixed, leaves, x, theta.dtype), leaves, x, outer)
-
-    return jax.vmap(one)(X)
+    return _row_by_row(lambda x: row_factors(model.row, leaves, (fixed, x), model.outer), X, group)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -270,7 +281,7 @@ def diagonal(model: Model, group: int, fixed: Any, theta: Any, data: Data) -> An
     def body(part: Data) -> Any:
         own = jax.vmap(model.row_curvature)(model(fixed, theta, part.X), part.y)
         weights = part.w[:, None] * jnp.maximum(jnp.diagonal(own, axis1=1, axis2=2), 0.0)
-        squares = jax.tree.map(jnp.square, _factors(model, fixed, theta, part.X))
+        squares = jax.tree.map(jnp.square, _factors(model, group, fixed, theta, part.X))
         return jnp.concatenate([_weighted_sum(weights, *leaf) for leaf in squares])
 
     return _accumulate(body, data, jnp.zeros_like(theta))

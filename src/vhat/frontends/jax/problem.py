@@ -24,6 +24,10 @@ __all__ = ["JaxProblem"]
 
 _FEW = 8
 _GROUP_BYTES = 2**26
+_PASS_BYTES = 2**26
+"""What a pass over some rows may write; a compiled product takes up to twice that."""
+_MOST_ROWS = 512
+"""In one pass, however little a row writes: more would leave the cache."""
 _compile = lru_cache(maxsize=None)(jax.jit)
 
 
@@ -80,13 +84,19 @@ class JaxProblem:
     @cached_property
     def data(self) -> kernels.Data:
         """The training rows in chunks, on the device."""
-        sizes = tree.chunk_sizes(self.n)
+        sizes = tree.chunk_sizes(self.n, self._rows_together)
         with self.scope():
             return kernels.Data(
                 jax.tree.map(lambda leaf: jnp.asarray(tree.chunk(leaf, *sizes)), self.X),
                 jnp.asarray(tree.chunk(self.targets, *sizes)),
                 jnp.asarray(tree.chunk(self.weights, *sizes, fill="zero")),
             )
+
+    @property
+    def _rows_together(self) -> int:
+        """How many rows one pass takes, a power of two."""
+        fit = max(1, min(_MOST_ROWS, _PASS_BYTES // self.model.row_bytes))
+        return int(2 ** (fit.bit_length() - 1))
 
     # -- the fitted model --------------------------------------------------------------------
     @property
@@ -174,7 +184,7 @@ class JaxProblem:
     def predict(self, inputs: Any) -> np.ndarray:
         """Predictions at checked inputs, (m, K)."""
         m = self.count(inputs)
-        sizes = tree.chunk_sizes(m)
+        sizes = tree.chunk_sizes(m, self._rows_together)
         parts = jax.tree.map(lambda leaf: tree.chunk(leaf, *sizes), inputs)
         values = kernels.predictions(self.model, self.fixed, self.theta, parts)
         found = np.asarray(values).reshape(-1, self.outputs)[:m]
@@ -185,21 +195,21 @@ class JaxProblem:
         """Per-row gradients of every output, (m * K, p)."""
         m = self.count(inputs)
         filled = jax.tree.map(lambda leaf: tree.pad(leaf, self.padded(m)), inputs)
-        return kernels.jacobian_rows(self.model, self.fixed, self.theta, filled)[: m * self.outputs]
+        return kernels.jacobian_rows(self.model, self._rows_together, self.fixed, self.theta, filled)[
+            : m * self.outputs
+        ]
 
     def factors(self, inputs: Any) -> Factors:
         """The same leaf by leaf, dense layers as the two factors of each outer product."""
         m = self.count(inputs)
         filled = jax.tree.map(lambda leaf: tree.pad(leaf, self.padded(m)), inputs)
-        found = kernels.factors(self.model, self.fixed, self.theta, filled)
+        found = kernels.factors(self.model, self._rows_together, self.fixed, self.theta, filled)
         return tuple(tuple(part[: m * self.outputs] for part in leaf) for leaf in found)
 
-    @cached_property
+    @property
     def outer_leaves(self) -> frozenset[int]:
         """The numbers of the leaves whose gradients are outer products, as the program shows."""
-        with self.scope():
-            row = jax.tree.map(lambda leaf: leaf[0], tree.first_rows(self.X, 1))
-            return frozenset(kernels.outer_products(self.model, self.fixed, self.theta, row))
+        return frozenset(self.model.outer)
 
     @property
     def factor_numbers(self) -> int:

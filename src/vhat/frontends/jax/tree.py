@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import jax
@@ -15,6 +14,7 @@ import numpy as np
 
 from vhat.checks import as_numbers, as_real, check_finite, check_nonnegative, column_names, match_columns, refuse_masked
 from vhat.errors import FixedParameterWarning, InputError, ModelError, VhatError
+from vhat.problem import leaf_slices
 
 __all__ = [
     "Held",
@@ -85,8 +85,7 @@ class Layout:
 
     def split(self, theta: Any) -> list[Any]:
         """Cut ``theta``, (p,), into the trained leaves."""
-        stops = np.cumsum([0, *(int(np.prod(shape)) for shape in self.trained)]).tolist()
-        return [theta[a:b].reshape(shape) for shape, (a, b) in zip(self.trained, pairwise(stops), strict=True)]
+        return [theta[at].reshape(shape) for shape, at in zip(self.trained, leaf_slices(self.trained), strict=True)]
 
     def fill(self, trained: Sequence[Any], fixed: tuple[Any, ...]) -> Any:
         """Return the user's pytree with these trained leaves."""
@@ -242,11 +241,14 @@ def take(inputs: Any, start: int, stop: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[start:stop], inputs)
 
 
-def chunk_sizes(n: int, most: int = 512) -> tuple[int, int]:
-    """Return (chunks, rows a chunk): equal chunks of at most about ``most`` rows, a multiple of 8 or 64."""
+def chunk_sizes(n: int, most: int) -> tuple[int, int]:
+    """Return (chunks, rows a chunk): equal chunks of at most ``most`` rows, a power of two.
+
+    Few numbers of rows occur, so that little is compiled: multiples of 8, or of an eighth of ``most`` where n is more.
+    """
     chunks = -(-n // most)
     rows = -(-n // chunks)
-    grain = 64 if n > 512 else 8
+    grain = max(1, most // 8) if n > most else min(8, most)
     return chunks, -(-rows // grain) * grain
 
 

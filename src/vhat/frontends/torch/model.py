@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from vhat.errors import ModelError, VhatError
 from vhat.frontends.torch.data import Layout, Rows
 
-__all__ = ["State", "TorchModel", "choose_convention", "in_words", "read_state", "training_submodules"]
+__all__ = ["Linear", "State", "TorchModel", "choose_convention", "in_words", "read_state", "training_submodules"]
 
 Convention = Literal["positional", "together", "keywords"]
 
@@ -47,6 +47,13 @@ class State:
         return {name: part.reshape(shape) for name, part, shape in parts}
 
 
+class Linear(NamedTuple):
+    """The names of a linear layer's own parameters; None where it has no bias, or one that is not its own."""
+
+    weight: str
+    bias: str | None
+
+
 @dataclass(frozen=True, eq=False)
 class TorchModel:
     """``f(theta, rows) -> (m, K)``: the module with its parameters replaced, whatever it returns and is called with.
@@ -71,7 +78,7 @@ class TorchModel:
     squeeze: bool
     batched: bool = True
     mapped: bool = True
-    linear: tuple[Any, ...] = ()
+    linear: tuple[Linear, ...] = ()
 
     def __call__(self, theta: Any, rows: Rows) -> Any:
         """Return predictions (m, K) in float64, differentiable in the flat ``theta``."""
@@ -96,9 +103,13 @@ class TorchModel:
 
 
 def call(module: Any, tensors: dict[str, Any], layout: Layout, convention: Convention, rows: Rows) -> Any:
-    """Run the module with its parameters and buffers replaced by ``tensors``; its own are put back, come what may."""
+    """Run the module with its parameters and buffers replaced by ``tensors``; its own are put back, come what may.
+
+    Fused attention and compiled submodules have no second derivative: both run in their plain form. A module may
+    differentiate on its own, as the force of an energy does, also where the caller records nothing.
+    """
     args, kwargs = _arguments(layout, convention, rows)
-    with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no second derivative
+    with sdpa_kernel(SDPBackend.MATH), torch.compiler.set_stance("force_eager"), torch.enable_grad():
         return torch.func.functional_call(module, tensors, args, kwargs)
 
 

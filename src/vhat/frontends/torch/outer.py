@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -17,21 +17,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from vhat.frontends.torch.data import Rows
-from vhat.frontends.torch.model import TorchModel
+from vhat.frontends.torch.model import Linear, TorchModel
 from vhat.frontends.torch.tape import jacobian_blocks, recording, row_gradients
 from vhat.problem import leaf_rows
 
-__all__ = ["Linear", "factor_numbers", "find_linear", "kept_up", "outer_leaves", "row_factors"]
+__all__ = ["factor_numbers", "find_linear", "kept_up", "outer_leaves", "row_factors"]
 
 _ALIKE = 1e-9
 """Relative difference that rounding may leave between two sums over rows."""
-
-
-class Linear(NamedTuple):
-    """The names of a linear layer's own parameters; None where it has no bias, or one that is not its own."""
-
-    weight: str
-    bias: str | None
 
 
 class _Watch(TorchFunctionMode):  # type: ignore[misc]

@@ -16,13 +16,14 @@ from vhat.checks import check_prediction
 from vhat.errors import ModelError
 from vhat.frontends.torch.data import Layout, Rows, take_rows
 from vhat.frontends.torch.model import (
+    Linear,
     State,
     TorchModel,
     choose_convention,
     in_words,
     training_submodules,
 )
-from vhat.frontends.torch.outer import Linear, find_linear, row_factors
+from vhat.frontends.torch.outer import find_linear, row_factors
 from vhat.frontends.torch.tape import Tape, recording, row_gradients, row_gradients_one_by_one
 
 __all__ = ["is_repeatable", "narrow_casts", "probe_model", "refuse_module"]

@@ -103,7 +103,11 @@ class TorchProblem:
 
     def at(self, theta: Any) -> TorchProblem:
         """Return the same problem at other parameters, sharing the data."""
-        return replace(self, theta=self.native(theta))
+        moved = replace(self, theta=self.native(theta))
+        if "_factored" in self.__dict__:
+            # Which layers many rows go through does not depend on where the parameters are.
+            moved.__dict__["_factored"] = self._factored
+        return moved
 
     def with_targets(self, y: np.ndarray) -> TorchProblem:
         """Return the same problem with other responses, sharing everything else."""
@@ -282,7 +286,7 @@ class TorchProblem:
         self.model.guard()
         with torch.inference_mode(False), torch.no_grad():
             blocks = _slices(len(rows[0]), self._chunk_rows)
-            return torch.cat([self.model(self.theta, take_rows(rows, block)) for block in blocks])
+            return torch.cat([self.model(self.theta, take_rows(rows, block)).detach() for block in blocks])
 
     # -- arrays ------------------------------------------------------------------------------
     def scope(self) -> AbstractContextManager[Any]:

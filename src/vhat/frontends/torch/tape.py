@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from vhat.frontends.torch.data import Rows, take_rows
 from vhat.frontends.torch.model import TorchModel
@@ -118,14 +120,39 @@ def tape_bytes_per_row(model: TorchModel, theta: Any, rows: Rows) -> int:
             total += min(tensor.nbytes, tensor.untyped_storage().nbytes())
             return tensor
 
-        ones = torch.ones(count, model.outputs, dtype=torch.float64, device=theta.device)
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            Tape(model, theta, take_rows(rows, slice(0, count)), ones, ones)
+            record(count)
         return total
 
+    def written(count: int) -> int:
+        with _Written() as watch:
+            record(count)
+        return watch.total
+
+    def record(count: int) -> None:
+        ones = torch.ones(count, model.outputs, dtype=torch.float64, device=theta.device)
+        Tape(model, theta, take_rows(rows, slice(0, count)), ones, ones)
+
     m = len(rows[0])
+    try:
+        kept(1)
+    except RuntimeError:  # torch.func in the module allows no hooks
+        kept = written
     per_row = (kept(m) - kept(m // 2)) // (m - m // 2) if m > 1 else kept(1)
     return max(int(per_row), 8 * model.outputs)
+
+
+class _Written(TorchDispatchMode):  # type: ignore[misc]
+    """Adds up what every operation gives, which is more than a tape keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        self.total += sum(leaf.nbytes for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor))
+        return output
 
 
 def rows_together(numbers: int) -> int:
