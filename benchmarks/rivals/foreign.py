@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -15,6 +16,8 @@ from benchmarks.timing import Stopwatch
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-bench" / "bin" / "python"
+_KEEPS_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+"""For glibc: freed memory is used again. Otherwise a torch rival spends most of its time asking for fresh pages."""
 
 
 class Unavailable(Exception):  # noqa: N818  (a finding, not a fault)
@@ -50,6 +53,7 @@ class Foreign:
         self.process = subprocess.Popen(
             [str(PYTHON), "-m", "benchmarks.foreign"],
             cwd=ROOT,
+            env=os.environ | _KEEPS_MEMORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
