@@ -206,3 +206,51 @@ def test_a_compiled_submodule_is_what_it_was_made_of():
         vhat.from_torch(module, X, y, weight_decay=0.5).weighted_norm(X[:5]).value for module in (partly, plain)
     )
     np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_force_in_float32_whose_derivative_is_cut_off_is_refused(keep):
+    """``create_graph=False`` hides the force from autograd; in float32 only wide differences can tell."""
+
+    class Cut(Energy):
+        def forward(self, z):
+            z = z.clone().requires_grad_(True)
+            energy = self.outer(torch.tanh(self.inner(z)))
+            slope = torch.autograd.grad(energy.sum(), z, create_graph=keep, retain_graph=True)[0]
+            return (energy + slope[:, :1]).float()
+
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(40, 3)), 0.1 * rng.normal(size=(40, 1))
+    if keep:
+        vhat.from_torch(Cut("").eval(), X, y, weight_decay=0.5)
+    else:
+        with pytest.raises(vhat.ModelError, match="not those of its predictions"):
+            vhat.from_torch(Cut("").eval(), X, y, weight_decay=0.5)
+
+
+def test_a_part_that_jax_does_not_differentiate_is_refused_in_float32_too():
+    def predict(q, X):
+        slope = X @ q["a"] + jax.lax.stop_gradient(jnp.tanh(X @ q["b"]))
+        return slope.astype(jnp.float32)
+
+    rng = np.random.default_rng(2)
+    params = {"a": rng.normal(size=3), "b": rng.normal(size=3)}
+    with pytest.raises(vhat.ModelError, match="not those of its predictions"):
+        vhat.from_jax(predict, params, rng.normal(size=(40, 3)), rng.normal(size=40), weight_decay=0.5)
+
+
+@pytest.mark.parametrize("rows", [4, 2])
+def test_a_module_that_fails_on_few_rows_fails_in_words(rows):
+    class Picky(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.line = torch.nn.Linear(3, 1)
+
+        def forward(self, z):
+            if len(z) == rows:
+                raise ValueError(f"{rows} rows are not to my taste")
+            return self.line(z)
+
+    rng = np.random.default_rng(2)
+    with pytest.raises(vhat.ModelError, match="not to my taste"):
+        vhat.from_torch(Picky().eval(), rng.normal(size=(40, 3)), rng.normal(size=(40, 1)), weight_decay=0.5)

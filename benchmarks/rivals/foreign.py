@@ -17,7 +17,9 @@ from benchmarks.timing import Stopwatch
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-bench" / "bin" / "python"
 _KEEPS_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
-"""For glibc: freed memory is used again. Otherwise a torch rival spends most of its time asking for fresh pages."""
+"""For glibc: freed memory is used again. Otherwise these spend most of their time asking for fresh pages; others need
+the memory back."""
+_KEEP_MEMORY = ("curvlinops", "pydvl")
 
 
 class Unavailable(Exception):  # noqa: N818  (a finding, not a fault)
@@ -53,7 +55,7 @@ class Foreign:
         self.process = subprocess.Popen(
             [str(PYTHON), "-m", "benchmarks.foreign"],
             cwd=ROOT,
-            env=os.environ | _KEEPS_MEMORY,
+            env=os.environ | (_KEEPS_MEMORY if name in _KEEP_MEMORY else {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-import vhat
 from benchmarks import truth
 from benchmarks.ours import Ours, medians
 from benchmarks.problems import Setting, Trained
@@ -51,21 +50,7 @@ def _compare(run: Run, ours: Ours, V: np.ndarray, rival: Job, block: int, values
     )
 
 
-@row("batched-cg", "vhat.CG, batched over points / ours, n = 1000")
-def batched(run: Run) -> Measurement:
-    trained, V, ours = _problem(run)
-    fitted, values, block = trained.fitted(), [], ours.points[: run.count(16)]
-
-    def solve(rtol: float) -> np.ndarray:
-        return fitted.weighted_norm(block, curvature="hessian", solver=vhat.CG(rtol=rtol)).value
-
-    rtol = loosest(solve, V, run.watch.say)
-    how = f"Jacobi-preconditioned, rtol = {rtol:.0e}, the largest with V to 1e-6; the certificate of H is not charged."
-    job = Job(lambda _: values.append(solve(rtol)), run.count(3))
-    return _compare(run, ours, V, job, len(block), values, how)
-
-
-@row("jax-cg", "jax.scipy.sparse.linalg.cg, plain, batched or not / ours, n = 1000")
+@row("jax-cg", "plain CG (jax.scipy.sparse.linalg.cg), batched over points or not / ours, n = 1000")
 def jax_cg(run: Run) -> Measurement:
     trained, V, ours = _problem(run)
     block = ours.points[: run.count(16)]

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy.linalg import LinAlgError, eigh
 
 from vhat import curvature as curvatures
 from vhat.checks import check_choice
+from vhat.curvature import Operator
 from vhat.curvature.definiteness import Definiteness, smallest_eigenvalue
-from vhat.errors import CurvatureWarning, ModelError, NotPositiveDefinite
+from vhat.errors import ConditioningWarning, CurvatureWarning, ModelError, NotPositiveDefinite
 from vhat.noise import Freedom, Noise, estimate_noise, given_noise, measure_freedom
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve import CG, Dense, Dual, Nystrom, Prepared, Solver, choose
+from vhat.solve.contract import Soft
 from vhat.solve.kernel import Kernel, KernelMetric, make_kernel
 
 __all__ = ["Chosen", "Workspace", "outside"]
@@ -134,7 +137,7 @@ class Workspace:
         def prepare() -> Prepared:
             if isinstance(solver, Dense) and self.is_dense():
                 return solver.prepare(self.problem, curvature, self.scale(), self.matrix(curvature))
-            soft = self._soft_direction(curvature)
+            soft = self._soft(solver, curvature)
             if isinstance(solver, Dual):
                 return solver.prepare(self.problem, curvature, self.scale(), self.kernel(), soft)
             if isinstance(solver, Nystrom):
@@ -145,11 +148,42 @@ class Workspace:
 
         return self.keep(("prepared", solver, curvature), prepare)
 
-    def _soft_direction(self, curvature: Curvature) -> Array | None:
-        """The direction of least curvature, which residuals hardly show; Gauss-Newton has none that data would meet."""
-        if curvature == "ggn" or self.definiteness(curvature).verdict != "positive":
+    def _soft(self, solver: Solver, curvature: Curvature) -> Soft | None:
+        """The direction of least curvature, in the metric of a solver; Gauss-Newton has none that data would meet."""
+        if curvature == "ggn" or not isinstance(solver, CG | Dual | Nystrom):
             return None
-        return self.definiteness(curvature).vector
+        found = self.definiteness(curvature)
+        if found.verdict == "undecided" and not found.singular and self.first("warned softness"):
+            warnings.warn(
+                f"the smallest eigenvalue of H + lam did not settle (last value {found.value:.1e} without unit): rows "
+                "that hardly meet a direction of so little curvature may end without it, and V with it. Give more "
+                'memory, raise weight_decay, or ask for curvature="ggn".',
+                ConditioningWarning,
+                stacklevel=outside(),
+            )
+        own = Soft(found.vector, self._against_data(found.vector, curvature))
+        if not self.is_dense():
+            return own
+        softest = self.keep(("softest", curvature), lambda: self._softest_against_data(curvature))
+        if softest is None:
+            return own
+        return replace(softest, vector=own.vector) if isinstance(solver, CG) else softest
+
+    def _against_data(self, x: Array, curvature: Curvature) -> float:
+        """``x'Ax / x'Px`` of a direction."""
+        numpy, v = self.problem.numpy, self.problem.numpy(x)
+        bend, of_data = (float(v @ numpy(Operator(self.problem, each)(x[None])[0])) for each in (curvature, "ggn"))
+        return bend / of_data if of_data > 0 else 1.0
+
+    def _softest_against_data(self, curvature: Curvature) -> Soft | None:
+        """The smallest ``x'Ax / x'Px`` of all, where matrices are formed; None where P is not positive."""
+        s = self.problem.numpy(self.scale())
+        A, P = (self.matrix(each) / np.outer(s, s) for each in (curvature, "ggn"))
+        try:
+            values, vectors = eigh(A, P, subset_by_index=[0, 0])
+        except LinAlgError:
+            return None
+        return Soft(self.problem.native(vectors[:, 0] / s), float(values[0]))
 
     def own_solver(self, curvature: Curvature) -> Prepared:
         """The solver of everything that belongs to the model rather than to points: noise, stationarity, probes."""

@@ -9,6 +9,7 @@ from array_api_compat import array_namespace
 
 from vhat.checks import check_count, check_tolerance
 from vhat.problem import Array, Curvature, Problem
+from vhat.solve.contract import Soft
 
 __all__ = ["CG", "descend", "redirect"]
 
@@ -47,14 +48,14 @@ class CG:
         """The name that results carry."""
         return "cg"
 
-    def prepare(self, problem: Problem, curvature: Curvature, scale: Array, soft: Array | None = None) -> Any:
+    def prepare(self, problem: Problem, curvature: Curvature, scale: Array, soft: Soft | None = None) -> Any:
         """Return a solver that iterates on this problem.
 
         Args:
             problem: The training problem.
             curvature: Which matrix.
             scale: The unit of each parameter.
-            soft: The direction of least curvature, (p,), if it is known: it is solved for exactly.
+            soft: The direction of least curvature, if it is known: it is solved for exactly.
         """
         from vhat.solve.loop import Iteration, Jacobi
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from vhat.problem import Array, Curvature, Problem
 __all__ = [
     "Prepared",
     "Response",
+    "Soft",
     "Solution",
     "Solver",
     "Status",
@@ -128,6 +129,19 @@ class Solver(Protocol):
 
     def prepare(self, problem: Problem, curvature: Curvature, scale: Array) -> Prepared:
         """Do once what all right-hand sides share (factorise, precondition)."""
+
+
+@dataclass(frozen=True)
+class Soft:
+    """The direction of least curvature, which residuals hardly show.
+
+    Attributes:
+        vector: p-space (p,), softest in the metric that the solver iterates in.
+        smallest: The smallest ``x'Ax / x'Px`` as far as it is known, with the Gauss-Newton matrix plus decay for P.
+    """
+
+    vector: Array = field(repr=False)
+    smallest: float
 
 
 IMAGES = 4

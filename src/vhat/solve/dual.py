@@ -11,7 +11,7 @@ from vhat.checks import check_count, check_tolerance
 from vhat.curvature import Operator
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve.cg import CG
-from vhat.solve.contract import Prepared, Response, Solution, Status, Stopped, joined, metric_norm
+from vhat.solve.contract import Prepared, Response, Soft, Solution, Status, Stopped, joined, metric_norm
 from vhat.solve.correction import Correction, Spectrum, correct, find_spectrum
 from vhat.solve.kernel import Kernel, make_kernel
 from vhat.solve.preconditioned import ACCEPTED, Preconditioned, judged
@@ -25,6 +25,8 @@ _REFINEMENTS = 2
 _ROUNDED = 1e-5
 """Relative error of a Gauss-Newton answer above which conjugate gradients take over. A decay 1e-10 times the largest
 curvature leaves an error of 1e-6 to any solver in double precision, for the derivatives themselves are rounded."""
+_TRUSTED = 1e-4
+"""Relative error of the root of V that may be left along the softest direction."""
 _DARK = 1e-6
 """A row whose image is below this share of ``sqrt(g'h)`` is verified as if it were that large."""
 _QUICK_STEPS = 200
@@ -61,7 +63,7 @@ class Dual:
         curvature: Curvature,
         scale: Array,
         kernel: Kernel | None = None,
-        soft: Array | None = None,
+        soft: Soft | None = None,
     ) -> Prepared:
         """Factorise, or take the factorisation that is at hand.
 
@@ -70,7 +72,7 @@ class Dual:
             curvature: Which matrix.
             scale: The unit of each parameter.
             kernel: The factorisation, if it is at hand.
-            soft: The direction of least curvature, (p,), if it is known: rows that hardly meet it go on until what
+            soft: The direction of least curvature, if it is known: rows that hardly meet it go on until what
                 they may miss of it is small.
 
         Raises:
@@ -87,7 +89,7 @@ class Dual:
         product = Product.make(problem, curvature, kernel)
         spectrum = find_spectrum(kernel, product)
         if soft is not None:
-            spectrum = spectrum.with_direction(kernel, product, problem.numpy(soft))
+            spectrum = spectrum.with_direction(kernel, product, problem.numpy(soft.vector))
         return Corrected(self, problem, curvature, kernel, scale, careful, product, spectrum)
 
 
@@ -193,7 +195,8 @@ def _verified(
     """Return the answer if all rows arrived and a random combination of them is what the iteration says, else None.
 
     For ``h = x + z``, ``m = g - A x - P z`` is zero but for rounding: what is left of the equation, ``R z``, is the
-    iteration's to judge. It moves the image ``s'J h``, whose length is the root of V, by ``sqrt(m' P^-1 m)`` at most.
+    iteration's to judge. It moves the image ``s'J h``, whose length is the root of V, by some ``sqrt(m' P^-1 m)``, and
+    along the softest direction by that over the smallest eigenvalue of ``P^-1 A``.
     With random signs ``e``, the sum of ``e_i m_i / |s'J h_i|`` has in that norm the sum of the squared relative errors
     for its mean square. Two products with the front end's derivatives, which the kernel never saw, then vouch for the
     whole block.
@@ -215,7 +218,8 @@ def _verified(
     error = float(kernel.look(problem.numpy(r)).size[0]) / share
     image = np.tensordot(weights, answer.image, axes=1)
     apart = float(np.linalg.norm(kernel.root.times((problem.jvp(problem.native(h))[0] - image)[None]))) / share
-    alike = error <= accepted and apart <= accepted
+    softest = solver.spectrum.smallest if isinstance(solver, Corrected) else 1.0
+    alike = error <= min(accepted, _TRUSTED * softest) and apart <= accepted
     if not alike or np.any(answer.status == Status.NOT_CONVERGED):
         return None
     status = np.where(finite, answer.status, Status.NOT_FINITE.value)

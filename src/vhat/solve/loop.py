@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -13,7 +13,7 @@ from vhat.curvature import Operator
 from vhat.problem import Array, Curvature, Problem
 from vhat.progress import bar
 from vhat.solve.cg import CG, descend, redirect
-from vhat.solve.contract import Response, Solution, Status, Stopped, respond_by_solving
+from vhat.solve.contract import Response, Soft, Solution, Status, Stopped, respond_by_solving
 
 __all__ = ["Iteration", "Jacobi", "Preconditioner"]
 
@@ -21,6 +21,13 @@ _HELD = 1e-6
 """What may be left of a row, against the part of it that the data hold, when only a norm is wanted."""
 _NOTHING = 1e-11
 """A share of the row that is as good as nothing, however little of it the data hold."""
+_TRUSTED = 1e-3
+"""Relative error of the root of V that what is left of a row may stand for, along the softest direction there is."""
+_SHOWN = 1e3
+"""How many times the residual an error may be for the residual to show it well enough."""
+_TINY = float(np.finfo(np.float64).tiny)
+_DARK = 1e-6
+"""A row of which the data hold less than this share is judged as if they held that much."""
 
 
 class Preconditioner(Protocol):
@@ -45,6 +52,14 @@ class Jacobi:
     def solve(self, r: Array) -> Array:
         """Return ``r / s^2``."""
         return (r / self.scale) / self.scale
+
+
+@dataclass(frozen=True)
+class _Softness:
+    """The direction of least curvature: ``u`` with ``u'Au = 1``, and ``A u``."""
+
+    vector: Array
+    image: Array
 
 
 @dataclass
@@ -74,7 +89,7 @@ class Iteration:
         problem: The training problem.
         curvature: Which ``A``.
         metric: The preconditioner.
-        soft: The direction of least curvature, (p,), if it is known. A row that hardly meets it has a small residual
+        soft: The direction of least curvature, if it is known. A row that hardly meets it has a small residual
             along it and yet much of its solution: what is left there is solved for before and after each attempt.
         strict: Whether a row must reach the target of a norm, and not ``rtol`` alone, to be called converged: where
             the metric is close to ``A``, so that it measures the error of a norm.
@@ -84,7 +99,7 @@ class Iteration:
     problem: Problem
     curvature: Curvature
     metric: Preconditioner
-    soft: Array | None = None
+    soft: Soft | None = None
     strict: bool = False
 
     @property
@@ -102,7 +117,23 @@ class Iteration:
             solution = self.solve(g, for_norm=True)
         except Stopped as stop:
             raise Stopped(stop.rows, respond_by_solving(self.problem, stop.partial, g[stop.rows])) from None
-        return respond_by_solving(self.problem, solution, g)
+        return respond_by_solving(self.problem, self.trusted(g, solution), g)
+
+    def trusted(self, g: Array, found: Solution) -> Solution:
+        """Return the solutions, those rows not converged whose V may be off however small their residuals are.
+
+        What is left of a row moves ``J h`` by so much more, the softer the direction it is left in. Along the one that
+        is known nothing is left; but there may be a second one like it.
+        """
+        if self._magnified <= _SHOWN:
+            return found
+        xp = array_namespace(g)
+        h = xp.where(self._flags((found.status == Status.CONVERGED)[:, None]) > 0, found.h, xp.zeros_like(found.h))
+        r, held = g - Operator(self.problem, self.curvature)(h), self.problem.product(h, "ggn")
+        left, size, shown = (self._norm(a, self.metric.solve(a)) for a in (r, g, held))
+        unsure = ~(left * self._magnified <= _TRUSTED * np.fmax(shown, _DARK * size))
+        status = np.where(unsure & (found.status == Status.CONVERGED), Status.NOT_CONVERGED.value, found.status)
+        return replace(found, status=status)
 
     def solve(self, g: Array, *, for_norm: bool = False) -> Solution:
         """Solve ``A h = g`` for each row of g, ``options.block`` rows at a time.
@@ -164,26 +195,31 @@ class Iteration:
         return Solution(h, record.status, residual, record.steps)
 
     @cached_property
-    def _softness(self) -> tuple[Array, Array] | None:
-        """The soft direction with curvature one, u'Au = 1, and A u; None where it is not known or curves downward."""
+    def _softness(self) -> _Softness | None:
+        """The soft direction; None where it is not known or curves downward."""
         if self.soft is None:
             return None
-        image = Operator(self.problem, self.curvature)(self.soft[None])[0]
-        curvature = float(self.problem.numpy(array_namespace(image).sum(self.soft * image)))
-        return (self.soft / curvature**0.5, image / curvature**0.5) if curvature > 0 else None
+        u = self.soft.vector
+        image = Operator(self.problem, self.curvature)(u[None])[0]
+        bend = float(self.problem.numpy(u) @ self.problem.numpy(image))
+        return _Softness(u / bend**0.5, image / bend**0.5) if bend > 0 else None
+
+    @property
+    def _magnified(self) -> float:
+        """By how much more ``J h`` may move with what is left of a row than it would if the data alone were curved."""
+        return 1.0 if self.soft is None else 1.0 / min(max(self.soft.smallest, _TINY), 1.0)
 
     def _along_soft(self, h: Array, r: Array) -> tuple[Array, Array]:
         """Return ``h`` and what is left of the rows, ``r = g - A h``, with nothing left along the soft direction."""
         if self._softness is None:
             return h, r
-        u, Au = self._softness
-        share = array_namespace(r).sum(r * u, axis=1, keepdims=True)
-        return h + share * u, r - share * Au
+        share = array_namespace(r).sum(r * self._softness.vector, axis=1, keepdims=True)
+        return h + share * self._softness.vector, r - share * self._softness.image
 
     def _norm_target(self, h: Array, size: np.ndarray) -> np.ndarray:
         """What may be left of rows of this size when ``J h`` alone is wanted, (k,)."""
         held = self.problem.product(h, "ggn")
-        wanted = _HELD * self._norm(held, self.metric.solve(held))
+        wanted = min(_HELD, _TRUSTED / self._magnified) * self._norm(held, self.metric.solve(held))
         return np.fmin(np.fmax(wanted, _NOTHING * size), self.options.rtol * size)
 
     def _norm(self, r: Array, z: Array) -> np.ndarray:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from vhat.checks import check_count, check_tolerance
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve.cg import CG
+from vhat.solve.contract import Soft
 from vhat.solve.kernel import Kernel
 from vhat.solve.preconditioned import Preconditioned
 from vhat.solve.sample import sample_kernel
@@ -90,7 +91,7 @@ class Nystrom:
         curvature: Curvature,
         scale: Array,
         kernel: Kernel | None = None,
-        soft: Array | None = None,
+        soft: Soft | None = None,
     ) -> Preconditioned:
         """Take the kernel of a sample that is at hand, or draw one.
 
@@ -99,7 +100,7 @@ class Nystrom:
             curvature: Which matrix.
             scale: The unit of each parameter.
             kernel: The kernel of a sample, if it is at hand.
-            soft: The direction of least curvature, (p,), if it is known: it is solved for exactly.
+            soft: The direction of least curvature, if it is known: it is solved for exactly.
 
         Raises:
             MemoryBudgetError: When the kernel of that many rows does not fit.

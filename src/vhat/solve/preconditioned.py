@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 from vhat.curvature import Operator
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve.cg import CG
-from vhat.solve.contract import Response, Solution, Status, Stopped, metric_norm, respond_by_solving
+from vhat.solve.contract import Response, Soft, Solution, Status, Stopped, metric_norm, respond_by_solving
 from vhat.solve.kernel import Kernel
 from vhat.solve.loop import Iteration, Jacobi, Preconditioner
 
@@ -36,7 +36,7 @@ class Preconditioned:
         kernel: The metric: of all training rows or of some.
         scale: The unit of each parameter, in which residuals are judged.
         name: Of the solver that made it.
-        soft: The direction of least curvature, (p,), if it is known.
+        soft: The direction of least curvature, if it is known.
     """
 
     options: CG
@@ -45,7 +45,7 @@ class Preconditioned:
     kernel: Kernel = field(repr=False)
     scale: Array = field(repr=False)
     name: str
-    soft: Array | None = field(default=None, repr=False)
+    soft: Soft | None = field(default=None, repr=False)
 
     def solve(self, g: Array) -> Solution:
         """Solve for each row of g."""
@@ -57,6 +57,7 @@ class Preconditioned:
             solution = self._solve(g, for_norm=True)
         except Stopped as stop:
             raise Stopped(stop.rows, respond_by_solving(self.problem, stop.partial, g[stop.rows])) from None
+        solution = self._iteration(self.kernel, self.options).trusted(g, solution)
         return respond_by_solving(self.problem, solution, g)
 
     def _solve(self, g: Array, *, for_norm: bool) -> Solution:

@@ -5,6 +5,8 @@ All probes but one evaluation of eight rows run through functions that are compi
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import numpy as np
 
@@ -16,7 +18,18 @@ from vhat.frontends.refusals import refuse_loss
 
 __all__ = ["refuse_unusable"]
 
-_STEPS = (1e-6, 1e-7, 1e-9)
+
+class _Digits(NamedTuple):
+    """How differences are taken and judged: steps, the share of the slope they may be off by, rounding of L."""
+
+    steps: tuple[float, ...]
+    share: float
+    rounding: float
+
+
+_WIDE = _Digits((1e-6, 1e-7, 1e-9), 1e-3, 1e-14)
+_NARROW = _Digits((1e-3, 1e-3, 1e-3), 2e-2, 1e-6)
+"""For a model that computes in float32."""
 
 
 def refuse_unusable(problem: JaxProblem) -> None:
@@ -36,8 +49,8 @@ def refuse_unusable(problem: JaxProblem) -> None:
     with tree.in_words("differentiating the loss twice"):
         refuse_loss(problem.loss_derivatives)
     _refuse_infinite_derivatives(problem)
-    if not facts.narrow_casts:  # differences of a float32 model say nothing
-        _refuse_untrue_derivatives(problem)
+    if not any("16" in cast for cast in facts.narrow_casts):  # differences of half precision say nothing
+        _refuse_untrue_derivatives(problem, _NARROW if facts.narrow_casts else _WIDE)
 
 
 def _refuse_mixing(problem: JaxProblem) -> None:
@@ -63,19 +76,19 @@ def _refuse_infinite_derivatives(problem: JaxProblem) -> None:
         )
 
 
-def _refuse_untrue_derivatives(problem: JaxProblem) -> None:
+def _refuse_untrue_derivatives(problem: JaxProblem, digits: _Digits) -> None:
     """Compare the derivative of the loss with its differences, at parameters nearby where no unit sits on a kink.
 
     JAX is silent about a part that was stopped or rounded. A difference may step over a kink, or be too wide for a
     model that oscillates, so three directions and steps are tried; one that agrees is enough.
     """
     slopes = []
-    for seed, step in enumerate(_STEPS):
-        slope, change, rounding = _directional(problem, seed, step)
+    for seed, step in enumerate(digits.steps):
+        slope, change, objective = _directional(problem, seed, step)
         gap = abs(float(np.sum(slope)) - change)
         if not np.isfinite(gap):
             return  # no verdict: these parameters were not the user's
-        if slope.any() and gap <= 1e-3 * float(np.linalg.norm(slope)) + rounding:
+        if slope.any() and gap <= digits.share * float(np.linalg.norm(slope)) + digits.rounding * objective / step:
             return
         slopes.append(slope)
     if not any(slope.any() for slope in slopes):
@@ -91,7 +104,7 @@ def _refuse_untrue_derivatives(problem: JaxProblem) -> None:
 
 
 def _directional(problem: JaxProblem, seed: int, step: float) -> tuple[np.ndarray, float, float]:
-    """Return the terms ``g_j v_j`` of the derivative of L along v, its central difference, and the rounding of that.
+    """Return the terms ``g_j v_j`` of the derivative of L along v, its central difference, and the size of L.
 
     Both are taken a hundredth of the parameters' size away from them; ``v`` has their size too.
     """
@@ -102,4 +115,4 @@ def _directional(problem: JaxProblem, seed: int, step: float) -> tuple[np.ndarra
     here = problem.at(near)
     up, down = (problem.at(near + sign * step * v).objective() for sign in (1, -1))
     slope = np.asarray(jax.device_get(here.gradient())) * v
-    return slope, (up - down) / (2 * step), 1e-14 * abs(here.objective()) / step
+    return slope, (up - down) / (2 * step), abs(here.objective())

@@ -98,6 +98,11 @@ class JaxProblem:
         fit = max(1, min(_MOST_ROWS, _PASS_BYTES // self.model.row_bytes))
         return int(2 ** (fit.bit_length() - 1))
 
+    @property
+    def _gradients_together(self) -> int:
+        """The same for gradients, of which a row has one an output; a power of two."""
+        return max(1, self._rows_together // int(2 ** (self.outputs - 1).bit_length()))
+
     # -- the fitted model --------------------------------------------------------------------
     @property
     def params(self) -> Any:
@@ -195,7 +200,7 @@ class JaxProblem:
         """Per-row gradients of every output, (m * K, p)."""
         m = self.count(inputs)
         filled = jax.tree.map(lambda leaf: tree.pad(leaf, self.padded(m)), inputs)
-        return kernels.jacobian_rows(self.model, self._rows_together, self.fixed, self.theta, filled)[
+        return kernels.jacobian_rows(self.model, self._gradients_together, self.fixed, self.theta, filled)[
             : m * self.outputs
         ]
 
@@ -203,7 +208,7 @@ class JaxProblem:
         """The same leaf by leaf, dense layers as the two factors of each outer product."""
         m = self.count(inputs)
         filled = jax.tree.map(lambda leaf: tree.pad(leaf, self.padded(m)), inputs)
-        found = kernels.factors(self.model, self._rows_together, self.fixed, self.theta, filled)
+        found = kernels.factors(self.model, self._gradients_together, self.fixed, self.theta, filled)
         return tuple(tuple(part[: m * self.outputs] for part in leaf) for leaf in found)
 
     @property
@@ -274,7 +279,7 @@ class JaxProblem:
     def diagonal(self) -> jax.Array:
         """The diagonal of the Gauss-Newton part, (p,)."""
         rows = self.data.w.shape[1]
-        fits = max(1, _GROUP_BYTES // (8 * self.factor_numbers * self.outputs))
+        fits = max(1, min(_GROUP_BYTES // (8 * self.factor_numbers * self.outputs), self._gradients_together))
         group = max(size for size in range(1, rows + 1) if rows % size == 0 and (size <= fits or size == 1))
         return kernels.diagonal(self.model, group, self.fixed, self.theta, self.data) / self.n
 

@@ -74,6 +74,8 @@ def torch_problem(
         layout, rows = read_rows(X, state.device)
         model = probe.probe_model(module, state, theta, layout, rows)
         n = len(rows[0])
+        with in_words("differentiating a few rows"):
+            row_bytes = tape_bytes_per_row(model, theta, take_rows(rows, slice(0, 4)))
         targets = check_targets(plain(y), (n,) if model.squeeze else (n, model.outputs))
         problem = TorchProblem(
             model=model,
@@ -84,7 +86,7 @@ def torch_problem(
             weights=torch.tensor(check_weights(plain(sample_weight), n), device=state.device),
             loss="half_mse" if isinstance(loss, str) else loss,
             memory=budget,
-            row_bytes=tape_bytes_per_row(model, theta, take_rows(rows, slice(0, 4))),
+            row_bytes=row_bytes,
             target_key=target_key,
         )
         _refuse_unusable(problem)
@@ -135,13 +137,15 @@ def _refuse_unusable(problem: TorchProblem) -> None:
         check_finite("the model's prediction on X", problem.fitted_values, ModelError)
     refuse_loss(problem.loss_derivatives)
     noise = np.random.default_rng(0).standard_normal((1, problem.n, problem.outputs))
-    slope = problem.vjp(noise)
+    with in_words("differentiating the module on the training rows"):
+        slope = problem.vjp(noise)
+        curved = problem.product(slope, "hessian")
     if not slope.any():
         raise ModelError(
             "the derivative of the prediction is zero in every parameter (rounding, sign or a threshold inside?). "
             "vhat needs a differentiable module."
         )
-    if not (slope.isfinite().all() and problem.product(slope, "hessian").isfinite().all()):
+    if not (slope.isfinite().all() and curved.isfinite().all()):
         raise ModelError(
             "the first or second derivative of the module is not finite at these parameters (a square root or norm at "
             "zero, or an overflow?). Rewrite that operation so that its derivative exists."

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -109,8 +110,13 @@ def call(module: Any, tensors: dict[str, Any], layout: Layout, convention: Conve
     differentiate on its own, as the force of an energy does, also where the caller records nothing.
     """
     args, kwargs = _arguments(layout, convention, rows)
-    with sdpa_kernel(SDPBackend.MATH), torch.compiler.set_stance("force_eager"), torch.enable_grad():
+    with sdpa_kernel(SDPBackend.MATH), _uncompiled(), torch.enable_grad():
         return torch.func.functional_call(module, tensors, args, kwargs)
+
+
+def _uncompiled() -> Any:
+    """Run compiled parts in their plain form; where the compiler was never loaded there are none."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _arguments(layout: Layout, convention: Convention, rows: Rows) -> tuple[tuple[Any, ...], dict[str, Any]]:
