@@ -11,10 +11,15 @@ from scipy.linalg import eigh
 import vhat
 from tests import oracle
 from vhat import workspace
+from vhat.curvature import scale
+from vhat.curvature.definiteness import smallest_eigenvalue
 from vhat.frontends.jax import jax_problem
+from vhat.solve.contract import Solution, Stopped
 from vhat.solve.features import _terms, compress, find_structure, read_features
 from vhat.solve.kernel import make_kernel
+from vhat.solve.loop import Iteration
 from vhat.solve.preconditioned import Preconditioned
+from vhat.solve.soft import Soft
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 4))
@@ -403,6 +408,27 @@ def test_what_is_called_converged_is_right_whatever_soft_directions_there_are(mu
     known = found.status == "converged"
     assert known.mean() > 0.5
     np.testing.assert_allclose(found.value[known], V[known], rtol=2e-3)
+
+
+@pytest.mark.parametrize("solver", [vhat.Nystrom(rows=20), vhat.CG()], ids=lambda solver: solver.name)
+def test_rows_that_ctrl_c_leaves_are_held_to_the_same(monkeypatch, solver):
+    fitted, x, _ = _several_soft((1e-8, 1e-8))
+    problem = fitted.problem
+    with problem.scope():
+        g = problem.gradients(problem.inputs(x))
+        soft = Soft.of(problem, "hessian", smallest_eigenvalue(problem).vector)
+        prepared = solver.prepare(problem, "hessian", scale(problem), soft=soft)
+        rows, nothing = np.arange(len(x)), np.zeros(len(x))
+        finished = Solution(0 * g, np.full(len(x), "converged", "<U13"), nothing, nothing.astype(int))
+
+        def stopped(*_, **__):
+            raise Stopped(rows, finished)
+
+        monkeypatch.setattr(Iteration, "solve", stopped)
+        monkeypatch.setattr(Preconditioned, "_judged", lambda self, g, found: found)
+        with pytest.raises(Stopped) as stop:
+            prepared.respond(g)
+    assert np.all(stop.value.partial.status == "not converged")
 
 
 def test_a_network_applied_twice_is_planned_for_as_it_is():

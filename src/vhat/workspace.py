@@ -12,14 +12,13 @@ from scipy.linalg import LinAlgError, eigh
 
 from vhat import curvature as curvatures
 from vhat.checks import check_choice
-from vhat.curvature import Operator
 from vhat.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.errors import ConditioningWarning, CurvatureWarning, ModelError, NotPositiveDefinite
 from vhat.noise import Freedom, Noise, estimate_noise, given_noise, measure_freedom
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve import CG, Dense, Dual, Nystrom, Prepared, Solver, choose
-from vhat.solve.contract import Soft
 from vhat.solve.kernel import Kernel, KernelMetric, make_kernel
+from vhat.solve.soft import Soft
 
 __all__ = ["Chosen", "Workspace", "outside"]
 
@@ -161,29 +160,26 @@ class Workspace:
                 ConditioningWarning,
                 stacklevel=outside(),
             )
-        own = Soft(found.vector, self._against_data(found.vector, curvature))
-        if not self.is_dense():
-            return own
-        softest = self.keep(("softest", curvature), lambda: self._softest_against_data(curvature))
+        own = Soft.of(self.problem, curvature, found.vector)
+        softest = self._softest_against_data(curvature) if self.is_dense() else None
         if softest is None:
             return own
-        return replace(softest, vector=own.vector) if isinstance(solver, CG) else softest
-
-    def _against_data(self, x: Array, curvature: Curvature) -> float:
-        """``x'Ax / x'Px`` of a direction."""
-        numpy, v = self.problem.numpy, self.problem.numpy(x)
-        bend, of_data = (float(v @ numpy(Operator(self.problem, each)(x[None])[0])) for each in (curvature, "ggn"))
-        return bend / of_data if of_data > 0 else 1.0
+        return replace(own, smallest=softest.smallest) if isinstance(solver, CG) else softest
 
     def _softest_against_data(self, curvature: Curvature) -> Soft | None:
-        """The smallest ``x'Ax / x'Px`` of all, where matrices are formed; None where P is not positive."""
-        s = self.problem.numpy(self.scale())
-        A, P = (self.matrix(each) / np.outer(s, s) for each in (curvature, "ggn"))
-        try:
-            values, vectors = eigh(A, P, subset_by_index=[0, 0])
-        except LinAlgError:
-            return None
-        return Soft(self.problem.native(vectors[:, 0] / s), float(values[0]))
+        """The direction of the smallest ``x'Ax / x'Px``, where matrices are formed; None where P is not positive."""
+
+        def find() -> Soft | None:
+            s = self.problem.numpy(self.scale())
+            A, P = (self.matrix(each) / np.outer(s, s) for each in (curvature, "ggn"))
+            try:
+                values, vectors = eigh(A, P, subset_by_index=[0, 0])
+            except LinAlgError:
+                return None
+            found = Soft.of(self.problem, curvature, self.problem.native(vectors[:, 0] / s))
+            return replace(found, smallest=float(values[0]))
+
+        return self.keep(("softest", curvature), find)
 
     def own_solver(self, curvature: Curvature) -> Prepared:
         """The solver of everything that belongs to the model rather than to points: noise, stationarity, probes."""

@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 
 from vhat.checks import check_count, check_tolerance
 from vhat.problem import Array, Curvature, Problem
-from vhat.solve.contract import Soft
+from vhat.solve.soft import Soft
 
 __all__ = ["CG", "descend", "redirect"]
 

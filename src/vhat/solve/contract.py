@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -14,7 +14,6 @@ from vhat.problem import Array, Curvature, Problem
 __all__ = [
     "Prepared",
     "Response",
-    "Soft",
     "Solution",
     "Solver",
     "Status",
@@ -131,19 +130,8 @@ class Solver(Protocol):
         """Do once what all right-hand sides share (factorise, precondition)."""
 
 
-@dataclass(frozen=True)
-class Soft:
-    """The direction of least curvature, which residuals hardly show.
-
-    Attributes:
-        vector: p-space (p,), softest in the metric that the solver iterates in.
-        smallest: The smallest ``x'Ax / x'Px`` as far as it is known, with the Gauss-Newton matrix plus decay for P.
-    """
-
-    vector: Array = field(repr=False)
-    smallest: float
-
-
+DARK = 1e-6
+"""A row of which the data hold less than this share is judged as if they held that much."""
 IMAGES = 4
 """Of a solution, ``J h``, that exist at once."""
 

@@ -11,10 +11,11 @@ from vhat.checks import check_count, check_tolerance
 from vhat.curvature import Operator
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve.cg import CG
-from vhat.solve.contract import Prepared, Response, Soft, Solution, Status, Stopped, joined, metric_norm
+from vhat.solve.contract import DARK, Prepared, Response, Solution, Status, Stopped, joined, metric_norm
 from vhat.solve.correction import Correction, Spectrum, correct, find_spectrum
 from vhat.solve.kernel import Kernel, make_kernel
 from vhat.solve.preconditioned import ACCEPTED, Preconditioned, judged
+from vhat.solve.soft import Soft
 
 __all__ = ["Corrected", "Dual", "GaussNewton"]
 
@@ -27,8 +28,6 @@ _ROUNDED = 1e-5
 curvature leaves an error of 1e-6 to any solver in double precision, for the derivatives themselves are rounded."""
 _TRUSTED = 1e-4
 """Relative error of the root of V that may be left along the softest direction."""
-_DARK = 1e-6
-"""A row whose image is below this share of ``sqrt(g'h)`` is verified as if it were that large."""
 _QUICK_STEPS = 200
 """Corrections after which a row is left to the careful solver: a kernel with all its digits needs fewer."""
 
@@ -204,7 +203,7 @@ def _verified(
     problem, kernel = solver.problem, solver.kernel
     good = answer.status == Status.CONVERGED
     shown = np.sqrt(np.sum(kernel.root.times(answer.image) ** 2, axis=(1, 2)))
-    size = np.maximum(shown, _DARK * np.sqrt(np.maximum(answer.energy, 0.0)))
+    size = np.maximum(shown, DARK * np.sqrt(np.maximum(answer.energy, 0.0)))
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=len(rows))
     weights = np.divide(signs, size, out=np.zeros_like(size), where=good & (size > 0))
     h = kernel.lift(answer.last.combined(weights))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,7 +12,8 @@ from vhat.curvature import Operator
 from vhat.problem import Array, Curvature, Problem
 from vhat.progress import bar
 from vhat.solve.cg import CG, descend, redirect
-from vhat.solve.contract import Response, Soft, Solution, Status, Stopped, respond_by_solving
+from vhat.solve.contract import DARK, Response, Solution, Status, Stopped, respond_by_solving
+from vhat.solve.soft import Soft
 
 __all__ = ["Iteration", "Jacobi", "Preconditioner"]
 
@@ -25,9 +25,6 @@ _TRUSTED = 1e-3
 """Relative error of the root of V that what is left of a row may stand for, along the softest direction there is."""
 _SHOWN = 1e3
 """How many times the residual an error may be for the residual to show it well enough."""
-_TINY = float(np.finfo(np.float64).tiny)
-_DARK = 1e-6
-"""A row of which the data hold less than this share is judged as if they held that much."""
 
 
 class Preconditioner(Protocol):
@@ -52,14 +49,6 @@ class Jacobi:
     def solve(self, r: Array) -> Array:
         """Return ``r / s^2``."""
         return (r / self.scale) / self.scale
-
-
-@dataclass(frozen=True)
-class _Softness:
-    """The direction of least curvature: ``u`` with ``u'Au = 1``, and ``A u``."""
-
-    vector: Array
-    image: Array
 
 
 @dataclass
@@ -114,12 +103,15 @@ class Iteration:
             Stopped: On Ctrl-C, with the responses of the rows that are finished.
         """
         try:
-            solution = self.solve(g, for_norm=True)
+            return self.response(g, self.solve(g, for_norm=True))
         except Stopped as stop:
-            raise Stopped(stop.rows, respond_by_solving(self.problem, stop.partial, g[stop.rows])) from None
-        return respond_by_solving(self.problem, self.trusted(g, solution), g)
+            raise Stopped(stop.rows, self.response(g[stop.rows], stop.partial)) from None
 
-    def trusted(self, g: Array, found: Solution) -> Solution:
+    def response(self, g: Array, found: Solution) -> Response:
+        """Look at the training rows from solutions, those that can be trusted."""
+        return respond_by_solving(self.problem, self._trusted(g, found), g)
+
+    def _trusted(self, g: Array, found: Solution) -> Solution:
         """Return the solutions, those rows not converged whose V may be off however small their residuals are.
 
         What is left of a row moves ``J h`` by so much more, the softer the direction it is left in. Along the one that
@@ -131,7 +123,7 @@ class Iteration:
         h = xp.where(self._flags((found.status == Status.CONVERGED)[:, None]) > 0, found.h, xp.zeros_like(found.h))
         r, held = g - Operator(self.problem, self.curvature)(h), self.problem.product(h, "ggn")
         left, size, shown = (self._norm(a, self.metric.solve(a)) for a in (r, g, held))
-        unsure = ~(left * self._magnified <= _TRUSTED * np.fmax(shown, _DARK * size))
+        unsure = ~(left * self._magnified <= _TRUSTED * np.fmax(shown, DARK * size))
         status = np.where(unsure & (found.status == Status.CONVERGED), Status.NOT_CONVERGED.value, found.status)
         return replace(found, status=status)
 
@@ -164,15 +156,18 @@ class Iteration:
         with np.errstate(invalid="ignore"):
             finite = np.isfinite(self.problem.numpy(xp.sum(g, axis=1)))
         g = xp.where(self._flags(finite[:, None]) > 0, g, xp.zeros_like(g))
-        size = self._norm(g, self.metric.solve(g))
+        z = self.metric.solve(g)
+        size = norms = self._norm(g, z)
         record = _Record(
             status=np.where(finite, Status.CONVERGED.value, Status.NOT_FINITE.value).astype("<U13"),
             steps=np.zeros(len(size), dtype=int),
             target=self.options.rtol * size,
         )
-        h, r = self._along_soft(xp.zeros_like(g), g)
-        z = self.metric.solve(r)
-        norms = self._norm(r, z)
+        h, r = xp.zeros_like(g), g
+        if self.soft is not None:
+            h, r = self.soft.solved(h, r)
+            z = self.metric.solve(r)
+            norms = self._norm(r, z)
         for attempt in range(self.options.restarts + 1):
             rows = np.flatnonzero((norms > record.target) & (record.status == Status.CONVERGED))
             if not rows.size:
@@ -180,7 +175,9 @@ class Iteration:
             if attempt:
                 z = self.metric.solve(r)
             h = self._iterate(h, r, z, rows, record)
-            h, r = self._along_soft(h, g - operator(h))
+            r = g - operator(h)
+            if self.soft is not None:
+                h, r = self.soft.solved(h, r)
             norms = self._norm(r, self.metric.solve(r))
             if for_norm:
                 record.target = self._norm_target(h, size)
@@ -194,27 +191,9 @@ class Iteration:
         residual = np.divide(norms, size, out=np.zeros_like(size), where=size > 0)
         return Solution(h, record.status, residual, record.steps)
 
-    @cached_property
-    def _softness(self) -> _Softness | None:
-        """The soft direction; None where it is not known or curves downward."""
-        if self.soft is None:
-            return None
-        u = self.soft.vector
-        image = Operator(self.problem, self.curvature)(u[None])[0]
-        bend = float(self.problem.numpy(u) @ self.problem.numpy(image))
-        return _Softness(u / bend**0.5, image / bend**0.5) if bend > 0 else None
-
     @property
     def _magnified(self) -> float:
-        """By how much more ``J h`` may move with what is left of a row than it would if the data alone were curved."""
-        return 1.0 if self.soft is None else 1.0 / min(max(self.soft.smallest, _TINY), 1.0)
-
-    def _along_soft(self, h: Array, r: Array) -> tuple[Array, Array]:
-        """Return ``h`` and what is left of the rows, ``r = g - A h``, with nothing left along the soft direction."""
-        if self._softness is None:
-            return h, r
-        share = array_namespace(r).sum(r * self._softness.vector, axis=1, keepdims=True)
-        return h + share * self._softness.vector, r - share * self._softness.image
+        return 1.0 if self.soft is None else self.soft.magnified
 
     def _norm_target(self, h: Array, size: np.ndarray) -> np.ndarray:
         """What may be left of rows of this size when ``J h`` alone is wanted, (k,)."""

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from vhat.checks import check_count, check_tolerance
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve.cg import CG
-from vhat.solve.contract import Soft
 from vhat.solve.kernel import Kernel
 from vhat.solve.preconditioned import Preconditioned
 from vhat.solve.sample import sample_kernel
+from vhat.solve.soft import Soft
 
 __all__ = ["NYSTROM_VECTORS", "Nystrom", "nystrom_block"]
 

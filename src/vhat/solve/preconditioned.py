@@ -10,9 +10,10 @@ from array_api_compat import array_namespace
 from vhat.curvature import Operator
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve.cg import CG
-from vhat.solve.contract import Response, Soft, Solution, Status, Stopped, metric_norm, respond_by_solving
+from vhat.solve.contract import Response, Solution, Status, Stopped, metric_norm
 from vhat.solve.kernel import Kernel
 from vhat.solve.loop import Iteration, Jacobi, Preconditioner
+from vhat.solve.soft import Soft
 
 __all__ = ["ACCEPTED", "Preconditioned", "judged"]
 
@@ -53,12 +54,11 @@ class Preconditioned:
 
     def respond(self, g: Array) -> Response:
         """Solve, then look at the training rows."""
+        iteration = self._iteration(self.kernel, self.options)
         try:
-            solution = self._solve(g, for_norm=True)
+            return iteration.response(g, self._solve(g, for_norm=True))
         except Stopped as stop:
-            raise Stopped(stop.rows, respond_by_solving(self.problem, stop.partial, g[stop.rows])) from None
-        solution = self._iteration(self.kernel, self.options).trusted(g, solution)
-        return respond_by_solving(self.problem, solution, g)
+            raise Stopped(stop.rows, iteration.response(g[stop.rows], stop.partial)) from None
 
     def _solve(self, g: Array, *, for_norm: bool) -> Solution:
         """Solve for each row; one that the kernel leads nowhere goes on by plain conjugate gradients.

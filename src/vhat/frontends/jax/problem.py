@@ -200,9 +200,8 @@ class JaxProblem:
         """Per-row gradients of every output, (m * K, p)."""
         m = self.count(inputs)
         filled = jax.tree.map(lambda leaf: tree.pad(leaf, self.padded(m)), inputs)
-        return kernels.jacobian_rows(self.model, self._gradients_together, self.fixed, self.theta, filled)[
-            : m * self.outputs
-        ]
+        found = kernels.jacobian_rows(self.model, self._gradients_together, self.fixed, self.theta, filled)
+        return found[: m * self.outputs]
 
     def factors(self, inputs: Any) -> Factors:
         """The same leaf by leaf, dense layers as the two factors of each outer product."""

@@ -8,7 +8,7 @@ layers, where ``torch.func`` takes 3.4 to 4.8 by ``jvp(grad)``, 2.6 to 4.9 by ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -133,13 +133,15 @@ def tape_bytes_per_row(model: TorchModel, theta: Any, rows: Rows) -> int:
         ones = torch.ones(count, model.outputs, dtype=torch.float64, device=theta.device)
         Tape(model, theta, take_rows(rows, slice(0, count)), ones, ones)
 
-    m = len(rows[0])
+    def per_row(measure: Callable[[int], int]) -> int:
+        m = len(rows[0])
+        return (measure(m) - measure(m // 2)) // (m - m // 2) if m > 1 else measure(1)
+
     try:
-        kept(1)
+        found = per_row(kept)
     except RuntimeError:  # torch.func in the module allows no hooks
-        kept = written
-    per_row = (kept(m) - kept(m // 2)) // (m - m // 2) if m > 1 else kept(1)
-    return max(int(per_row), 8 * model.outputs)
+        found = per_row(written)
+    return max(found, 8 * model.outputs)
 
 
 class _Written(TorchDispatchMode):  # type: ignore[misc]
