@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from scipy.linalg import eigh
@@ -429,6 +430,39 @@ def test_rows_that_ctrl_c_leaves_are_held_to_the_same(monkeypatch, solver):
         with pytest.raises(Stopped) as stop:
             prepared.respond(g)
     assert np.all(stop.value.partial.status == "not converged")
+
+
+@pytest.mark.parametrize("lam", [1e-6, 1e-9, 1e-11])
+def test_a_decay_far_below_the_curvature_is_answered_from_the_data(monkeypatch, lam):
+    """Rounding in directions that no row sees says nothing of V; before, such rows went to conjugate gradients."""
+    rng, n, p = np.random.default_rng(0), 12, 3100
+    left, right = (np.linalg.qr(rng.normal(size=(k, n)))[0] for k in (n, p))
+    X = (left * np.logspace(3, 0, n)) @ right.T
+    x = np.concatenate([X[:3], 1e3 * rng.normal(size=(5, p)), X[3:5] + 1e-3 * rng.normal(size=(2, p))])
+    theta = rng.normal(size=p)
+    fitted = vhat.from_jax(lambda t, X: X @ t, theta, X, X @ theta + 0.1 * rng.normal(size=n), weight_decay=lam)
+    monkeypatch.setattr(Preconditioned, "respond", lambda *_: pytest.fail("conjugate gradients took over"))
+    found = fitted.weighted_norm(x, curvature="ggn")
+    V, unsupported = _in_many_digits(X, x, lam)
+    assert found.solver == "dual"
+    assert np.all(found.status == "converged")
+    np.testing.assert_allclose(found.value, V, rtol=1e-5)
+    np.testing.assert_allclose(found.unsupported, unsupported, atol=1e-6)
+
+
+def _in_many_digits(X, x, lam):
+    """V and unsupported of a linear model, with fifty digits, from ``h = (g - X'u) / lam`` in the space of the data."""
+    with mpmath.workdps(50):
+        n, J = len(X), mpmath.matrix(X.tolist())
+        B = J * J.T + n * mpmath.mpf(lam) * mpmath.eye(n)
+        V, unsupported = [], []
+        for row in x:
+            g = mpmath.matrix(row.tolist())
+            t = mpmath.lu_solve(B, J * g)  # J h / n
+            h = (g - J.T * t) / mpmath.mpf(lam)
+            V.append(n * mpmath.fdot(t, t))
+            unsupported.append(1 - V[-1] / mpmath.fdot(g, h))
+        return np.array(V, dtype=float), np.array(unsupported, dtype=float)
 
 
 def test_a_network_applied_twice_is_planned_for_as_it_is():

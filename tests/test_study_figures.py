@@ -14,6 +14,7 @@ from vhat.study.figures import bands, trade_off
 from vhat.study.measure import plain, score
 from vhat.study.page import PARTS, fill, refresh
 from vhat.study.protocol import PROTOCOL, draw, level
+from vhat.study.regions import Region, find_regions, to_markdown
 from vhat.study.results import Results, to_text
 from vhat.study.summary import gaps, summarise
 from vhat.study.unshared import reread
@@ -121,3 +122,34 @@ def test_a_cell_read_again_at_its_own_delta_is_judged_as_it_was(d):
 @pytest.mark.parametrize("part", PARTS)
 def test_every_part_can_be_made_from_nothing(tmp_path, part):
     assert PARTS[part](Results(tmp_path)).strip()
+
+
+def test_the_numbers_of_figure_1_are_those_of_each_part_of_the_line():
+    """Limits made by hand: widths 1 over the data, 4 in the gap and 6 beyond; in the gap the truth is missed once."""
+    cell = Plan("figure1", sizes=(100,), versions=("met",), methods=("proposed",)).cells()[0]
+    data = draw(cell)
+    x, inputs = data.test.X[:, 0], data.train.X[:, 0]
+    in_gap, beyond = np.abs(x) < 0.499, (x < inputs.min()) | (x > inputs.max())
+    assert in_gap.sum() == 19
+    assert 0 < beyond.sum() < 60
+    width = np.where(in_gap, 4.0, np.where(beyond, 6.0, 1.0))
+    center = data.test.truth.copy()
+    center[np.argmax(in_gap)] += 3.0
+    result = {"test": {"lower": center - width / 2, "upper": center + width / 2}}
+    over, gap, outside = find_regions(cell, result).values()
+    assert (over.points, gap.points, outside.points) == (121 - 19 - beyond.sum(), 19, beyond.sum())
+    assert [region.median_width for region in (over, gap, outside)] == pytest.approx([1.0, 4.0, 6.0])
+    assert (gap.times(over), outside.times(over)) == pytest.approx((4.0, 6.0))
+    assert (over.coverage, gap.coverage, outside.coverage) == (1.0, 18 / 19, 1.0)
+
+
+def test_a_part_of_the_line_without_points_or_intervals_has_no_number(tmp_path):
+    cell = Plan("figure1", sizes=(10_000,), versions=("met",), methods=("proposed",)).cells()[0]
+    truth = draw(cell).test.truth
+    found = find_regions(cell, {"test": {"lower": np.where(truth > 0, truth, np.nan), "upper": truth}})
+    assert found["beyond the data"] == Region(0, None, None)  # ten thousand inputs reach over the whole grid
+    assert found["over the data"].median_width is None
+    assert 0 < found["over the data"].coverage < 1
+    store(Results(tmp_path), [cell])
+    for line in to_markdown([cell], Results(tmp_path)).splitlines():
+        assert line.count("|") == 12

@@ -13,7 +13,7 @@ from vhat.problem import Array, Curvature, Problem
 from vhat.solve.cg import CG
 from vhat.solve.contract import DARK, Prepared, Response, Solution, Status, Stopped, joined, metric_norm
 from vhat.solve.correction import Correction, Spectrum, correct, find_spectrum
-from vhat.solve.kernel import Kernel, make_kernel
+from vhat.solve.kernel import Kernel, Seen, make_kernel
 from vhat.solve.preconditioned import ACCEPTED, Preconditioned, judged
 from vhat.solve.soft import Soft
 
@@ -26,6 +26,8 @@ _REFINEMENTS = 2
 _ROUNDED = 1e-5
 """Relative error of a Gauss-Newton answer above which conjugate gradients take over. A decay 1e-10 times the largest
 curvature leaves an error of 1e-6 to any solver in double precision, for the derivatives themselves are rounded."""
+_LOST = 1e8
+"""By how much rounding may be magnified in ``g'h`` before it is summed up from what is positive."""
 _TRUSTED = 1e-4
 """Relative error of the root of V that may be left along the softest direction."""
 _QUICK_STEPS = 200
@@ -121,12 +123,41 @@ class GaussNewton:
         return self.careful.solve(g)
 
     def respond(self, g: Array) -> Response:
-        """Answer from the data's side; one random combination of the rows is verified in the space of parameters."""
+        """Answer from the data's side; one random combination of the rows is verified by the front end."""
         rows, finite = _finite(self.problem, g)
-        seen = self.kernel.look(rows, g if finite.all() else None)
+        seen = self._settled(self.kernel.look(rows, g if finite.all() else None))
         answer = Correction.none(self.kernel, seen)
-        found = _verified(self, "ggn", rows, finite, answer, _ROUNDED)
-        return self.careful.respond(g) if found is None else found
+        weights = _combination(self.kernel, answer)
+        error = self._error(weights @ rows, answer.last.combined(weights))
+        return _response(answer, finite, error) if error <= _ROUNDED else self.careful.respond(g)
+
+    def _settled(self, seen: Seen) -> Seen:
+        """Return the same with ``g'h = |s'J h|^2 + h'Lam h`` where as a difference it has lost digits."""
+        rows = np.flatnonzero(seen.lost > _LOST)
+        if not rows.size:
+            return seen
+        part = seen.take(rows)
+        held, pulled = self.kernel.root.times(part.image), self.kernel.root_decay * self.kernel.lift(part)
+        energy = seen.energy.copy()
+        energy[rows] = np.sum(held**2, axis=(1, 2)) + np.sum(pulled**2, axis=1)
+        return replace(seen, energy=energy)
+
+    def _error(self, g: np.ndarray, seen: Seen) -> float:
+        """Return how far ``s'J h`` of one row is off, by the front end's derivatives, which the kernel never saw.
+
+        ``u = s'J P^-1 g`` is right if ``h = Lam^-1 (g - J's u)`` has ``u`` for its image, and ``s'J h - u = B d`` for
+        ``u + d`` that is. The residual of h in the space of parameters would tell less: a small decay magnifies what
+        rounding leaves of h in directions that no row sees, and V does not see them either.
+        """
+        problem, kernel, free = self.problem, self.kernel, self.kernel.structure.free
+        rest = g[None] - problem.numpy(problem.vjp(seen.pushed.reshape(seen.image.shape)))
+        h = rest * kernel.inverse_root**2
+        h[:, free] = seen.free
+        r = np.zeros_like(rest)
+        r[:, free] = rest[:, free]
+        apart = problem.jvp(problem.native(h)) - seen.image
+        d = kernel.look(r, cross=apart.reshape(1, -1)).image
+        return float(np.linalg.norm(kernel.root.times(d)))
 
 
 @dataclass(frozen=True)
@@ -168,12 +199,34 @@ class Corrected:
         rows, finite = _finite(self.problem, g)
         most, gradients = min(self.options.max_steps, _QUICK_STEPS), g if finite.all() else None
         answer = correct(self.kernel, rows, product, self.spectrum, self.options.rtol, most, gradients)
-        found = _verified(self, self.curvature, rows, finite, answer, ACCEPTED)
-        if found is not None:
-            return found, product
-        if math.isfinite(product.slip) and not np.any(answer.status == Status.NOT_CONVERGED):
+        arrived = not np.any(answer.status == Status.NOT_CONVERGED)
+        error = self._error(rows, answer)
+        if arrived and error <= ACCEPTED:
+            return _response(answer, finite, error), product
+        if math.isfinite(product.slip) and arrived:
             return self._block(g, replace(product, slip=math.inf))
         return self.careful.respond(g), product
+
+    def _error(self, rows: np.ndarray, answer: Correction) -> float:
+        """Return how far ``s'J h`` of one random combination of the rows is off, infinite where that is too far.
+
+        For ``h = x + z``, ``m = g - A x - P z`` is zero but for rounding: what is left of the equation, ``R z``, is the
+        iteration's to judge. It moves the image ``s'J h``, whose length is the root of V, by some ``sqrt(m' P^-1 m)``,
+        and along the softest direction by that over the smallest eigenvalue of ``P^-1 A``. Two products with the front
+        end's derivatives, which the kernel never saw, vouch for the whole block.
+        """
+        problem, kernel = self.problem, self.kernel
+        weights = _combination(kernel, answer)
+        h, x = kernel.lift(answer.last.combined(weights)), (weights @ answer.x)[None]
+        # a kernel that clipped negative curvature has a P that no product of the front end gives
+        metric: Curvature = "ggn" if kernel.root.exact else self.curvature
+        r = problem.native((weights @ rows)[None]) - Operator(problem, metric)(problem.native(h))
+        r = r - Operator(problem, self.curvature)(problem.native(x))
+        error = float(kernel.look(problem.numpy(r)).size[0])
+        apart = problem.jvp(problem.native(h + x))[0] - np.tensordot(weights, answer.image, axes=1)
+        if error > _TRUSTED * self.spectrum.smallest:
+            return math.inf
+        return max(error, float(np.linalg.norm(kernel.root.times(apart[None]))))
 
 
 def _finite(problem: Problem, g: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -183,51 +236,28 @@ def _finite(problem: Problem, g: Array) -> tuple[np.ndarray, np.ndarray]:
     return (rows if finite.all() else np.where(finite[:, None], rows, 0.0)), finite
 
 
-def _verified(
-    solver: GaussNewton | Corrected,
-    curvature: Curvature,
-    rows: np.ndarray,
-    finite: np.ndarray,
-    answer: Correction,
-    accepted: float,
-) -> Response | None:
-    """Return the answer if all rows arrived and a random combination of them is what the iteration says, else None.
+def _combination(kernel: Kernel, answer: Correction) -> np.ndarray:
+    """Return weights (k,) of the rows that arrived, such that what is off of their sum is what they are off on average.
 
-    For ``h = x + z``, ``m = g - A x - P z`` is zero but for rounding: what is left of the equation, ``R z``, is the
-    iteration's to judge. It moves the image ``s'J h``, whose length is the root of V, by some ``sqrt(m' P^-1 m)``, and
-    along the softest direction by that over the smallest eigenvalue of ``P^-1 A``.
-    With random signs ``e``, the sum of ``e_i m_i / |s'J h_i|`` has in that norm the sum of the squared relative errors
-    for its mean square. Two products with the front end's derivatives, which the kernel never saw, then vouch for the
-    whole block.
+    With random signs ``e``, the sum of ``e_i m_i / |s'J h_i|`` over errors ``m_i`` has the sum of the squared relative
+    errors for its mean square.
     """
-    problem, kernel = solver.problem, solver.kernel
     good = answer.status == Status.CONVERGED
     shown = np.sqrt(np.sum(kernel.root.times(answer.image) ** 2, axis=(1, 2)))
     size = np.maximum(shown, DARK * np.sqrt(np.maximum(answer.energy, 0.0)))
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=len(rows))
-    weights = np.divide(signs, size, out=np.zeros_like(size), where=good & (size > 0))
-    h = kernel.lift(answer.last.combined(weights))
-    # a kernel that clipped negative curvature has a P that no product of the front end gives
-    metric: Curvature = "ggn" if kernel.root.exact else curvature
-    r = problem.native((weights @ rows)[None]) - Operator(problem, metric)(problem.native(h))
-    if answer.x is not None:
-        x = (weights @ answer.x)[None]
-        h, r = h + x, r - Operator(problem, curvature)(problem.native(x))
-    share = np.sqrt(max(int(np.count_nonzero(weights)), 1))
-    error = float(kernel.look(problem.numpy(r)).size[0]) / share
-    image = np.tensordot(weights, answer.image, axes=1)
-    apart = float(np.linalg.norm(kernel.root.times((problem.jvp(problem.native(h))[0] - image)[None]))) / share
-    softest = solver.spectrum.smallest if isinstance(solver, Corrected) else 1.0
-    alike = error <= min(accepted, _TRUSTED * softest) and apart <= accepted
-    if not alike or np.any(answer.status == Status.NOT_CONVERGED):
-        return None
-    status = np.where(finite, answer.status, Status.NOT_FINITE.value)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=len(size))
+    weights: np.ndarray = np.divide(signs, size, out=np.zeros_like(size), where=good & (size > 0))
+    return weights / math.sqrt(max(int(np.count_nonzero(weights)), 1))
+
+
+def _response(answer: Correction, finite: np.ndarray, error: float) -> Response:
+    """Return a verified answer, its rows off by ``error`` at least."""
     return Response(
         image=answer.image,
         energy=answer.energy,
         pull=answer.pull,
-        status=status,
-        residual=np.maximum(answer.error, max(error, apart)),
+        status=np.where(finite, answer.status, Status.NOT_FINITE.value),
+        residual=np.maximum(answer.error, error),
         steps=answer.steps,
     )
 

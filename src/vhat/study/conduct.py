@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vhat.study import selection
+from vhat.study import regions, selection
 from vhat.study.cell import Cell
 from vhat.study.experiments import Plan, in_order
 from vhat.study.protocol import make_method
@@ -73,14 +73,15 @@ def write_outputs(plan: Plan, out: Path) -> list[Path]:
     results, name = Results(Path(out)), plan.experiment
     results.folder.mkdir(parents=True, exist_ok=True)
     cells = plan.cells()
+    missing = gaps(cells, results)
     if name == "figure1":
-        return _write_figures(plan, results)
-    rows, missing = summarise(cells, results), gaps(cells, results)
+        text = f"Median widths and coverage of the truth.\n\n{regions.to_markdown(cells, results)}{missing.notes()}\n"
+        return [_write(results.folder / f"{name}.md", text), *_write_figures(plan, results)]
+    rows = summarise(cells, results)
     written = [_write(results.folder / f"{name}.csv", to_csv(rows))]
     if name == "figure2":
         chosen = selection.to_markdown(selection.choose(cells, results))
-        notes = "".join(f"\n**{line}**\n" for line in missing.lines())
-        text = f"Mean Winkler score on the validation set, the smallest in bold.\n\n{chosen}{notes}"
+        text = f"Mean Winkler score on the validation set, the smallest in bold.\n\n{chosen}{missing.notes()}\n"
         return [*written, _write(results.folder / "selection.md", text), *_write_figures(plan, results)]
     return [
         *written,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.study import selection, unshared
+from vhat.study import regions, selection, unshared
 from vhat.study.cell import Cell
 from vhat.study.experiments import Experiment, Plan
 from vhat.study.results import Results, write_whole
@@ -60,8 +60,11 @@ def _table(experiment: Experiment) -> Callable[[Results], str]:
 
 def _chosen(results: Results) -> str:
     cells = Plan("figure2").cells()
-    notes = "".join(f"\n**{line}**\n" for line in gaps(cells, results).lines())
-    return selection.to_markdown(selection.choose(cells, results)) + notes
+    return selection.to_markdown(selection.choose(cells, results)) + gaps(cells, results).notes()
+
+
+def _regions(results: Results) -> str:
+    return regions.to_markdown(Plan("figure1").cells(), results)
 
 
 def _missing(experiment: Experiment) -> Callable[[Results], str]:
@@ -130,6 +133,7 @@ PARTS: dict[str, Callable[[Results], str]] = {
     "table2": _table("table2"),
     "unshared": unshared.to_markdown,
     "selection": _chosen,
+    "figure1": _regions,
     "figure1-missing": _missing("figure1"),
     "figure2-missing": _missing("figure2"),
     "evidence": _evidence,

@@ -72,4 +72,4 @@ def to_markdown(choices: Sequence[Choice]) -> str:
         lines.append(
             f"| {cell.version} | {cell.d} | {cell.n} | {cell.method} | {choice.trials} | {' | '.join(texts)} |"
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)

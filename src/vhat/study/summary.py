@@ -137,6 +137,10 @@ class Gaps:
             lines += [f"{cell.key}: {reason}" for cell, reason in list(self.failed.items())[:5]]
         return lines
 
+    def notes(self) -> str:
+        """Say it in Markdown, each line a paragraph of its own behind what it belongs to."""
+        return "".join(f"\n\n**{line}**" for line in self.lines())
+
 
 def gaps(cells: Sequence[Cell], results: Results) -> Gaps:
     """Find what is missing, failed or reduced."""

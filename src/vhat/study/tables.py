@@ -34,7 +34,7 @@ _HEAD = (
 
 def to_markdown(rows: Sequence[Row], missing: Gaps) -> str:
     """Write one table for each version and truth, what is missing below."""
-    return "\n".join([*_markdown_tables(rows), "", _NOTE, *(f"\n**{line}**" for line in missing.lines()), ""])
+    return "\n".join([*_markdown_tables(rows), "", _NOTE]) + missing.notes() + "\n"
 
 
 def _markdown_tables(rows: Sequence[Row]) -> Iterator[str]:
