@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 import vhat
 from tests.plan_memory import CASES, ROWS_THAT_WRITE_MUCH
 from vhat.solve import choose
-from vhat.solve.kernel import make_kernel
+from vhat.solve.features import find_structure
+from vhat.solve.kernel import kernel_bytes, make_kernel
 
 
 def _measured(case):
@@ -87,12 +89,32 @@ def test_the_choice_depends_on_no_points_and_keeps_to_the_budget(n, outputs):
 
 def test_a_kernel_of_200_000_rows_is_refused_in_words_and_a_sample_takes_its_place():
     problem = problem_of(200_000, 1024, 8e9)
-    with pytest.raises(vhat.MemoryBudgetError, match=r"200,000 x 200,000 kernel; .* Use solver=vhat.Nystrom\(\)"):
+    with pytest.raises(vhat.MemoryBudgetError, match=r"200,000 x 200,000 kernel; .* Use solver='auto'"):
         make_kernel(problem)
     plan = choose(problem, 100)
     assert "200,000 x 200,000 kernel does not fit 8 GB: the kernel of" in plan.reason
     assert "random rows preconditions conjugate gradients on all" in str(plan)
     assert plan.gradients < choose(problem, 100, vhat.CG()).gradients / 5
+
+
+@pytest.mark.parametrize(("n", "hidden", "memory", "outputs"), [(200, 50, 1e6, 1), (2000, 300, 2e7, 2)])
+def test_the_rows_that_a_refusal_says_would_fit_are_those_that_fit(n, hidden, memory, outputs):
+    with pytest.raises(vhat.MemoryBudgetError, match=r"about [\d,]+ rows") as refusal:
+        make_kernel(problem_of(n, hidden, memory, outputs))
+    rows = int(re.search(r"about ([\d,]+) rows", str(refusal.value))[1].replace(",", ""))
+    assert 0 < rows < n
+    for fits in (rows, rows + 1):
+        problem = problem_of(fits, hidden, memory, outputs)
+        assert (kernel_bytes(problem, find_structure(problem)) <= memory) == (fits == rows)
+
+
+def test_a_plan_that_does_not_fit_says_so():
+    problem = problem_of(200_000, 1024, 8e9)
+    asked = choose(problem, 100, vhat.Dual())
+    assert not asked.fits
+    assert "TOO MUCH for a budget of 8 GB" in str(asked)
+    assert choose(problem, 100).fits
+    assert "TOO MUCH" not in str(choose(problem, 100))
 
 
 def test_a_kernel_that_fits_but_costs_too_much_is_not_made():

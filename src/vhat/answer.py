@@ -22,7 +22,16 @@ from vhat.solve import Prepared, Solver, Status, choose
 from vhat.solve.contract import Stopped
 from vhat.workspace import Chosen, Workspace, outside
 
-__all__ = ["Question", "answer", "at_minimum", "measured", "ready", "require_residuals", "warn_of_failed"]
+__all__ = [
+    "Question",
+    "answer",
+    "at_minimum",
+    "measured",
+    "nothing_yet",
+    "ready",
+    "require_residuals",
+    "warn_of_failed",
+]
 
 _LONG = 2000
 """Gradients of the loss above which the plan is shown before the work begins."""
@@ -71,9 +80,10 @@ def answer(
     problem, options, center = work.problem, question.options, question.center
     if options.target == "observation":
         require_residuals(problem)
-    chosen, prepared = ready(work, solver, curvature, center.size)
-    level = work.noise(noise, chosen.curvature, options.seed)
-    stationary = at_minimum(work, level, chosen, options.seed)
+    with nothing_yet(center.shape, solver, curvature).keeping():
+        chosen, prepared = ready(work, solver, curvature, center.size)
+        level = work.noise(noise, chosen.curvature, options.seed)
+        stationary = at_minimum(work, level, chosen, options.seed)
     reference, df = _of_one_value(level, question.per_output, problem.squeeze)
     recorder = Recorder(reference, center.shape, chosen.curvature, prepared.name)
     keep = options.simultaneous == "sup-t"
@@ -81,7 +91,8 @@ def answer(
     if isinstance(options.tail, Redraws):
         _require_minimum(stationary)
         spread = np.broadcast_to(reference, center.shape)
-        tail = estimate_tail(work, chosen.curvature, level, question.sides, spread, options.tail, options.seed)
+        with recorder.keeping(found):
+            tail = estimate_tail(work, chosen.curvature, level, question.sides, spread, options.tail, options.seed)
         options, found = replace(options, tail=tail), tail.mark(found)
     warn_of_failed(problem, found)
     standing = limits.Standing(
@@ -116,6 +127,11 @@ def ready(work: Workspace, solver: Solver | str, curvature: str, rows: int) -> t
         announce(str(plan))
     chosen = work.choose_curvature(curvature)
     return chosen, work.prepared(plan.solver, chosen.curvature)
+
+
+def nothing_yet(shape: tuple[int, ...], solver: Solver | str, curvature: str) -> Recorder:
+    """The record of predictions of which none is finished, under what was asked for."""
+    return Recorder(np.ones(()), shape, curvature, str(getattr(solver, "name", solver)))
 
 
 def measured(

@@ -12,7 +12,16 @@ import numpy as np
 
 from vhat import limits
 from vhat.acquire import Acquisition, acquire
-from vhat.answer import Question, answer, at_minimum, measured, ready, require_residuals, warn_of_failed
+from vhat.answer import (
+    Question,
+    answer,
+    at_minimum,
+    measured,
+    nothing_yet,
+    ready,
+    require_residuals,
+    warn_of_failed,
+)
 from vhat.audit import Audit, audit_fit
 from vhat.calibrate import Calibrated, left_out_scores, refuse_training_rows, split_scores
 from vhat.checks import check_count
@@ -27,7 +36,7 @@ from vhat.progress import steps_shown
 from vhat.solve import Plan, Prepared, Solver, Status, choose
 from vhat.solve.kernel import newton_metric
 from vhat.tail import Tail
-from vhat.workspace import Chosen, Workspace
+from vhat.workspace import Workspace
 
 __all__ = ["FittedModel"]
 
@@ -176,8 +185,7 @@ class FittedModel:
             Interrupted: On Ctrl-C during the solves; the points that are finished are in its ``record``.
         """
         inputs = self.problem.inputs(x)
-        chosen, prepared = ready(self._work, solver, curvature, self.problem.count(inputs) * self.problem.outputs)
-        recorder = self._recorder(inputs, chosen, prepared, shortcut)
+        prepared, recorder = self._ready(inputs, solver, curvature, shortcut)
         found = measured(self._work, prepared, gradient_blocks(self.problem, inputs), self._work.shape, recorder)
         warn_of_failed(self.problem, found)
         return recorder.record(found)
@@ -318,8 +326,8 @@ class FittedModel:
             ConvergenceWarning: Of points whose solve failed; their rows are NaN.
         """
         inputs = self.problem.inputs(x)
-        chosen, prepared = ready(self._work, solver, curvature, self.problem.count(inputs) * self.problem.outputs)
-        blocks, recorder = gradient_blocks(self.problem, inputs), self._recorder(inputs, chosen, prepared)
+        prepared, recorder = self._ready(inputs, solver, curvature)
+        blocks = gradient_blocks(self.problem, inputs)
         found = measured(self._work, prepared, blocks, self._work.shape, recorder, rows=True)
         warn_of_failed(self.problem, found)
         assert found.sensitivity is not None
@@ -568,11 +576,16 @@ class FittedModel:
         scores = self._shaped(left_out_scores(self.problem, found, level))
         return Calibrated("loo", scores, 0, base, found.rough)
 
-    def _recorder(self, inputs: Any, chosen: Chosen, prepared: Prepared, shortcut: bool = False) -> Recorder:
+    def _ready(
+        self, inputs: Any, solver: Solver | str, curvature: str, shortcut: bool = False
+    ) -> tuple[Prepared, Recorder]:
+        """Make a solver ready for points, and the record that they will have."""
         count, outputs = self.problem.count(inputs), self.problem.outputs
         shape = (count,) if self.problem.squeeze else (count, outputs)
+        with nothing_yet(shape, solver, curvature).keeping():
+            chosen, prepared = ready(self._work, solver, curvature, count * outputs)
         unit = steepness(self.problem) if shortcut else None
-        return Recorder(np.sqrt(self._levels()), shape, chosen.curvature, prepared.name, unit)
+        return prepared, Recorder(np.sqrt(self._levels()), shape, chosen.curvature, prepared.name, unit)
 
 
 def _as_array(x: Any) -> np.ndarray | None:

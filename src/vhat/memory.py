@@ -1,13 +1,23 @@
-"""How much memory a piece of work took, where the system tells."""
+"""How much memory a piece of work took, where the system tells, and memory in words."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["Peak"]
+__all__ = ["Peak", "in_words"]
 
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
+
+
+def in_words(size: float) -> str:
+    """Write a number of bytes with the digits that tell it from its neighbours.
+
+    Examples:
+        >>> in_words(3.234e11), in_words(1.35e8), in_words(4e4)
+        ('323 GB', '135 MB', '0.04 MB')
+    """
+    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
 
 
 class Peak:

@@ -11,6 +11,7 @@ standard deviation of the prediction to first order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from operator import length_hint
 from typing import Any
@@ -224,11 +225,20 @@ class Recorder:
     def interrupt(self, stop: Stopped) -> Interrupted:
         """Return what to raise when Ctrl-C came: its record has the rows that are finished."""
         total = int(np.prod(self.shape))
-        return Interrupted(
-            f"{stop.rows.size} of {total} predictions were finished. To keep them: except vhat.Interrupted as stop: "
-            "stop.record",
-            self.record(_spread_over(total, stop)),
-        )
+        keep = " To keep them: except vhat.Interrupted as stop: stop.record" if stop.rows.size else ""
+        record = self.record(_spread_over(total, stop))
+        return Interrupted(f"{stop.rows.size} of {total} predictions were finished.{keep}", record)
+
+    @contextmanager
+    def keeping(self, found: Measured | None = None) -> Iterator[None]:
+        """Have Ctrl-C outside of the solves leave a record as well: of what was measured, or that nothing was yet."""
+        try:
+            yield
+        except Interrupted:
+            raise
+        except KeyboardInterrupt:
+            rows = np.arange(0 if found is None else len(found.status))
+            raise self.interrupt(Stopped(rows, found)) from None
 
 
 def steepness(problem: Problem) -> np.ndarray:

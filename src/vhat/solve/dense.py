@@ -10,6 +10,7 @@ import scipy.linalg
 from vhat.checks import check_tolerance
 from vhat.curvature import assemble
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
+from vhat.memory import in_words
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve.contract import Response, Solution, Status, respond_by_solving
 
@@ -56,8 +57,8 @@ class Dense:
         need = dense_bytes(problem.p)
         if need > problem.memory:
             raise MemoryBudgetError(
-                f"vhat.Dense() needs {need / 1e9:.1f} GB for p = {problem.p} parameters; the budget is "
-                f"{problem.memory / 1e9:.1f} GB. Use solver=vhat.CG(), or raise memory=."
+                f"vhat.Dense() needs {in_words(need)} for p = {problem.p} parameters; the budget is "
+                f"{in_words(problem.memory)}. Use solver='auto', which takes what fits, or raise memory=."
             )
         matrix = assemble(problem, curvature) if matrix is None else matrix
         unit = problem.numpy(scale)

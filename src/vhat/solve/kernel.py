@@ -20,6 +20,7 @@ from scipy.linalg.lapack import dpotrf
 
 from vhat.curvature.metric import Metric, jacobi
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
+from vhat.memory import in_words
 from vhat.problem import Array, LossDerivatives, Problem
 from vhat.solve.features import GRAM_ROWS, Features, NotRankOne, Structure, compress, read_features
 
@@ -369,9 +370,14 @@ def _require_memory(problem: Problem, structure: Structure) -> None:
     need = kernel_bytes(problem, structure)
     if need > problem.memory:
         N = problem.n * problem.outputs
-        fits = int(np.sqrt(problem.memory / 8))
+        fits = _fitting_rows(problem, structure)
         raise MemoryBudgetError(
-            f"vhat.Dual() needs {need / 1e9:.1f} GB for a {N:,} x {N:,} kernel; the budget is "
-            f"{problem.memory / 1e9:.1f} GB, enough for about {fits:,} rows. Use solver=vhat.Nystrom(), or raise "
-            "memory=."
+            f"vhat.Dual() needs {in_words(need)} for a {N:,} x {N:,} kernel; the budget is {in_words(problem.memory)}, "
+            f"enough for about {fits:,} rows. Use solver='auto', which takes what fits, or raise memory=."
         )
+
+
+def _fitting_rows(problem: Problem, structure: Structure) -> int:
+    """How many training rows :func:`kernel_bytes` has room for in the budget: the root of a quadratic."""
+    beside = structure.numbers + 3 * GRAM_ROWS
+    return int((np.sqrt(beside**2 + problem.memory / 2) - beside) / 2) // problem.outputs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from vhat.errors import InputError
+from vhat.memory import in_words
 from vhat.problem import Problem
 from vhat.solve.cg import CG
 from vhat.solve.contract import IMAGES, Solver, points_together
@@ -46,20 +47,32 @@ class Plan:
         memory: Peak bytes of the solve, over the data themselves.
         gradients: Estimated cost in gradients of the loss.
         reason: Why this solver.
+        budget: The bytes that arrays may take; compiled programs come on top.
     """
 
     solver: Solver
     memory: int
     gradients: float
     reason: str
+    budget: float = float("inf")
+
+    @property
+    def fits(self) -> bool:
+        """Whether the budget has room for it."""
+        return self.memory <= self.budget + _COMPILED
 
     def __str__(self) -> str:
         return (
             f"solver    {self.solver!r}\n"
-            f"memory    {self.memory / 1e6:,.0f} MB\n"
+            f"memory    {in_words(self.memory)}, {in_words(_COMPILED)} of it for compiled programs{self._room()}\n"
             f"cost      about {self.gradients:,.0f} gradients of the loss\n"
             f"reason    {self.reason}"
         )
+
+    def _room(self) -> str:
+        if self.fits:
+            return ""
+        return f"; TOO MUCH for a budget of {in_words(self.budget)}: raise memory=, or ask for less"
 
 
 def choose(problem: Problem, points: int, solver: Solver | str = "auto") -> Plan:
@@ -72,8 +85,12 @@ def choose(problem: Problem, points: int, solver: Solver | str = "auto") -> Plan
         raise InputError(
             f"solver={solver!r} is not known. Use 'auto', vhat.CG(...), vhat.Dense(), vhat.Dual() or vhat.Nystrom()."
         )
-    if not isinstance(solver, str):
-        return _named(problem, points, solver)
+    plan = _auto(problem, points) if isinstance(solver, str) else _named(problem, points, solver)
+    return replace(plan, budget=problem.memory)
+
+
+def _auto(problem: Problem, points: int) -> Plan:
+    """Choose the best of the solvers that fit."""
     # The choice must not depend on how many points are asked about: a row alone is solved as in company.
     most = points_together(problem) * problem.outputs
     budget = problem.memory + _COMPILED  # which is for arrays, not for programs
@@ -148,7 +165,7 @@ def _no_kernel(problem: Problem) -> str:
     N = problem.n * problem.outputs
     most = points_together(problem) * problem.outputs
     fits = _dual(problem, most).memory <= problem.memory + _COMPILED
-    fault = f"costs {_setup(problem):,.0f} gradients" if fits else f"does not fit {problem.memory / 1e9:.2g} GB"
+    fault = f"costs {_setup(problem):,.0f} gradients" if fits else f"does not fit {in_words(problem.memory)}"
     return f"p = {problem.p:,} is large and a {N:,} x {N:,} kernel {fault}"
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.linalg
 
 from vhat.errors import MemoryBudgetError
+from vhat.memory import in_words
 from vhat.problem import Array, Problem
 from vhat.solve.features import GRAM_ROWS, find_structure, read_features
 from vhat.solve.kernel import Kernel, make_kernel
@@ -100,8 +101,8 @@ def _require_memory(problem: Problem, rows: int, numbers: int) -> None:
     need = sample_bytes(problem, rows, numbers)
     if need > problem.memory:
         raise MemoryBudgetError(
-            f"vhat.Nystrom(rows={rows}) needs {need / 1e9:.2g} GB for p = {problem.p:,} parameters; the budget is "
-            f"{problem.memory / 1e9:.2g} GB, enough for {_most_rows(problem, numbers, problem.memory):,} rows. Ask for "
+            f"vhat.Nystrom(rows={rows}) needs {in_words(need)} for p = {problem.p:,} parameters; the budget is "
+            f"{in_words(problem.memory)}, enough for {_most_rows(problem, numbers, problem.memory):,} rows. Ask for "
             "fewer rows, use solver=vhat.CG(), or raise memory=."
         )
 
