@@ -17,6 +17,7 @@ from vhat.curvature.definiteness import smallest_eigenvalue
 from vhat.errors import NotPositiveDefinite
 from vhat.frontends.jax import jax_problem
 from vhat.problem import ModelFacts
+from vhat.solve.kernel import KernelMetric, make_kernel
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,10 @@ def test_a_better_metric_decides_the_same_sign_in_fewer_steps():
         def solve(self, v):
             return np.linalg.solve(near, v)
 
+        def draw(self, problem, seed):
+            values, vectors = np.linalg.eigh(near)
+            return vectors @ (np.random.default_rng(seed).standard_normal(problem.p) / np.sqrt(values))
+
     found = smallest_eigenvalue(STIFF, metric=Near(), max_steps=40)
     assert found.verdict == "positive"
     assert found.value == pytest.approx(1e-7 / (1e-7 + 1e-8), rel=0.1)
@@ -212,3 +217,44 @@ def test_a_parameter_without_influence_or_decay_is_named():
     H = np.diag([1.0, 0.0, 2.0])
     with pytest.raises(NotPositiveDefinite, match="position 1"):
         smallest_eigenvalue(Matrix(H, np.zeros(3)))
+
+
+def test_a_direction_that_the_data_do_not_see_is_not_missed_beside_those_they_see():
+    """A saddle of a fifth of the decay, among 3200 parameters that 40 rows hardly determine."""
+    problem, kernel = _hidden_saddle()
+    with problem.scope():
+        found = smallest_eigenvalue(problem, metric=KernelMetric(kernel))
+    assert found.method == "lanczos"
+    assert found.verdict == "indefinite"
+    assert found.value == pytest.approx(-0.2, rel=0.2)
+
+
+def _hidden_saddle():
+    rng, n, p, lam = np.random.default_rng(0), 40, 3200, 1e-9
+    across = np.linalg.qr(rng.normal(size=(p, 81)))[0].T
+    rows = np.linalg.qr(rng.normal(size=(n, 22)))[0]
+    X, r = np.sqrt(n * p) * rows[:, :20] @ across[:20], np.sqrt(n) * rows[:, 21]  # X'r = 0: zero is stationary
+    A, c = across[20:], lam * np.append(np.geomspace(1, 100, 60), -1.2)
+
+    def predict(t, Z):
+        return Z[:, :p] @ t + 0.5 * Z[:, p:] @ (A @ t) ** 2
+
+    problem = jax_problem(predict, np.zeros(p), np.column_stack([X, r[:, None] * c]), -r, weight_decay=lam)
+    with problem.scope():
+        return problem, make_kernel(problem)
+
+
+def test_random_starts_of_a_kernel_have_its_inverse_for_covariance():
+    rng = np.random.default_rng(1)
+    params, predict = oracle.random_params(rng, 2, 2, 1), oracle.network("tanh", 1)
+    X = rng.normal(size=(12, 2))
+    decay = {name: 0.0 if name == "c" else 0.1 for name in params}
+    problem = jax_problem(predict, params, X, rng.normal(size=(12, 1)), weight_decay=decay)
+    with problem.scope():
+        metric, many = KernelMetric(make_kernel(problem)), 3000
+        x = np.stack([problem.numpy(metric.draw(problem, seed)) for seed in range(many)])
+        P = np.stack([problem.numpy(metric.apply(problem.native(row))) for row in np.eye(problem.p)])
+    values, vectors = np.linalg.eigh(P)
+    white = x @ (vectors * np.sqrt(values))
+    # the entries of a sample covariance have standard deviation sqrt(2 / many) at most
+    np.testing.assert_allclose(white.T @ white / many, np.eye(problem.p), atol=5 * np.sqrt(2 / many))

@@ -16,6 +16,7 @@ from vhat.curvature import scale
 from vhat.curvature.definiteness import smallest_eigenvalue
 from vhat.frontends.jax import jax_problem
 from vhat.solve.contract import Solution, Stopped
+from vhat.solve.dual import Corrected, GaussNewton
 from vhat.solve.features import _terms, compress, find_structure, read_features
 from vhat.solve.kernel import make_kernel
 from vhat.solve.loop import Iteration
@@ -448,6 +449,50 @@ def test_a_decay_far_below_the_curvature_is_answered_from_the_data(monkeypatch, 
     assert np.all(found.status == "converged")
     np.testing.assert_allclose(found.value, V, rtol=1e-5)
     np.testing.assert_allclose(found.unsupported, unsupported, atol=1e-6)
+
+
+@pytest.mark.parametrize("lam", [1e-8, 1e-10])
+@pytest.mark.parametrize("decades", [0, 8])
+def test_gauss_newton_rows_are_answered_alone_as_in_company_in_any_unit(lam, decades):
+    rng, n, p = np.random.default_rng(0), 30, 60
+    unit, J = 10.0 ** (decades * rng.uniform(-0.5, 0.5, p)), rng.normal(size=(n, p))
+    G = np.concatenate([rng.normal(size=(4, p)), rng.normal(size=(4, n)) @ J / n + 1e-3 * rng.normal(size=(4, p))])
+    _, sizes, across = np.linalg.svd(J / np.sqrt(n), full_matrices=False)
+    V = np.sum((G @ across.T * sizes / (sizes**2 + lam)) ** 2, axis=1)
+    derivatives = {"jac": lambda t, Z: Z.copy(), "hess": lambda t, Z: np.zeros((len(Z), p, p))}
+    fitted = vhat.from_numpy(
+        lambda t, Z: Z @ t, np.zeros(p), J * unit, np.ones(n), weight_decay=lam * unit**2, **derivatives
+    )
+    options = {"solver": vhat.Dual(), "curvature": "ggn"}
+    company = fitted.weighted_norm(G * unit, **options)
+    alone = np.concatenate([fitted.weighted_norm(G[i : i + 1] * unit, **options).value for i in range(len(G))])
+    assert np.all(company.status == "converged")
+    np.testing.assert_allclose(company.value, V, rtol=1e-8)
+    np.testing.assert_allclose(alone, V, rtol=1e-8)
+
+
+@pytest.mark.parametrize(("kind", "curvature"), [(GaussNewton, "ggn"), (Corrected, "hessian")])
+def test_a_row_that_is_not_verified_takes_no_neighbour_with_it(monkeypatch, kind, curvature):
+    fitted, x, _ = _several_soft((0.5,))
+    whole = fitted.weighted_norm(x, solver=vhat.Dual(), curvature=curvature)
+    given, asked, found = len(x), [], kind._errors
+
+    def doubtful(self, g, *rest):
+        errors = found(self, g, *rest)
+        return np.where(np.arange(given) == 2, np.inf, errors) if len(g) == given else np.full(1, np.inf)
+
+    def careful(self, g):
+        asked.append(len(g))
+        return respond(self, g)
+
+    respond = Preconditioned.respond
+    monkeypatch.setattr(kind, "_errors", doubtful)
+    monkeypatch.setattr(Preconditioned, "respond", careful)
+    again = fitted.weighted_norm(x, solver=vhat.Dual(), curvature=curvature)
+    assert asked == [1]
+    assert np.all(again.status == "converged")
+    np.testing.assert_allclose(np.delete(again.value, 2), np.delete(whole.value, 2), rtol=1e-9)  # again in double
+    np.testing.assert_allclose(again.value[2], whole.value[2], rtol=1e-4)
 
 
 def _in_many_digits(X, x, lam):

@@ -333,6 +333,10 @@ class GaussNewton:
     def solve(self, v):
         return self.problem.native(scipy.linalg.cho_solve(self.factor, self.problem.numpy(v)))
 
+    def draw(self, problem, seed):
+        values, vectors = np.linalg.eigh(self.M)
+        return problem.native(vectors @ (np.random.default_rng(seed).standard_normal(problem.p) / np.sqrt(values)))
+
 
 @pytest.mark.usefixtures("matrix_free")
 def test_a_better_metric_saves_products():

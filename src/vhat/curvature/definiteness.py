@@ -100,8 +100,7 @@ def smallest_eigenvalue(
             return _formed(problem, curvature, s, matrix)
         if curvature == "ggn" and _semidefinite(problem):
             return _by_decay(problem, s)
-        start = problem.native(np.random.default_rng(seed).standard_normal(problem.p)) / s
-        found = _by_lanczos(problem, curvature, metric or Jacobi(s), start, max_steps)
+        found = _by_lanczos(problem, curvature, metric or Jacobi(s), seed, max_steps)
         if found.verdict == "undecided" and problem.p <= _FORMED and 24 * problem.p**2 <= problem.memory:
             formed = _formed(problem, curvature, s, None)
             return replace(formed, steps=found.steps + formed.steps)
@@ -166,7 +165,7 @@ def _by_cholesky(B: np.ndarray) -> tuple[float, np.ndarray]:
     return float(v @ B @ v), v
 
 
-def _by_lanczos(problem: Problem, curvature: Curvature, metric: Metric, start: Array, max_steps: int) -> Definiteness:
+def _by_lanczos(problem: Problem, curvature: Curvature, metric: Metric, seed: int, max_steps: int) -> Definiteness:
     """Decide from products alone."""
     operator = Operator(problem, curvature)
     accuracy = problem.facts().accuracy
@@ -174,7 +173,7 @@ def _by_lanczos(problem: Problem, curvature: Curvature, metric: Metric, start: A
         lambda v: problem.numpy(operator(problem.native(v)[None, :]))[0],
         lambda v: problem.numpy(metric.apply(problem.native(v))),
         lambda v: problem.numpy(metric.solve(problem.native(v))),
-        problem.numpy(start),
+        problem.numpy(metric.draw(problem, seed)),
         max_steps=max(2, min(max_steps, problem.memory // (64 * problem.p))),
         accuracy=accuracy,
     )

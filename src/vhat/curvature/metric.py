@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from vhat.curvature.operator import scale
 from vhat.problem import Array, Problem
 
@@ -24,6 +26,9 @@ class Metric(Protocol):
     def solve(self, v: Array) -> Array:
         """Return ``M^-1 v``."""
 
+    def draw(self, problem: Problem, seed: int) -> Array:
+        """Return a random x with ``E xx' = M^-1``: measured by M it leans on no direction more than on another."""
+
 
 @dataclass(frozen=True)
 class Jacobi:
@@ -42,6 +47,10 @@ class Jacobi:
     def solve(self, v: Array) -> Array:
         """Return ``v / s^2``."""
         return (v / self.scale) / self.scale
+
+    def draw(self, problem: Problem, seed: int) -> Array:
+        """Return ``z / s`` for standard normal z."""
+        return problem.native(np.random.default_rng(seed).standard_normal(problem.p)) / self.scale
 
 
 def jacobi(problem: Problem) -> Jacobi:

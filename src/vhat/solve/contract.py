@@ -38,7 +38,8 @@ class Status(StrEnum):
         """What a user can do about a row with this status."""
         return {
             Status.CONVERGED: "nothing to do",
-            Status.NOT_CONVERGED: "raise max_steps of vhat.CG, or use solver=vhat.Dense() if it fits",
+            Status.NOT_CONVERGED: "max_steps or float64 did not allow it: ask another solver, vhat.Dense() if it fits, "
+            "or raise weight_decay",
             Status.INDEFINITE: "the parameters are not a minimum: call fitted.polish(), or use curvature='ggn'",
             Status.NOT_FINITE: "the gradient of the prediction or a curvature product overflows there: check the "
             "model at this input",
@@ -82,6 +83,15 @@ class Response:
     status: np.ndarray
     residual: np.ndarray
     steps: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Response:
+        """Return some of the rows."""
+        return Response(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+    def put(self, rows: np.ndarray, other: Response) -> None:
+        """Write other rows into these, in place."""
+        for name in self.__dataclass_fields__:
+            getattr(self, name)[rows] = getattr(other, name)
 
 
 class Stopped(KeyboardInterrupt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -127,37 +128,46 @@ class GaussNewton:
         rows, finite = _finite(self.problem, g)
         seen = self._settled(self.kernel.look(rows, g if finite.all() else None))
         answer = Correction.none(self.kernel, seen)
-        weights = _combination(self.kernel, answer)
-        error = self._error(weights @ rows, answer.last.combined(weights))
-        return _response(answer, finite, error) if error <= _ROUNDED else self.careful.respond(g)
+        weights = _weights(self.kernel, answer)
+        together = _signed(weights)
+        error = self._errors((together @ rows)[None], answer.last.combined(together))
+        if error[0] <= _ROUNDED:
+            return _response(answer, finite, error)
+        parts = self._parts(np.arange(len(rows)))
+        alone = [self._errors(weights[at, None] * rows[at], seen.take(at).times(weights[at])) for at in parts]
+        error = np.concatenate(alone)
+        return _finished(self.careful, g, _response(answer, finite, error), error <= _ROUNDED)
+
+    def _parts(self, rows: np.ndarray) -> Iterator[np.ndarray]:
+        """Cut rows into as many as are lifted to the space of parameters together."""
+        block = self.careful.options.block
+        return (rows[start : start + block] for start in range(0, len(rows), block))
 
     def _settled(self, seen: Seen) -> Seen:
         """Return the same with ``g'h = |s'J h|^2 + h'Lam h`` where as a difference it has lost digits."""
-        rows = np.flatnonzero(seen.lost > _LOST)
-        if not rows.size:
-            return seen
-        part = seen.take(rows)
-        held, pulled = self.kernel.root.times(part.image), self.kernel.root_decay * self.kernel.lift(part)
-        energy = seen.energy.copy()
-        energy[rows] = np.sum(held**2, axis=(1, 2)) + np.sum(pulled**2, axis=1)
+        energy, kernel = seen.energy.copy(), self.kernel
+        for rows in self._parts(np.flatnonzero(seen.lost > _LOST)):
+            part = seen.take(rows)
+            held, pulled = kernel.root.times(part.image), kernel.root_decay * kernel.lift(part)
+            energy[rows] = np.sum(held**2, axis=(1, 2)) + np.sum(pulled**2, axis=1)
         return replace(seen, energy=energy)
 
-    def _error(self, g: np.ndarray, seen: Seen) -> float:
-        """Return how far ``s'J h`` of one row is off, by the front end's derivatives, which the kernel never saw.
+    def _errors(self, g: np.ndarray, seen: Seen) -> np.ndarray:
+        """Return how far ``s'J h`` of each row is off, (k,), by derivatives of the front end that the kernel never saw.
 
         ``u = s'J P^-1 g`` is right if ``h = Lam^-1 (g - J's u)`` has ``u`` for its image, and ``s'J h - u = B d`` for
         ``u + d`` that is. The residual of h in the space of parameters would tell less: a small decay magnifies what
         rounding leaves of h in directions that no row sees, and V does not see them either.
         """
         problem, kernel, free = self.problem, self.kernel, self.kernel.structure.free
-        rest = g[None] - problem.numpy(problem.vjp(seen.pushed.reshape(seen.image.shape)))
+        rest = g - problem.numpy(problem.vjp(seen.pushed.reshape(seen.image.shape)))
         h = rest * kernel.inverse_root**2
         h[:, free] = seen.free
         r = np.zeros_like(rest)
         r[:, free] = rest[:, free]
         apart = problem.jvp(problem.native(h)) - seen.image
-        d = kernel.look(r, cross=apart.reshape(1, -1)).image
-        return float(np.linalg.norm(kernel.root.times(d)))
+        d = kernel.look(r, cross=apart.reshape(len(g), -1)).image
+        return _lengths(kernel, d)
 
 
 @dataclass(frozen=True)
@@ -199,34 +209,36 @@ class Corrected:
         rows, finite = _finite(self.problem, g)
         most, gradients = min(self.options.max_steps, _QUICK_STEPS), g if finite.all() else None
         answer = correct(self.kernel, rows, product, self.spectrum, self.options.rtol, most, gradients)
-        arrived = not np.any(answer.status == Status.NOT_CONVERGED)
-        error = self._error(rows, answer)
-        if arrived and error <= ACCEPTED:
+        arrived, weights = answer.status != Status.NOT_CONVERGED, _weights(self.kernel, answer)
+        together = _signed(weights)
+        x = np.zeros_like(rows) if answer.x is None else answer.x
+        image = np.tensordot(together[None], answer.image, axes=1)
+        error = self._errors((together @ rows)[None], (together @ x)[None], answer.last.combined(together), image)
+        if arrived.all() and error[0] <= ACCEPTED:
             return _response(answer, finite, error), product
-        if math.isfinite(product.slip) and arrived:
+        if math.isfinite(product.slip) and arrived.all():
             return self._block(g, replace(product, slip=math.inf))
-        return self.careful.respond(g), product
+        c = weights[:, None]
+        error = self._errors(c * rows, c * x, answer.last.times(weights), c[:, :, None] * answer.image)
+        return _finished(self.careful, g, _response(answer, finite, error), arrived & (error <= ACCEPTED)), product
 
-    def _error(self, rows: np.ndarray, answer: Correction) -> float:
-        """Return how far ``s'J h`` of one random combination of the rows is off, infinite where that is too far.
+    def _errors(self, g: np.ndarray, x: np.ndarray, seen: Seen, image: np.ndarray) -> np.ndarray:
+        """Return how far ``s'J h`` of each row is off, (k,), infinite where that is too far.
 
         For ``h = x + z``, ``m = g - A x - P z`` is zero but for rounding: what is left of the equation, ``R z``, is the
         iteration's to judge. It moves the image ``s'J h``, whose length is the root of V, by some ``sqrt(m' P^-1 m)``,
         and along the softest direction by that over the smallest eigenvalue of ``P^-1 A``. Two products with the front
-        end's derivatives, which the kernel never saw, vouch for the whole block.
+        end's derivatives, which the kernel never saw, vouch for a row, or by a combination for a whole block.
         """
         problem, kernel = self.problem, self.kernel
-        weights = _combination(kernel, answer)
-        h, x = kernel.lift(answer.last.combined(weights)), (weights @ answer.x)[None]
+        h = kernel.lift(seen)
         # a kernel that clipped negative curvature has a P that no product of the front end gives
         metric: Curvature = "ggn" if kernel.root.exact else self.curvature
-        r = problem.native((weights @ rows)[None]) - Operator(problem, metric)(problem.native(h))
+        r = problem.native(g) - Operator(problem, metric)(problem.native(h))
         r = r - Operator(problem, self.curvature)(problem.native(x))
-        error = float(kernel.look(problem.numpy(r)).size[0])
-        apart = problem.jvp(problem.native(h + x))[0] - np.tensordot(weights, answer.image, axes=1)
-        if error > _TRUSTED * self.spectrum.smallest:
-            return math.inf
-        return max(error, float(np.linalg.norm(kernel.root.times(apart[None]))))
+        error = kernel.look(problem.numpy(r)).size
+        apart = _lengths(kernel, problem.jvp(problem.native(h + x)) - image)
+        return np.where(error > _TRUSTED * self.spectrum.smallest, np.inf, np.maximum(error, apart))
 
 
 def _finite(problem: Problem, g: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -236,22 +248,45 @@ def _finite(problem: Problem, g: Array) -> tuple[np.ndarray, np.ndarray]:
     return (rows if finite.all() else np.where(finite[:, None], rows, 0.0)), finite
 
 
-def _combination(kernel: Kernel, answer: Correction) -> np.ndarray:
-    """Return weights (k,) of the rows that arrived, such that what is off of their sum is what they are off on average.
+def _lengths(kernel: Kernel, image: np.ndarray) -> np.ndarray:
+    """``|s'J h|`` of images (k, n, K): the root of V for the square loss, (k,)."""
+    found: np.ndarray = np.sqrt(np.sum(kernel.root.times(image) ** 2, axis=(1, 2)))
+    return found
 
-    With random signs ``e``, the sum of ``e_i m_i / |s'J h_i|`` over errors ``m_i`` has the sum of the squared relative
-    errors for its mean square.
-    """
+
+def _weights(kernel: Kernel, answer: Correction) -> np.ndarray:
+    """Return ``1 / |s'J h|`` of the rows that arrived, (k,), by which errors are made relative; zero for the others."""
     good = answer.status == Status.CONVERGED
-    shown = np.sqrt(np.sum(kernel.root.times(answer.image) ** 2, axis=(1, 2)))
-    size = np.maximum(shown, DARK * np.sqrt(np.maximum(answer.energy, 0.0)))
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=len(size))
-    weights: np.ndarray = np.divide(signs, size, out=np.zeros_like(size), where=good & (size > 0))
-    return weights / math.sqrt(max(int(np.count_nonzero(weights)), 1))
+    size = np.maximum(_lengths(kernel, answer.image), DARK * np.sqrt(np.maximum(answer.energy, 0.0)))
+    return np.divide(1.0, size, out=np.zeros_like(size), where=good & (size > 0))
 
 
-def _response(answer: Correction, finite: np.ndarray, error: float) -> Response:
-    """Return a verified answer, its rows off by ``error`` at least."""
+def _signed(weights: np.ndarray) -> np.ndarray:
+    """Return weights such that what a combination of rows is off by is what they are off by on average.
+
+    With random signs ``e``, the sum of ``e_i w_i m_i`` over errors ``m_i`` has the sum of the squares of ``w_i m_i``
+    for its mean square.
+    """
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=len(weights))
+    return signs * weights / math.sqrt(max(int(np.count_nonzero(weights)), 1))
+
+
+def _finished(careful: Preconditioned, g: Array, found: Response, good: np.ndarray) -> Response:
+    """Have the rows that are not good answered by the careful solver; their neighbours stay as they are."""
+    kept, rest = np.flatnonzero(good), np.flatnonzero(~good)
+    try:
+        found.put(rest, careful.respond(g[rest]))
+    except Stopped as stop:
+        raise Stopped(np.append(kept, rest[stop.rows]), joined([found.take(kept), stop.partial])) from None
+    except KeyboardInterrupt:
+        if not kept.size:
+            raise
+        raise Stopped(kept, found.take(kept)) from None
+    return found
+
+
+def _response(answer: Correction, finite: np.ndarray, error: np.ndarray) -> Response:
+    """Return a verified answer, its rows off by ``error``, (k,) or (1,), at least."""
     return Response(
         image=answer.image,
         energy=answer.energy,

@@ -301,6 +301,15 @@ class KernelMetric:
         """Return ``P^-1 v``."""
         return self.kernel.solve(v[None, :])[0, :]
 
+    def draw(self, problem: Problem, seed: int) -> Array:
+        """Return ``P^-1 (J's z + Lam^1/2 z')`` for standard normal z and z': what is in brackets has covariance P."""
+        kernel, rng = self.kernel, np.random.default_rng(seed)
+        z = rng.standard_normal((1, kernel.problem.n, kernel.problem.outputs))
+        pushed = kernel.root.times(z).reshape(1, -1)
+        r = kernel.root_decay * (kernel.features.transposed(pushed) + rng.standard_normal((1, problem.p)))
+        r[:, kernel.structure.free] = pushed @ kernel.features.free
+        return problem.native(kernel.lift(kernel.look(r)))[0, :]
+
 
 def newton_metric(problem: Problem) -> Callable[[Problem], Metric] | None:
     """How Newton's trust region is best measured on this problem: by the kernel where it is cheap, else by default.
