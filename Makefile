@@ -15,6 +15,7 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit('vhat needs Python 3.11 or newer; set PYTHON=...' if sys.version_info < (3, 11) else 0)"
+	@echo "Installing into $(VENV): 2.3 GB, some minutes, the first time only."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[torch,test,lint]"

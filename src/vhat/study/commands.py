@@ -99,7 +99,12 @@ def _command(experiments: tuple[str, ...], about: str) -> Callable[..., None]:
 
 
 for _name, _experiments, _about in (
-    ("figure1", ("figure1",), "Bands in one dimension: rows the methods, columns n."),
+    (
+        "figure1",
+        ("figure1",),
+        "Bands in one dimension: rows the methods, columns n, one trial. At n = 100 the paper's own iteration "
+        "(paper-cg) is computed beside the proposed method.",
+    ),
     ("table1", ("table1",), "Coverage, widths and scores in 10 dimensions, beside the published ones."),
     ("table2", ("table2",), "The same in 100 dimensions."),
     ("figure2", ("figure2",), "Coverage against median width over the weight decay, in 10 and 100 dimensions."),

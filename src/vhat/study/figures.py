@@ -84,6 +84,7 @@ def _panel(ax: Axes, cell: Cell, results: Results, iterated: Cell | None) -> Non
     result = results.read(cell)
     data = draw(cell)
     low, high = float(np.min(data.test.truth)), float(np.max(data.test.truth))
+    ax.set_xlim(data.test.X.min(), data.test.X.max())
     ax.set_ylim(low - _MARGIN * (high - low), high + _MARGIN * (high - low))
     if result is None or result["status"] != "done":
         _say(ax, "missing" if result is None else "failed")
@@ -93,7 +94,6 @@ def _panel(ax: Axes, cell: Cell, results: Results, iterated: Cell | None) -> Non
     size, shade = (0.8, 0.35) if many else (2.0, 1.0)
     pairs = data.train.X[:, 0], data.train.y
     ax.plot(*pairs, "o", color=BLACK, markersize=size, alpha=shade, markeredgewidth=0, zorder=2, label="data")
-    ax.set_xlim(data.test.X.min(), data.test.X.max())
     if result["curvature"] == "ggn":
         ax.text(0.03, 0.95, "Gauss-Newton", transform=ax.transAxes, va="top", fontsize=6.5, color=BLUE)
     if iterated is not None and (other := results.read(iterated)) is not None and other["status"] == "done":

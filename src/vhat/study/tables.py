@@ -60,7 +60,7 @@ def to_latex(rows: Sequence[Row], missing: Gaps) -> str:
             parts.append(r"\midrule")
             for name, texts in _lines(row):
                 head = f"{row.first.method} & {row.first.n}" if name == "ours" else " & "
-                cells = " & ".join(f"${text.replace('±', chr(92) + 'pm')}$" if text else "" for text in texts)
+                cells = " & ".join(_in_latex(text) for text in texts)
                 parts.append(rf"{head} & {name} & {cells} \\")
         parts += [r"\bottomrule", r"\end{tabular}", r"\par"]
     parts += [_escaped(line) + r"\par" for line in missing.lines()]
@@ -103,7 +103,7 @@ def _heading(cell: Cell) -> str:
 
 def _lines(row: Row) -> Iterator[tuple[str, list[str]]]:
     """Ours, and where there are any, the published values and the differences."""
-    yield "ours", [_text(row.ours[column.title], column) if row.done else "missing" for column in COLUMNS]
+    yield "ours", [_text(row.ours[c.title], c, row.done > 1) if row.done else "missing" for c in COLUMNS]
     if row.published:
         yield "published", [_text(row.published[column.title], column) for column in COLUMNS]
     if row.published and row.done:
@@ -111,8 +111,12 @@ def _lines(row: Row) -> Iterator[tuple[str, list[str]]]:
         yield "difference", ["" if value is None else f"{value:+.1f}" for value in differences]
 
 
-def _text(value: Value | None, column: Column) -> str:
-    return "no width" if value is None else f"{value.mean:.{column.digits}f} ± {value.sd:.{column.digits}f}"
+def _text(value: Value | None, column: Column, spread: bool = True) -> str:
+    """Write a mean with its standard deviation; that of one trial would be none."""
+    if value is None:
+        return "no width"
+    mean, sd = (f"{number:.{column.digits}f}" for number in value)
+    return f"{mean} ± {sd}" if spread else mean
 
 
 def _numbers(value: Value | None) -> list[str]:
@@ -121,6 +125,11 @@ def _numbers(value: Value | None) -> list[str]:
 
 def _number(value: float | None) -> str:
     return "" if value is None else repr(float(value))
+
+
+def _in_latex(text: str) -> str:
+    """Numbers are mathematics, words are not."""
+    return text if not text or text[0].isalpha() else f"${text.replace('±', chr(92) + 'pm')}$"
 
 
 def _escaped(text: str) -> str:
