@@ -495,6 +495,18 @@ def test_a_row_that_is_not_verified_takes_no_neighbour_with_it(monkeypatch, kind
     np.testing.assert_allclose(again.value[2], whole.value[2], rtol=1e-4)
 
 
+@pytest.mark.parametrize(("kind", "curvature"), [(GaussNewton, "ggn"), (Corrected, "hessian")])
+def test_rows_that_are_verified_one_by_one_need_no_combination(monkeypatch, kind, curvature):
+    fitted, x, _ = _several_soft((0.5,))
+    whole, found = fitted.weighted_norm(x, solver=vhat.Dual(), curvature=curvature), kind._errors
+    monkeypatch.setattr(
+        kind, "_errors", lambda self, g, *rest: found(self, g, *rest) if len(g) > 1 else np.full(1, np.inf)
+    )
+    monkeypatch.setattr(Preconditioned, "respond", lambda *_: pytest.fail("conjugate gradients took over"))
+    again = fitted.weighted_norm(x, solver=vhat.Dual(), curvature=curvature)
+    np.testing.assert_allclose(again.value, whole.value, rtol=1e-9)
+
+
 def _in_many_digits(X, x, lam):
     """V and unsupported of a linear model, with fifty digits, from ``h = (g - X'u) / lam`` in the space of the data."""
     with mpmath.workdps(50):

@@ -274,6 +274,8 @@ def _signed(weights: np.ndarray) -> np.ndarray:
 def _finished(careful: Preconditioned, g: Array, found: Response, good: np.ndarray) -> Response:
     """Have the rows that are not good answered by the careful solver; their neighbours stay as they are."""
     kept, rest = np.flatnonzero(good), np.flatnonzero(~good)
+    if not rest.size:  # errors that are alike may add up in a combination, and be small in every row
+        return found
     try:
         found.put(rest, careful.respond(g[rest]))
     except Stopped as stop:
