@@ -22,7 +22,7 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
     "JAX_PLATFORMS": "cpu",
     "PYTHONWARNINGS": "default",
 }
@@ -102,12 +102,30 @@ def _end_with_the_caller() -> None:
     os._exit(1)
 
 
+def _one_thread_of_xla() -> None:
+    """Start XLA's pool with one thread, on any core.
+
+    The pool takes a thread for every core that the process may use when it starts, and has no setting; how a sum is
+    split over them, and so its last digits, would depend on the machine.
+    """
+    if not hasattr(os, "sched_setaffinity"):  # pragma: no cover  (only Linux has it)
+        return
+    import jax
+
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    jax.devices()
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), cores)
+
+
 def main() -> None:
     """Compute the cell that standard input names."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to answer
     order = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_caller, daemon=True).start()
     answer, sys.stdout = sys.stdout, sys.stderr
+    _one_thread_of_xla()
     from vhat.study.measure import measure
     from vhat.study.results import to_text
 
