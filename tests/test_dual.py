@@ -19,7 +19,7 @@ from vhat.solve.contract import Solution, Stopped
 from vhat.solve.dual import Corrected, GaussNewton
 from vhat.solve.features import _terms, compress, find_structure, read_features
 from vhat.solve.kernel import make_kernel
-from vhat.solve.loop import Iteration
+from vhat.solve.loop import Iteration, Jacobi
 from vhat.solve.preconditioned import Preconditioned
 from vhat.solve.soft import Soft
 
@@ -412,13 +412,46 @@ def test_what_is_called_converged_is_right_whatever_soft_directions_there_are(mu
     np.testing.assert_allclose(found.value[known], V[known], rtol=2e-3)
 
 
+@pytest.mark.filterwarnings("ignore::vhat.ConvergenceWarning")
+@pytest.mark.parametrize(("size", "meet"), [(1e-9, 1e-7), (1e-9, 1e-9), (1e-9, 1e-5), (1e-6, 1e-6), (1e-12, 1e-7)])
+@pytest.mark.parametrize(
+    "solver", [vhat.Dual(), vhat.Nystrom(rows=20), vhat.Nystrom(rows=100), vhat.CG()], ids=lambda solver: solver.name
+)
+def test_twenty_directions_that_data_hardly_hold_and_residuals_soften_are_not_missed(size, meet, solver):
+    """Small in the metric of a sample is not small in that of the data; V in closed form, in the eigenbasis."""
+    rng, n, p, k, lam = np.random.default_rng(0), 200, 60, 20, 1e-14
+    left = max(1.5e-3, 3e-13 / size)
+    data = np.concatenate([np.geomspace(1, 0.1, p - k), size * np.geomspace(1, 0.3, k)])
+    basis, spread = (np.linalg.qr(rng.normal(size=(m, p)))[0] for m in (p, n))
+    X, Z, turn = (spread * np.sqrt(n * data)) @ basis.T, rng.normal(size=(n, k)), basis[:, p - k :].T
+    moments = np.concatenate([np.zeros(p), -(1 - left) * data[p - k :]])
+    r = np.linalg.lstsq(np.hstack([X, Z]).T / n, moments, rcond=None)[0]
+    fitted = vhat.from_numpy(
+        lambda t, W: W[:, :p] @ t + 0.5 * W[:, p:] @ (turn @ t) ** 2,
+        np.zeros(p),
+        np.hstack([X, Z]),
+        -r,
+        jac=lambda t, W: W[:, :p] + (W[:, p:] * (turn @ t)) @ turn,
+        hess=lambda t, W: np.einsum("nk,ka,kb->nab", W[:, p:], turn, turn),
+        weight_decay=lam,
+    )
+    parts = np.hstack([rng.normal(size=(40, p - k)), meet * rng.normal(size=(40, k))])
+    V = np.sum(data * (parts / (data + lam + np.concatenate([np.zeros(p - k), moments[p:]]))) ** 2, axis=1)
+    x = np.hstack([parts @ basis.T, np.zeros((40, k))])
+    found = fitted.weighted_norm(x, solver=solver, curvature="hessian")
+    known = found.status == "converged"
+    assert known.mean() > 0.5
+    np.testing.assert_allclose(found.value[known], V[known], rtol=2e-3)
+
+
 @pytest.mark.parametrize("solver", [vhat.Nystrom(rows=20), vhat.CG()], ids=lambda solver: solver.name)
 def test_rows_that_ctrl_c_leaves_are_held_to_the_same(monkeypatch, solver):
     fitted, x, _ = _several_soft((1e-8, 1e-8))
     problem = fitted.problem
     with problem.scope():
         g = problem.gradients(problem.inputs(x))
-        soft = Soft.of(problem, "hessian", smallest_eigenvalue(problem).vector)
+        least = smallest_eigenvalue(problem)
+        soft = Soft.of(problem, "hessian", least.vector, Jacobi(problem, scale(problem)), least.value)
         prepared = solver.prepare(problem, "hessian", scale(problem), soft=soft)
         rows, nothing = np.arange(len(x)), np.zeros(len(x))
         finished = Solution(0 * g, np.full(len(x), "converged", "<U13"), nothing, nothing.astype(int))

@@ -18,7 +18,8 @@ from vhat.noise import Freedom, Noise, estimate_noise, given_noise, measure_free
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve import CG, Dense, Dual, Nystrom, Prepared, Solver, choose
 from vhat.solve.kernel import Kernel, KernelMetric, make_kernel
-from vhat.solve.soft import Soft
+from vhat.solve.loop import Jacobi
+from vhat.solve.soft import Measure, Soft
 
 __all__ = ["Chosen", "Workspace", "outside"]
 
@@ -160,24 +161,33 @@ class Workspace:
                 ConditioningWarning,
                 stacklevel=outside(),
             )
-        own = Soft.of(self.problem, curvature, found.vector)
-        softest = self._softest_against_data(curvature) if self.is_dense() else None
-        if softest is None:
+        own = Soft.of(self.problem, curvature, found.vector, self._measure(curvature, found), found.value)
+        formed = self._softest_against_data(curvature) if self.is_dense() else None
+        if formed is None:
             return own
-        return replace(own, smallest=softest.smallest) if isinstance(solver, CG) else softest
+        least, vector = formed
+        if isinstance(solver, Dual):  # it iterates in the metric of all the data
+            own = Soft.of(self.problem, curvature, vector, self.kernel(), least)
+        elif isinstance(solver, Nystrom):
+            own = Soft.of(self.problem, curvature, vector, own.measure, own.smallest)
+        return replace(own, against_data=least)
 
-    def _softest_against_data(self, curvature: Curvature) -> Soft | None:
-        """The direction of the smallest ``x'Ax / x'Px``, where matrices are formed; None where P is not positive."""
+    def _measure(self, curvature: Curvature, found: Definiteness) -> Measure:
+        """The matrix against which a smallest eigenvalue was found."""
+        metric = self._metric(curvature) if found.method == "lanczos" else None
+        return Jacobi(self.problem, self.scale()) if metric is None else metric.kernel
 
-        def find() -> Soft | None:
+    def _softest_against_data(self, curvature: Curvature) -> tuple[float, Array] | None:
+        """The smallest ``x'Ax / x'Px`` and its x, where matrices are formed; None where P is not positive."""
+
+        def find() -> tuple[float, Array] | None:
             s = self.problem.numpy(self.scale())
             A, P = (self.matrix(each) / np.outer(s, s) for each in (curvature, "ggn"))
             try:
                 values, vectors = eigh(A, P, subset_by_index=[0, 0])
             except LinAlgError:
                 return None
-            found = Soft.of(self.problem, curvature, self.problem.native(vectors[:, 0] / s))
-            return replace(found, smallest=float(values[0]))
+            return float(values[0]), self.problem.native(vectors[:, 0] / s)
 
         return self.keep(("softest", curvature), find)
 

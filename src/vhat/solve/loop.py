@@ -22,9 +22,9 @@ _HELD = 1e-6
 _NOTHING = 1e-11
 """A share of the row that is as good as nothing, however little of it the data hold."""
 _TRUSTED = 1e-3
-"""Relative error of the root of V that what is left of a row may stand for, along the softest direction there is."""
-_SHOWN = 1e3
-"""How many times the residual an error may be for the residual to show it well enough."""
+"""Relative error of the root of V that what is left of a row may stand for, at the very most."""
+_FURTHER = 0.1
+"""How far below what can be trusted the next attempt aims: what is left may turn to softer directions."""
 
 
 class Preconditioner(Protocol):
@@ -117,15 +117,21 @@ class Iteration:
         What is left of a row moves ``J h`` by so much more, the softer the direction it is left in. Along the one that
         is known nothing is left; but there may be a second one like it.
         """
-        if self._magnified <= _SHOWN:
+        if self.soft is None:
             return found
         xp = array_namespace(g)
         h = xp.where(self._flags((found.status == Status.CONVERGED)[:, None]) > 0, found.h, xp.zeros_like(found.h))
         r, held = g - Operator(self.problem, self.curvature)(h), self.problem.product(h, "ggn")
-        left, size, shown = (self._norm(a, self.metric.solve(a)) for a in (r, g, held))
-        unsure = ~(left * self._magnified <= _TRUSTED * np.fmax(shown, DARK * size))
+        unsure = ~(self.soft.reach(self.problem, r) <= self._may_be_off(g, h, held))
         status = np.where(unsure & (found.status == Status.CONVERGED), Status.NOT_CONVERGED.value, found.status)
         return replace(found, status=status)
+
+    def _may_be_off(self, g: Array, h: Array, held: Array) -> np.ndarray:
+        """By how much the root of V may be off, in its own unit, (k,); ``held`` is ``J'CJ h / n``."""
+        xp = array_namespace(h)
+        with np.errstate(invalid="ignore"):
+            size, energy = (self.problem.numpy(xp.sum(h * a, axis=1)) for a in (held, g))
+            return _TRUSTED * np.sqrt(np.fmax(np.fmax(size, DARK**2 * energy), 0.0))
 
     def solve(self, g: Array, *, for_norm: bool = False) -> Solution:
         """Solve ``A h = g`` for each row of g, ``options.block`` rows at a time.
@@ -180,7 +186,7 @@ class Iteration:
                 h, r = self.soft.solved(h, r)
             norms = self._norm(r, self.metric.solve(r))
             if for_norm:
-                record.target = self._norm_target(h, size)
+                record.target = self._norm_target(g, h, r, norms, size)
             if np.any(record.status == Status.INTERRUPTED):
                 record.status[(norms > record.target) & (record.status == Status.CONVERGED)] = Status.INTERRUPTED
                 break
@@ -191,15 +197,24 @@ class Iteration:
         residual = np.divide(norms, size, out=np.zeros_like(size), where=size > 0)
         return Solution(h, record.status, residual, record.steps)
 
-    @property
-    def _magnified(self) -> float:
-        return 1.0 if self.soft is None else self.soft.magnified
+    def _norm_target(self, g: Array, h: Array, r: Array, norms: np.ndarray, size: np.ndarray) -> np.ndarray:
+        """What may be left of rows when ``J h`` alone is wanted, (k,).
 
-    def _norm_target(self, h: Array, size: np.ndarray) -> np.ndarray:
-        """What may be left of rows of this size when ``J h`` alone is wanted, (k,)."""
+        Args:
+            g: The rows.
+            h: Their solutions so far.
+            r: What is left of them.
+            norms: How much that is, in the metric.
+            size: How much they were, in the metric.
+        """
         held = self.problem.product(h, "ggn")
-        wanted = min(_HELD, _TRUSTED / self._magnified) * self._norm(held, self.metric.solve(held))
-        return np.fmin(np.fmax(wanted, _NOTHING * size), self.options.rtol * size)
+        wanted = np.fmax(_HELD * self._norm(held, self.metric.solve(held)), _NOTHING * size)
+        target = np.fmin(wanted, self.options.rtol * size)
+        if self.soft is None:
+            return target
+        off, may = self.soft.reach(self.problem, r), self._may_be_off(g, h, held)
+        shrunk = np.divide(may, off, out=np.ones_like(off), where=off > may)
+        return np.where(shrunk < 1, np.fmin(target, _FURTHER * shrunk * norms), target)
 
     def _norm(self, r: Array, z: Array) -> np.ndarray:
         """``sqrt(r'M^-1 r)`` for each row: free of the units of the parameters; NaN where M proves not positive."""
