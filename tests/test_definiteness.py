@@ -40,7 +40,7 @@ class Matrix:
         return np.abs(np.diagonal(self.H))
 
     def facts(self):
-        return ModelFacts("numpy", "float64", True, (), self.accuracy)
+        return ModelFacts("numpy", "float64", True, (), self.accuracy, self.accuracy)
 
     def scope(self):
         return nullcontext()
@@ -130,14 +130,28 @@ def test_lanczos_stops_at_the_first_negative_curvature():
 @pytest.mark.usefixtures("matrix_free")
 def test_lanczos_stopped_early_is_undecided_and_admits_any_error():
     found = smallest_eigenvalue(STIFF, max_steps=20)
-    assert (found.verdict, found.steps, found.error) == ("undecided", 20, np.inf)
+    assert (found.verdict, found.steps, found.error) == ("undecided", 20 + 1, np.inf)  # and one to confirm the value
     assert not found.singular
 
 
 @pytest.mark.usefixtures("matrix_free")
 def test_lanczos_keeps_to_the_memory_budget():
     small = Matrix(STIFF.H, STIFF.decay, memory=64 * 200 * 7)
-    assert smallest_eigenvalue(small, max_steps=100).steps == 7
+    assert smallest_eigenvalue(small, max_steps=100).steps == 7 + 1
+
+
+@pytest.mark.usefixtures("matrix_free")
+@pytest.mark.parametrize("lam", [1e-6, 1e-9, 1e-11])
+def test_a_metric_of_bad_condition_makes_no_negative_curvature_of_rounding(lam):
+    """The Hessian of a linear model is its Gauss-Newton matrix: one, measured by itself."""
+    rng, n, p = np.random.default_rng(0), 12, 400
+    X, theta = 30 * rng.normal(size=(n, p)), rng.normal(size=p)
+    problem = jax_problem(lambda t, X: X @ t, theta, X, X @ theta + rng.normal(size=n), weight_decay=lam)
+    with problem.scope():
+        found = smallest_eigenvalue(problem, metric=KernelMetric(make_kernel(problem)))
+    assert found.verdict != "indefinite"
+    assert not found.singular
+    assert found.value == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.usefixtures("matrix_free")
@@ -166,7 +180,7 @@ def test_cholesky_decides_what_lanczos_leaves_open(problem, verdict):
     found = smallest_eigenvalue(problem, max_steps=5)
     assert (found.method, found.verdict) == ("cholesky", verdict)
     assert found.value == pytest.approx(problem.scaled[0], rel=1e-3)
-    assert found.steps == 5 + problem.p
+    assert found.steps == 5 + 1 + problem.p
 
 
 @pytest.mark.parametrize("way", ["eigh", "lanczos", "cholesky"])

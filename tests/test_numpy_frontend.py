@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from scipy.optimize import curve_fit
 
+import vhat
 from vhat.curvature import assemble
 from vhat.errors import InputError, MemoryBudgetError, ModelError
 from vhat.frontends.numpy import NumpyProblem, curve_fit_problem, numpy_problem
@@ -687,6 +688,23 @@ def test_model_without_a_derivative_is_refused_with_its_parameter(predict, j):
     problem = numpy_problem(predict, [3.0, 0.05], x, x)
     with pytest.raises(ModelError, match=rf"theta\[{j}\] does not settle"):
         problem.gradient()
+
+
+def test_gauss_newton_is_not_refused_for_second_differences_that_it_does_not_use():
+    """Two nearly equal exponentials: the smallest eigenvalue is below the accuracy of second differences."""
+    x, lam = np.linspace(0, 1, 40), 1e-12
+    theta = np.array([1.0, 1.0, 1.0, 1.03])
+
+    def decays(t, x):
+        return t[0] * np.exp(-t[2] * x) + t[1] * np.exp(-t[3] * x)
+
+    one, other = np.exp(-x), np.exp(-1.03 * x)
+    J = np.column_stack([one, other, -x * one, -x * other])
+    y = decays(theta, x) + 0.3 * np.random.default_rng(0).normal(size=40)
+    fitted = vhat.from_numpy(decays, theta, x, y, weight_decay=lam)
+    h = np.linalg.solve(J.T @ J / 40 + lam * np.eye(4), J[:3].T)
+    found = fitted.weighted_norm(x[:3], curvature="ggn")
+    np.testing.assert_allclose(found.value, np.sum((J @ h) ** 2, axis=0) / 40, rtol=1e-5)
 
 
 def test_kink_away_from_the_parameters_leaves_gauss_newton_usable():

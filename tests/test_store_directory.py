@@ -400,7 +400,7 @@ def test_a_save_killed_at_any_of_fifty_moments_leaves_one_of_two_models_whole(tm
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
     ) as saver:
         # fifty kills, and more of them where a slow machine has not yet shown both models and some half saved
-        while len(found) < 50 or not (set(found) == {2.0, -5.0} and interrupted >= 10 or len(found) == 500):
+        while len(found) < 50 or not ((set(found) == {2.0, -5.0} and interrupted >= 10) or len(found) == 500):
             saver.stdin.write("\n")
             saver.stdin.flush()
             child = int(saver.stdout.readline())

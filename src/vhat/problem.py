@@ -82,6 +82,7 @@ class ModelFacts:
         deterministic: Two evaluations of the same rows agree exactly.
         narrow_casts: Operations inside the model that leave float64 (empty when there are none).
         accuracy: Relative accuracy of second derivatives: about 1e-15 for autodiff, more for differences.
+        first_accuracy: The same of the Gauss-Newton part, which is made of first derivatives alone.
     """
 
     framework: str
@@ -89,6 +90,7 @@ class ModelFacts:
     deterministic: bool
     narrow_casts: tuple[str, ...]
     accuracy: float
+    first_accuracy: float
 
 
 class Problem(Protocol):

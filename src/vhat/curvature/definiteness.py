@@ -25,6 +25,8 @@ _DENSE = 1500
 """Up to this p the matrix is formed and all its eigenvalues are computed."""
 _FORMED = 10_000
 """Up to this p the matrix may be formed and factorised where Lanczos leaves the sign open."""
+_CONFIRMED = 1e-3
+"""Relative distance of an eigenvalue from the quotient of its vector, beyond rounding, that is still agreement."""
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -100,7 +102,7 @@ def smallest_eigenvalue(
             return _formed(problem, curvature, s, matrix)
         if curvature == "ggn" and _semidefinite(problem):
             return _by_decay(problem, s)
-        found = _by_lanczos(problem, curvature, metric or Jacobi(s), seed, max_steps)
+        found = _by_lanczos(problem, curvature, s, metric or Jacobi(s), seed, max_steps)
         if found.verdict == "undecided" and problem.p <= _FORMED and 24 * problem.p**2 <= problem.memory:
             formed = _formed(problem, curvature, s, None)
             return replace(formed, steps=found.steps + formed.steps)
@@ -122,6 +124,12 @@ def _by_decay(problem: Problem, scale: Array) -> Definiteness:
     return Definiteness(float(share.min()), 0.0, "positive", 0, "decay", problem.native(vector) / scale)
 
 
+def _accuracy(problem: Problem, curvature: Curvature) -> float:
+    """The relative accuracy of products with ``A``; Gauss-Newton's are made of first derivatives."""
+    facts = problem.facts()
+    return facts.accuracy if curvature == "hessian" else facts.first_accuracy
+
+
 def _verdict(value: float, error: float) -> Verdict:
     return "positive" if value > error else "indefinite" if value < -error else "undecided"
 
@@ -138,7 +146,7 @@ def _formed(problem: Problem, curvature: Curvature, scale: Array, matrix: np.nda
         value, vector = _by_cholesky(B)
         norm = float(np.linalg.norm(B))
     # p entries of size m right to eps: p m eps in norm; the decomposition's backward error is a few eps of the norm
-    error = _EPS * (problem.p * float(np.max(np.abs(B))) + 8 * norm) + problem.facts().accuracy * norm
+    error = _EPS * (problem.p * float(np.max(np.abs(B))) + 8 * norm) + _accuracy(problem, curvature) * norm
     steps = problem.p if matrix is None else 0
     return Definiteness(value, error, _verdict(value, error), steps, method, problem.native(vector / s))
 
@@ -165,20 +173,36 @@ def _by_cholesky(B: np.ndarray) -> tuple[float, np.ndarray]:
     return float(v @ B @ v), v
 
 
-def _by_lanczos(problem: Problem, curvature: Curvature, metric: Metric, seed: int, max_steps: int) -> Definiteness:
-    """Decide from products alone."""
-    operator = Operator(problem, curvature)
-    accuracy = problem.facts().accuracy
+def _by_lanczos(
+    problem: Problem, curvature: Curvature, scale: Array, metric: Metric, seed: int, max_steps: int
+) -> Definiteness:
+    """Decide from products alone.
+
+    The basis of Lanczos is orthogonal in the metric only up to rounding, which the condition of the metric magnifies;
+    its value counts if the vector's own quotient confirms it.
+    """
+    operator, accuracy = Operator(problem, curvature), _accuracy(problem, curvature)
+
+    def product(v: np.ndarray) -> np.ndarray:
+        return problem.numpy(operator(problem.native(v)[None, :]))[0]
+
+    def apply(v: np.ndarray) -> np.ndarray:
+        return problem.numpy(metric.apply(problem.native(v)))
+
     ritz = lanczos(
-        lambda v: problem.numpy(operator(problem.native(v)[None, :]))[0],
-        lambda v: problem.numpy(metric.apply(problem.native(v))),
+        product,
+        apply,
         lambda v: problem.numpy(metric.solve(problem.native(v))),
         problem.numpy(metric.draw(problem, seed)),
         max_steps=max(2, min(max_steps, problem.memory // (64 * problem.p))),
         accuracy=accuracy,
     )
-    negative = ritz.value < -ritz.rounding
-    error = ritz.rounding if negative else ritz.residual + ritz.rounding if ritz.settled else np.inf
-    return Definiteness(
-        ritz.value, error, _verdict(ritz.value, error), ritz.steps, "lanczos", problem.native(ritz.vector)
-    )
+    x = ritz.vector / max(float(ritz.vector @ apply(ritz.vector)), np.finfo(float).tiny) ** 0.5
+    value = float(x @ product(x))
+    # an entry of A is of the size s_i s_j: what rounding may move x'Ax by, of which x'Mx = 1 may be a small difference
+    spread = float(np.sum((problem.numpy(scale) * x) ** 2))
+    rounding = max(ritz.rounding, (accuracy + _EPS) * spread)
+    confirmed = abs(value - ritz.value) <= rounding + _CONFIRMED * abs(value)
+    certain = value < -rounding or (ritz.settled and confirmed)
+    error = rounding if value < -rounding else ritz.residual + rounding if certain else np.inf
+    return Definiteness(value, error, _verdict(value, error), ritz.steps + 1, "lanczos", problem.native(x))

@@ -144,7 +144,8 @@ class JaxProblem:
         )
         casts = tuple(dict.fromkeys(tree.narrow_casts(traced.jaxpr)))
         same = np.array_equal(first, second) and (near or bool(casts))
-        return ModelFacts("jax", self.dtype, same, casts, 1e-7 if casts else 1e-14)
+        accuracy = 1e-7 if casts else 1e-14
+        return ModelFacts("jax", self.dtype, same, casts, accuracy, accuracy)
 
     def at(self, theta: Any) -> JaxProblem:
         """Return the same problem at other parameters, sharing the data."""

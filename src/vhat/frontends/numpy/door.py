@@ -94,7 +94,7 @@ def numpy_problem(
         weights=check_weights(sample_weight, len(targets)),
         loss=loss if callable(loss) else None,
         memory=budget,
-        seen=ModelFacts("numpy", str(given.dtype), exact, casts, accuracy),
+        seen=ModelFacts("numpy", str(given.dtype), exact, casts, accuracy, accuracy),
     )
     if problem.loss is not None:
         refuse_loss(problem.loss_derivatives)

@@ -90,12 +90,13 @@ class NumpyProblem:
 
     def facts(self) -> ModelFacts:
         """What was seen at the door, and the accuracy of the derivatives."""
-        casts, accuracy = self.seen.narrow_casts, self._first_accuracy
+        casts, first = self.seen.narrow_casts, self._first_accuracy
+        second = first
         if not casts and self._settled[0].eps > _ROUGH:
             casts = (f"values rounded to a relative {self._settled[0].eps:.0e}",)
         with suppress(ModelError):  # the exact Hessian raises it itself; the Gauss-Newton part can still be used
-            accuracy += self._second_accuracy
-        return replace(self.seen, narrow_casts=casts, accuracy=max(1e-15, accuracy))
+            second += self._second_accuracy
+        return replace(self.seen, narrow_casts=casts, accuracy=max(1e-15, second), first_accuracy=max(1e-15, first))
 
     def at(self, theta: np.ndarray) -> NumpyProblem:
         """Return the same problem at other parameters, sharing the data."""

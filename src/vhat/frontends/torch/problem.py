@@ -99,7 +99,8 @@ class TorchProblem:
         with preserved_rng(self.theta.device):
             repeatable = probe.is_repeatable(self.model, self.theta, self.X)
             casts = probe.narrow_casts(self.model, self.theta, self.X)
-        return ModelFacts("torch", self.model.state.dtype, repeatable, casts, 1e-7 if casts else 1e-15)
+        accuracy = 1e-7 if casts else 1e-15
+        return ModelFacts("torch", self.model.state.dtype, repeatable, casts, accuracy, accuracy)
 
     def at(self, theta: Any) -> TorchProblem:
         """Return the same problem at other parameters, sharing the data."""
