@@ -41,7 +41,9 @@ class WeightedNorm:
     """V at every point asked about, with the record of its solve. Shapes are (points,) or (points, outputs).
 
     Attributes:
-        value: V; NaN where the status is not ``converged``.
+        value: V; NaN where the status is not ``converged``. Where training rows pin down less than 1e-12 of a
+            prediction's freedom (``V < 1e-12 g'h``: ``unsupported`` is 1 to twelve digits), V is as good as zero and
+            only its size is known.
         unsupported: ``h'(R + lam)h / g'h``, which is ``1 - V/g'h`` for the square loss: the share of this
             prediction's freedom that no training row pins down. Near 1, the error there is bias, and V is silent.
             Below 0, the residuals' own curvature R softens the minimum along h, and V is more than the data alone would
