@@ -130,6 +130,7 @@ def test_a_cell_that_crashes_is_named_and_the_others_go_on(undisturbed, tmp_path
     done = run(CELLS[:2], tmp_path, say=said.append)
     assert done.crashed == {CELLS[0]: "killed for memory"}
     assert done.computed == (CELLS[1],)
+    assert f"{CELLS[1].key} begins" in said
     assert any("CRASHED: killed for memory" in line for line in said)
     assert Results(tmp_path).missing(CELLS[:2]) == [CELLS[0]]
 

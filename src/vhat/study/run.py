@@ -54,7 +54,8 @@ def run(
         engine: ``"local"`` processes, a ``"dask"`` cluster or ``"ray"``.
         jobs: How many cells at once, each with one thread.
         scheduler: The address of a Dask scheduler or of a Ray cluster; None starts one on this machine.
-        say: Where a line goes after every cell; None prints to standard error.
+        say: Where a line goes after every cell, and where cells run on this machine before each; None prints to
+            standard error.
 
     Returns:
         What was computed, and what crashed.
@@ -79,7 +80,7 @@ def run(
     say(f"{len(cells)} cells: {kept} have a result, {len(missing)} are to be computed.")
     progress = _Progress(missing, say)
     with _engine(engine, jobs, scheduler):
-        for cell, text, crash in _answers(missing, results, engine, jobs):
+        for cell, text, crash in _answers(missing, results, engine, jobs, progress):
             if text is not None and results.read(cell) is None:
                 results.write(cell, text)
             progress.advance(cell, crash)
@@ -87,7 +88,7 @@ def run(
 
 
 def _answers(
-    cells: Sequence[Cell], results: Results, engine: Engine, jobs: int
+    cells: Sequence[Cell], results: Results, engine: Engine, jobs: int, progress: _Progress
 ) -> Iterator[tuple[Cell, str | None, str | None]]:
     """Yield each cell with its result, or with what its process said when it crashed, as they come."""
     if not cells:
@@ -101,11 +102,14 @@ def _answers(
         # Ray's pool cannot yield results one by one; its workers write them nevertheless.
         return_as="list" if engine == "ray" else "generator_unordered",
     )
-    yield from parallel(delayed(_attempt)(cell, results.folder) for cell in cells)
+    begin = progress.begin if engine == "local" else None  # elsewhere a cell begins on another machine
+    yield from parallel(delayed(_attempt)(cell, results.folder, begin) for cell in cells)
 
 
-def _attempt(cell: Cell, out: Path) -> tuple[Cell, str | None, str | None]:
+def _attempt(cell: Cell, out: Path, begin: Callable[[Cell], None] | None = None) -> tuple[Cell, str | None, str | None]:
     """Compute a cell; one that crashes does not end the others."""
+    if begin is not None:
+        begin(cell)
     try:
         return cell, compute(cell, out), None
     except CellCrashed as crash:
@@ -165,13 +169,16 @@ def _ray(jobs: int, scheduler: str | None) -> Iterator[None]:
 
 
 class _Progress:
-    """Says after every cell how many are done and about how long the rest will take."""
+    """Says which cells begin, and after each how many are done and about how long the rest will take."""
 
     def __init__(self, cells: Sequence[Cell], say: Callable[[str], None]) -> None:
         self.crashed: dict[Cell, str] = {}
         self._total, self._done, self._say = len(cells), 0, say
         self._left, self._worked = sum(map(work, cells)), 0.0
         self._began = time.monotonic()
+
+    def begin(self, cell: Cell) -> None:
+        self._say(f"{cell.key} begins")
 
     def advance(self, cell: Cell, crash: str | None) -> None:
         if crash is not None:
