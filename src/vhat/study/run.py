@@ -19,6 +19,7 @@ from vhat.study.worker import CellCrashed, compute
 __all__ = ["ENGINES", "Engine", "Ran", "run"]
 
 Engine = Literal["local", "dask", "ray"]
+_EXACT = ("met", "proposed")
 ENGINES: tuple[Engine, ...] = ("local", "dask", "ray")
 
 
@@ -194,11 +195,13 @@ class _Progress:
 
 def work(cell: Cell) -> float:
     """Return about how many seconds of one core a cell takes; only ratios matter."""
-    fits = 1 if cell.method == "proposed" else 11
-    # Measured: a step costs 1 microsecond for each point and each ten inputs or so. A certified minimum costs about as
-    # much as 20,000 steps, and starting a process and compiling ten seconds.
-    steps = cell.steps if cell.version == "published" else 20_000
-    return 10.0 + fits * steps * 1e-7 * cell.n * (cell.d + 10)
+    # Measured, in steps of training: a certified minimum costs about 20,000, the exact Hessian at 200 points 60,000,
+    # the paper's conjugate gradients at 20 points 40,000; starting a process and compiling, ten seconds.
+    wide = cell.d == 1 and cell.version == "published"
+    step = 1e-2 + 3.6e-5 * cell.n if wide else 1e-7 * cell.n * (cell.d + 10)
+    fits = 1 if cell.method in ("proposed", "paper-cg") else 11
+    answers = 40_000 if cell.method == "paper-cg" else 60_000 if (cell.version, cell.method) == _EXACT else 0
+    return 10.0 + step * (fits * (cell.steps if cell.version == "published" else 20_000) + answers)
 
 
 def _duration(seconds: float) -> str:
