@@ -134,6 +134,27 @@ def test_lanczos_stopped_early_is_undecided_and_admits_any_error():
     assert not found.singular
 
 
+class Diagonal(Matrix):
+    """The eigenvalues and nothing else; parameters are measured by one."""
+
+    def product(self, v, curvature):
+        return v * self.H
+
+    def diagonal(self):
+        return np.ones(self.p)
+
+
+@pytest.mark.usefixtures("matrix_free")
+@pytest.mark.parametrize("outlier", [-3e-3, -1e-3, 1e-4, 1e-7])
+def test_one_eigenvalue_far_below_a_cluster_is_not_missed(outlier):
+    """The value settles on the cluster long before the start has shown what lies below it."""
+    rng, p = np.random.default_rng(0), 4000
+    rest = np.concatenate([0.01 * rng.uniform(1, 1.02, 3800), np.exp(rng.uniform(np.log(0.01), 0, p - 3801))])
+    found = smallest_eigenvalue(Diagonal(np.concatenate([[outlier], rest]), np.zeros(p)), scale=np.ones(p))
+    assert found.verdict == ("positive" if outlier > 0 else "indefinite")
+    assert outlier - 1e-12 <= found.value <= (2 * outlier if outlier > 0 else 0.0)
+
+
 @pytest.mark.usefixtures("matrix_free")
 def test_lanczos_keeps_to_the_memory_budget():
     small = Matrix(STIFF.H, STIFF.decay, memory=64 * 200 * 7)

@@ -412,6 +412,14 @@ def test_what_is_called_converged_is_right_whatever_soft_directions_there_are(mu
     np.testing.assert_allclose(found.value[known], V[known], rtol=2e-3)
 
 
+@pytest.mark.parametrize("mus", [(1e-4, 1e-4), (1e-5,), (1e-6,)])
+def test_what_single_precision_makes_of_a_soft_direction_is_not_called_indefinite(mus):
+    fitted, x, V = _several_soft(mus)
+    found = fitted.weighted_norm(x, solver=vhat.Dual(), curvature="hessian")
+    assert np.all(found.status == "converged")
+    np.testing.assert_allclose(found.value, V, rtol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore::vhat.ConvergenceWarning")
 @pytest.mark.parametrize(("size", "meet"), [(1e-9, 1e-7), (1e-9, 1e-9), (1e-9, 1e-5), (1e-6, 1e-6), (1e-12, 1e-7)])
 @pytest.mark.parametrize(
@@ -502,6 +510,28 @@ def test_gauss_newton_rows_are_answered_alone_as_in_company_in_any_unit(lam, dec
     assert np.all(company.status == "converged")
     np.testing.assert_allclose(company.value, V, rtol=1e-8)
     np.testing.assert_allclose(alone, V, rtol=1e-8)
+
+
+@pytest.mark.parametrize("curvature", ["ggn", "hessian"])
+@pytest.mark.parametrize("copies", [(1, -1), (0, 0, 1, 1), (1, 1, -1, -1)], ids=str)
+def test_rows_that_cancel_are_verified_all_the_same(curvature, copies):
+    """A kernel that has lost its digits answers a row and its opposite alike: in their sum nothing would show."""
+    rng, n, p, lam = np.random.default_rng(3), 60, 40, 1e-16
+    left, right = (np.linalg.qr(rng.normal(size=(k, p)))[0] for k in (n, p))
+    sizes, x = np.logspace(0, -2, p), rng.normal(size=(1, p))
+    V = np.sum((x @ right * sizes / (sizes**2 + lam)) ** 2)
+    fitted = vhat.from_numpy(
+        lambda t, Z: Z @ t,
+        np.zeros(p),
+        np.sqrt(n) * (left * sizes) @ right.T,
+        rng.normal(size=n),
+        jac=lambda t, Z: Z,
+        hess=lambda t, Z: np.zeros((len(Z), p, p)),
+        weight_decay=lam,
+    )
+    found = fitted.weighted_norm(np.outer(copies, x), solver=vhat.Dual(), curvature=curvature)
+    assert np.all(found.status == "converged")
+    np.testing.assert_allclose(found.value, V * np.square(copies), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "curvature"), [(GaussNewton, "ggn"), (Corrected, "hessian")])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
@@ -14,6 +15,8 @@ Apply = Callable[[np.ndarray], np.ndarray]
 
 _CHECK_EVERY = 10
 _SETTLED = 0.1
+_MISSED = 1e-3
+"""Probability, over the start, with which an eigenvalue below half of the settled one may still hide."""
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -29,6 +32,7 @@ class Ritz:
         vector: ``x`` with ``x'Mx = 1``.
         steps: Products with A.
         settled: Whether the smallest value stopped moving and its residual is small against it.
+        assured: Whether, if it is positive, no eigenvalue lies below half of it but with a probability of 1e-3.
     """
 
     value: float
@@ -38,6 +42,7 @@ class Ritz:
     vector: np.ndarray
     steps: int
     settled: bool
+    assured: bool
 
 
 def lanczos(
@@ -46,13 +51,18 @@ def lanczos(
     """Run Lanczos with full reorthogonalisation until the sign of the smallest eigenvalue is settled.
 
     It stops as soon as the smallest Ritz value is negative beyond rounding (a certificate: some ``x'Ax < 0``); or
-    when that value has settled, its residual a tenth of it; or when it is zero within rounding; or at ``max_steps``.
+    when that value has settled, its residual a tenth of it, and the start would have shown a smaller one by then; or
+    when it is zero within rounding; or at ``max_steps``.
+
+    A value may settle on a cluster while a single eigenvalue far below it has hardly grown out of the start. For a
+    start that is uniform in its direction, k steps miss more than a share e of the spread of the spectrum with a
+    probability of at most ``1.648 sqrt(p) exp(-(2k - 1) sqrt(e))`` (Kuczynski and Wozniakowski, 1992, theorem 3).
 
     Args:
         product: ``v -> A v``.
         apply: ``v -> M v``.
         solve: ``v -> M^-1 v``.
-        start: A random vector (p,). Nothing is found in a direction that it lacks.
+        start: A random vector (p,), normal with covariance ``M^-1``. Nothing is found in a direction that it lacks.
         max_steps: The most products; twice as many vectors of length p are kept.
         accuracy: Relative accuracy of ``product``.
 
@@ -85,8 +95,8 @@ def lanczos(
         exhausted = beta <= noise * max(map(abs, diagonal)) or k + 1 == len(start)
         last = exhausted or k + 1 == len(basis)
         if last or (k + 1) % _CHECK_EVERY == 0:
-            ritz = _smallest(diagonal, beside, 0.0 if exhausted else beta, noise, previous)
-            if last or ritz.settled or ritz.value < -ritz.rounding:
+            ritz = _smallest(diagonal, beside, 0.0 if exhausted else beta, noise, previous, len(start))
+            if last or (ritz.settled and ritz.assured) or ritz.value < -ritz.rounding:
                 break
             previous = ritz.value
         beside.append(beta)
@@ -94,17 +104,25 @@ def lanczos(
     return _lift(ritz, basis, exhausted)
 
 
-def _smallest(diagonal: list[float], beside: list[float], beta: float, noise: float, previous: float) -> Ritz:
+def _smallest(diagonal: list[float], beside: list[float], beta: float, noise: float, previous: float, p: int) -> Ritz:
     """Return the smallest Ritz pair of the tridiagonal matrix, its vector still in the Krylov basis."""
     values, vectors = eigh_tridiagonal(np.asarray(diagonal), np.asarray(beside))
     value, norm = float(values[0]), float(np.max(np.abs(values)))
     residual, rounding = beta * abs(float(vectors[-1, 0])), noise * norm
     still = abs(previous - value) <= _SETTLED * abs(value) and residual <= _SETTLED * abs(value)
-    settled = (value > rounding and still) or (abs(value) <= rounding and residual <= rounding)
-    return Ritz(value, residual, norm, rounding, vectors[:, 0], len(diagonal), settled)
+    nothing = abs(value) <= rounding and residual <= rounding
+    settled, assured = (value > rounding and still) or nothing, nothing or _is_assured(values, len(diagonal), p)
+    return Ritz(value, residual, norm, rounding, vectors[:, 0], len(diagonal), settled, assured)
+
+
+def _is_assured(values: np.ndarray, steps: int, p: int) -> bool:
+    """Whether that many steps would have shown an eigenvalue below half of the smallest, if that is positive."""
+    spread = max(float(values[-1] - values[0]), _EPS * float(np.max(np.abs(values))))
+    share = min(max(0.5 * float(values[0]), 0.0) / spread, 1.0)
+    return (2 * steps - 1) * math.sqrt(share) >= math.log(1.648 * math.sqrt(p) / _MISSED)
 
 
 def _lift(ritz: Ritz, basis: np.ndarray, exhausted: bool) -> Ritz:
     """Return the pair with its vector in p-space."""
     vector = basis[: ritz.steps].T @ ritz.vector
-    return Ritz(ritz.value, ritz.residual, ritz.norm, ritz.rounding, vector, ritz.steps, ritz.settled or exhausted)
+    return replace(ritz, vector=vector, settled=ritz.settled or exhausted, assured=ritz.assured or exhausted)

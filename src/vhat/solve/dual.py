@@ -31,6 +31,8 @@ _LOST = 1e8
 """By how much rounding may be magnified in ``g'h`` before it is summed up from what is positive."""
 _TRUSTED = 1e-4
 """Relative error of the root of V that may be left along the softest direction."""
+_DRAWS = 8
+"""Of random signs for the rows that are verified together."""
 _QUICK_STEPS = 200
 """Corrections after which a row is left to the careful solver: a kernel with all its digits needs fewer."""
 
@@ -129,7 +131,7 @@ class GaussNewton:
         seen = self._settled(self.kernel.look(rows, g if finite.all() else None))
         answer = Correction.none(self.kernel, seen)
         weights = _weights(self.kernel, answer)
-        together = _signed(weights)
+        together = _together(weights, answer.image)
         error = self._errors((together @ rows)[None], answer.last.combined(together))
         if error[0] <= _ROUNDED:
             return _response(answer, finite, error)
@@ -209,14 +211,17 @@ class Corrected:
         rows, finite = _finite(self.problem, g)
         most, gradients = min(self.options.max_steps, _QUICK_STEPS), g if finite.all() else None
         answer = correct(self.kernel, rows, product, self.spectrum, self.options.rtol, most, gradients)
-        arrived, weights = answer.status != Status.NOT_CONVERGED, _weights(self.kernel, answer)
-        together = _signed(weights)
+        single, weights = math.isfinite(product.slip), _weights(self.kernel, answer)
+        # what single precision calls negative curvature may be a soft direction
+        doubtful = (answer.status == Status.INDEFINITE) & single
+        arrived = (answer.status != Status.NOT_CONVERGED) & ~doubtful
+        together = _together(weights, answer.image)
         x = np.zeros_like(rows) if answer.x is None else answer.x
         image = np.tensordot(together[None], answer.image, axes=1)
         error = self._errors((together @ rows)[None], (together @ x)[None], answer.last.combined(together), image)
         if arrived.all() and error[0] <= ACCEPTED:
             return _response(answer, finite, error), product
-        if math.isfinite(product.slip) and arrived.all():
+        if single and (arrived | doubtful).all():
             return self._block(g, replace(product, slip=math.inf))
         c = weights[:, None]
         error = self._errors(c * rows, c * x, answer.last.times(weights), c[:, :, None] * answer.image)
@@ -261,14 +266,19 @@ def _weights(kernel: Kernel, answer: Correction) -> np.ndarray:
     return np.divide(1.0, size, out=np.zeros_like(size), where=good & (size > 0))
 
 
-def _signed(weights: np.ndarray) -> np.ndarray:
-    """Return weights such that what a combination of rows is off by is what they are off by on average.
+def _together(weights: np.ndarray, image: np.ndarray) -> np.ndarray:
+    """Return weights such that what a combination of rows is off by is what they are off by on average, (k,).
 
     With random signs ``e``, the sum of ``e_i w_i m_i`` over errors ``m_i`` has the sum of the squares of ``w_i m_i``
-    for its mean square.
+    for its mean square. Rows that are alike or opposite could cancel, their errors with them: of a few draws, the one
+    that leaves the most of the images, (k, n, K), is taken.
     """
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=len(weights))
-    return signs * weights / math.sqrt(max(int(np.count_nonzero(weights)), 1))
+    known = max(int(np.count_nonzero(weights)), 1)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(_DRAWS, len(weights)))
+    draws = signs * weights / math.sqrt(known)
+    shown = np.linalg.norm(draws @ np.nan_to_num(image).reshape(len(weights), -1), axis=1)
+    best: np.ndarray = draws[np.argmax(shown)]
+    return best
 
 
 def _finished(careful: Preconditioned, g: Array, found: Response, good: np.ndarray) -> Response:
