@@ -205,6 +205,16 @@ def test_gradients_that_cannot_be_compressed_count_in_full_against_the_budget():
     assert sample_bytes(problem, rows, problem.p) <= 0.3 * problem.memory
 
 
+@pytest.mark.parametrize("memory", [5e5, 1e5, 2e4])
+def test_the_rows_that_a_small_budget_affords_fit_into_it(memory):
+    rng = np.random.default_rng(0)
+    Z, x = rng.normal(size=(120, 48)), rng.normal(size=(3, 48))
+    model = (lambda t, Z: jnp.tanh(Z @ t), np.full(48, 0.01), Z, rng.normal(size=120))
+    full, spare = (vhat.from_jax(*model, weight_decay=1e-2, **budget) for budget in ({}, {"memory": memory}))
+    found = ask(spare, vhat.Nystrom(), x=x)
+    np.testing.assert_allclose(found.value, ask(full, vhat.Dense(), x=x).value, rtol=1e-5)
+
+
 def test_rows_that_do_not_fit_are_refused_in_words():
     with pytest.raises(vhat.MemoryBudgetError, match=r"Nystrom\(rows=290\) needs .* enough for \d+ rows"):
         ask(fit(memory=1e6), Nystrom(rows=290))

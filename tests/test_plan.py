@@ -117,6 +117,17 @@ def test_a_plan_that_does_not_fit_says_so():
     assert "TOO MUCH" not in str(choose(problem, 100))
 
 
+def test_gauss_newton_is_planned_at_its_own_price():
+    problem = problem_of(1000, 1024, 8e9)
+    exact, cheap = (choose(problem, 1000, curvature=each) for each in ("auto", "ggn"))
+    assert exact.solver == cheap.solver == vhat.Dual()
+    assert exact.gradients - cheap.gradients > 3000
+    fitted = vhat.from_numpy(lambda q, X: X @ q, np.zeros(2), np.eye(2), np.ones(2), weight_decay=1.0)
+    assert fitted.plan(np.eye(2), curvature="ggn").solver == vhat.Dense()
+    with pytest.raises(vhat.InputError, match="curvature"):
+        fitted.plan(np.eye(2), curvature="fisher")
+
+
 def test_a_kernel_that_fits_but_costs_too_much_is_not_made():
     problem = problem_of(100_000, 300, 1e12)
     plan = choose(problem, 10)

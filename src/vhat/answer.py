@@ -122,7 +122,7 @@ def _of_one_value(level: Noise, per_output: bool, squeeze: bool) -> tuple[np.nda
 
 def ready(work: Workspace, solver: Solver | str, curvature: str, rows: int) -> tuple[Chosen, Prepared]:
     """Choose curvature and solver for a number of right-hand sides; long work shows its plan first."""
-    plan = choose(work.problem, rows, solver)
+    plan = choose(work.problem, rows, solver, curvature)
     if plan.gradients > _LONG and work.first(f"announced {plan}"):
         announce(str(plan))
     chosen = work.choose_curvature(curvature)

@@ -24,7 +24,7 @@ from vhat.answer import (
 )
 from vhat.audit import Audit, audit_fit
 from vhat.calibrate import Calibrated, left_out_scores, refuse_training_rows, split_scores
-from vhat.checks import check_count
+from vhat.checks import check_choice, check_count
 from vhat.errors import InputError, NoiseError
 from vhat.estimated_tail import EstimatedTail, Redraws
 from vhat.interval import Interval
@@ -158,10 +158,17 @@ class FittedModel:
 
     # -- intervals ---------------------------------------------------------------------------
     @_scoped
-    def plan(self, x: Any, *, solver: Solver | str = "auto") -> Plan:
-        """Say which solver would answer for ``x``, what it will take, and why."""
+    def plan(self, x: Any, *, solver: Solver | str = "auto", curvature: str = "auto") -> Plan:
+        """Say which solver would answer for ``x``, what it will take, and why.
+
+        Args:
+            x: Test inputs, shaped like the training inputs.
+            solver: As in :meth:`weighted_norm`.
+            curvature: As in :meth:`weighted_norm`; the cost of ``"auto"`` is that of the exact Hessian.
+        """
+        check_choice("curvature", curvature, ("auto", "hessian", "ggn"))
         inputs = self.problem.inputs(x)
-        return choose(self.problem, self.problem.count(inputs) * self.problem.outputs, solver)
+        return choose(self.problem, self.problem.count(inputs) * self.problem.outputs, solver, curvature)
 
     @_scoped
     def weighted_norm(

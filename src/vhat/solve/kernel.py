@@ -10,6 +10,7 @@ seen from the data, the answer is ``u`` itself. Parameters without decay (column
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -331,8 +332,11 @@ def _kernel_or_jacobi(problem: Problem) -> Metric:
 
 def kernel_bytes(problem: Problem, structure: Structure) -> int:
     """What the features, the kernel and the blocks that fill it take."""
-    N = problem.n * problem.outputs
-    return 8 * N * (structure.numbers + N + 3 * GRAM_ROWS)
+    return _bytes_of(problem.n * problem.outputs, structure)
+
+
+def _bytes_of(N: int, structure: Structure) -> int:
+    return 8 * N * (structure.numbers + N + 3 * min(N, GRAM_ROWS))
 
 
 def make_kernel(problem: Problem) -> Kernel:
@@ -387,6 +391,7 @@ def _require_memory(problem: Problem, structure: Structure) -> None:
 
 
 def _fitting_rows(problem: Problem, structure: Structure) -> int:
-    """How many training rows :func:`kernel_bytes` has room for in the budget: the root of a quadratic."""
-    beside = structure.numbers + 3 * GRAM_ROWS
-    return int((np.sqrt(beside**2 + problem.memory / 2) - beside) / 2) // problem.outputs
+    """How many training rows the budget has room for."""
+    return bisect_right(
+        range(1, problem.n + 1), problem.memory, key=lambda n: _bytes_of(n * problem.outputs, structure)
+    )

@@ -23,7 +23,9 @@ _CG_STEPS = 200
 _CG_VECTORS = 28
 """Of length p for each row: those of the iteration, old and new, and those within a product."""
 _DUAL_GRADIENTS = 4.0
-"""Of the loss, for one point under the exact Hessian; a nearly singular Hessian takes more, Gauss-Newton hardly any."""
+"""Of the loss, for one point under the exact Hessian; a nearly singular Hessian takes more."""
+_DUAL_GRADIENTS_GGN = 0.3
+"""The same under Gauss-Newton."""
 _DUAL_VECTORS = 12
 _DUAL_IMAGES = 8
 _COMPILED = 2**27
@@ -75,8 +77,14 @@ class Plan:
         return f"; TOO MUCH for a budget of {in_words(self.budget)}: raise memory=, or ask for less"
 
 
-def choose(problem: Problem, points: int, solver: Solver | str = "auto") -> Plan:
+def choose(problem: Problem, points: int, solver: Solver | str = "auto", curvature: str = "auto") -> Plan:
     """Choose a solver for ``points`` right-hand sides, or describe the one that was asked for.
+
+    Args:
+        problem: The training problem.
+        points: How many right-hand sides.
+        solver: ``"auto"`` or the options of a solver.
+        curvature: ``"ggn"``, or the cost is that of the exact Hessian; the choice does not depend on it.
 
     Raises:
         InputError: For a solver that is neither ``"auto"`` nor a solver's options.
@@ -86,6 +94,8 @@ def choose(problem: Problem, points: int, solver: Solver | str = "auto") -> Plan
             f"solver={solver!r} is not known. Use 'auto', vhat.CG(...), vhat.Dense(), vhat.Dual() or vhat.Nystrom()."
         )
     plan = _auto(problem, points) if isinstance(solver, str) else _named(problem, points, solver)
+    if curvature == "ggn" and isinstance(plan.solver, Dual):
+        plan = replace(plan, gradients=plan.gradients - (_DUAL_GRADIENTS - _DUAL_GRADIENTS_GGN) * points)
     return replace(plan, budget=problem.memory)
 
 
@@ -126,12 +136,16 @@ def _dense(problem: Problem) -> Plan:
 
 def _dual(problem: Problem, points: int) -> Plan:
     N, options = problem.n * problem.outputs, Dual()
-    reason = f"p = {problem.p:,} is large and the {N:,} x {N:,} kernel fits: one factorisation serves every point"
+    reason = f"{_many(problem)} and the {N:,} x {N:,} kernel fits: one factorisation serves every point"
     held = min(points, points_together(problem) * problem.outputs)
     gradients = 3 * 8 * problem.p * held
     rows = 8 * min(held, options.block) * (_DUAL_VECTORS * problem.p + _DUAL_IMAGES * N)
     memory = kernel_bytes(problem, find_structure(problem)) + gradients + rows + _COMPILED
     return Plan(options, memory, _setup(problem) + _DUAL_GRADIENTS * points, reason)
+
+
+def _many(problem: Problem) -> str:
+    return f"p = {problem.p:,} is " + ("large" if problem.p > _DENSE_MOST else "too much for a matrix")
 
 
 def _setup(problem: Problem) -> float:
@@ -166,7 +180,7 @@ def _no_kernel(problem: Problem) -> str:
     most = points_together(problem) * problem.outputs
     fits = _dual(problem, most).memory <= problem.memory + _COMPILED
     fault = f"costs {_setup(problem):,.0f} gradients" if fits else f"does not fit {in_words(problem.memory)}"
-    return f"p = {problem.p:,} is large and a {N:,} x {N:,} kernel {fault}"
+    return f"{_many(problem)} and a {N:,} x {N:,} kernel {fault}"
 
 
 def _cg(problem: Problem, points: int) -> Plan:

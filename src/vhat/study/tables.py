@@ -76,7 +76,8 @@ def to_csv(rows: Sequence[Row]) -> str:
         cell = row.first
         head = (cell.version, cell.truth, cell.d, cell.n, decay_text(cell.lam), cell.method, cell.steps)
         for column in COLUMNS:
-            ours, published = _numbers(row.ours[column.title]), _numbers(row.published.get(column.title))
+            ours = _numbers(row.ours[column.title], row.done > 1)
+            published = _numbers(row.published.get(column.title))
             difference = _number(row.difference(column.title))
             writer.writerow([*head, row.done, len(row.failed), column.title, *ours, *published, difference])
     return text.getvalue()
@@ -119,8 +120,9 @@ def _text(value: Value | None, column: Column, spread: bool = True) -> str:
     return f"{mean} ± {sd}" if spread else mean
 
 
-def _numbers(value: Value | None) -> list[str]:
-    return ["", ""] if value is None else [_number(value.mean), _number(value.sd)]
+def _numbers(value: Value | None, spread: bool = True) -> list[str]:
+    """Write a mean and its standard deviation; one trial has none."""
+    return ["", ""] if value is None else [_number(value.mean), _number(value.sd) if spread else ""]
 
 
 def _number(value: float | None) -> str:
