@@ -56,20 +56,29 @@ def _choice(cells: Sequence[Cell], results: Results) -> Choice:
 
 
 def to_markdown(choices: Sequence[Choice]) -> str:
-    """Write the scores as a table, the smallest in bold."""
+    """Write the scores as a table, the smallest in bold; what has no trial with every decay is named below it."""
+    compared = [choice for choice in choices if choice.trials]
+    lines = _table(compared) if compared else []
+    rest = [choice.first for choice in choices if not choice.trials]
+    if rest:
+        names = "; ".join(f"{cell.version} d={cell.d} n={cell.n} {cell.method}" for cell in rest)
+        lines += ["", f"No trial has every lam yet: {names}."]
+    return "\n".join(lines)
+
+
+def _table(choices: Sequence[Choice]) -> list[str]:
     decays = sorted({lam for choice in choices for lam in choice.scores})
     lines = [
         f"| version | d | n | method | trials | {' | '.join(f'lam = {decay_text(lam)}' for lam in decays)} |",
         f"|---|---|---|---|---|{'---|' * len(decays)}",
     ]
     for choice in choices:
-        cell = choice.first
-        texts = []
+        cell, texts = choice.first, []
         for lam in decays:
             score = choice.scores.get(lam)
-            text = "missing" if score is None else f"{score:.2f}"
+            text = "" if score is None else f"{score:.2f}"
             texts.append(f"**{text}**" if lam == choice.best else text)
         lines.append(
             f"| {cell.version} | {cell.d} | {cell.n} | {cell.method} | {choice.trials} | {' | '.join(texts)} |"
         )
-    return "\n".join(lines)
+    return lines
