@@ -52,10 +52,10 @@ class Soft:
         return Soft(vector, image, bend, bend / of_data if of_data > 0 else 1.0, measure, smallest)
 
     def reach(self, problem: Problem, r: Array) -> np.ndarray:
-        """How far what is left of rows, ``r = g - A h``, (k, p), may be from moving nothing, at the very most: (k,).
+        """By how much what is left of rows, ``r = g - A h``, (k, p), may move ``J h`` at the very most, (k,).
 
-        The error ``e = A^-1 r`` has ``e'Pe <= r'A^-1 r / least(A/P) <= r'M^-1 r / (least(A/P) least(A/M))``, and moves
-        ``J h`` by no more than the root of it.
+        The error ``e = A^-1 r`` has ``e'Pe <= r'A^-1 r / least(A/P) <= r'M^-1 r / (least(A/P) least(A/M))``, and the
+        length of ``J h``, the root of V, is off by no more than the root of it.
         """
         squares = problem.numpy(array_namespace(r).sum(r * self.measure.solve(r), axis=1))
         least = math.sqrt(_share(self.against_data)) * math.sqrt(_share(self.smallest))
