@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from vhat.study.cell import Cell
@@ -116,7 +117,8 @@ def _one_thread_of_xla() -> None:
     os.sched_setaffinity(0, {min(cores)})
     jax.devices()
     for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), cores)
+        with suppress(ProcessLookupError):  # one that has ended meanwhile
+            os.sched_setaffinity(int(thread), cores)
 
 
 def main() -> None:
