@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from vhat.errors import InputError
+from vhat.study import figures
 from vhat.study.conduct import write_outputs
 from vhat.study.experiments import Plan
 from vhat.study.figures import bands, trade_off
@@ -55,6 +56,10 @@ def test_figure_1_has_a_row_for_each_method_and_a_column_for_each_n(tmp_path):
     assert np.ptp(band[:, 1]) == pytest.approx(np.ptp(truth) + 0.6)
 
 
+def test_decays_whose_points_lie_close_share_a_label():
+    assert figures._near([1.0, 1.02, 1.04, 2.0, 2.0], [90, 90, 91, 90, 70]) == [[0, 1, 2], [3], [4]]
+
+
 def test_figure_2_draws_means_with_their_spread_and_labels_every_decay(tmp_path):
     results, plan = Results(tmp_path), Plan("figure2", sizes=(100,), trials=2, versions=("published",), steps=5)
     cells = plan.cells()
@@ -65,7 +70,7 @@ def test_figure_2_draws_means_with_their_spread_and_labels_every_decay(tmp_path)
     assert "REDUCED: trained for 5 steps" in shown
     assert "Missing cells, 20 of 40: published matern d=100 n=100" in shown
     top = figure.axes[0]
-    assert [text.get_text() for text in top.texts].count("$10^{-3}$") == 2
+    assert [text.get_text() for text in top.texts] == 2 * ["$10^{-6}$ to $10^{-2}$"]  # all decays at one point
     line = top.get_lines()[0]
     # Widths are 0.6 in trial 0 and 0.6 + 2 * 0.1 in trial 1: mean 0.7, standard deviation 0.1.
     np.testing.assert_allclose(line.get_xdata(), 0.7)

@@ -148,21 +148,35 @@ def _cloud(ax: Axes, rows: Sequence[Row]) -> None:
         x = [width.mean for width, _, _ in spots if width is not None]
         y = [cover.mean for _, cover, _ in spots if cover is not None]
         ax.plot(x, y, "-o", color=colour, markersize=3, linewidth=0.8, label=method, zorder=3)
-        # The bootstrap's points lie close together: their labels go below, step by step.
         below = method != "proposed"
-        for place, (width, cover, row) in enumerate(spots):
+        for width, cover, _ in spots:
             assert width is not None
             assert cover is not None
             size = (2 * width.sd, 2 * cover.sd)
             ax.add_patch(Ellipse((width.mean, cover.mean), *size, color=colour, alpha=0.18, linewidth=0, zorder=1))
+        for near in _near(x, y):
+            decays = [_power(spots[at][2].first.lam) for at in (near[0], near[-1])]
             ax.annotate(
-                _power(row.first.lam), (width.mean, cover.mean), xytext=(3, -3 - 6 * (place % 2) if below else 3),
-                textcoords="offset points", va="top" if below else "bottom", fontsize=6, color=colour, zorder=4,
+                " to ".join(dict.fromkeys(decays)), (x[near[-1]], y[near[-1]]), xytext=(3, -3 if below else 3),
+                textcoords="offset points", va="top" if below else "bottom", fontsize=6, color=colour,
+                zorder=4,
             )  # fmt: skip
     ax.axhline(100 * (1 - ALPHA), color=GREY, linewidth=0.6, linestyle=":", zorder=0)
     if not drawn:
         _say(ax, "missing")
         ax.set_xticks([])
+
+
+def _near(x: Sequence[float], y: Sequence[float]) -> list[list[int]]:
+    """Group neighbours that lie too close together for a label each."""
+    groups: list[list[int]] = []
+    for at in range(len(x)):
+        last = groups[-1][-1] if groups else at
+        if groups and abs(x[at] - x[last]) <= 0.06 * max(x) and abs(y[at] - y[last]) <= 5:
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+    return groups
 
 
 def _power(lam: float) -> str:

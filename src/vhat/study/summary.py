@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vhat.study.cell import STEPS, Cell, decay_text
+from vhat.study.protocol import PUBLISHED_DECAY
 from vhat.study.published import PUBLISHED, Value
 from vhat.study.results import Results
 
@@ -85,7 +86,8 @@ def _first(cell: Cell) -> Cell:
 def _row(first: Cell, cells: Sequence[Cell], results: Results) -> Row:
     found = results.found(cells)
     done = [result["metrics"] for result in found if result["status"] == "done"]
-    published = PUBLISHED.get((first.d, first.method, first.n), {}) if first.truth == "matern" else {}
+    comparable = first.truth == "matern" and first.lam == PUBLISHED_DECAY.get(first.d)
+    published = PUBLISHED.get((first.d, first.method, first.n), {}) if comparable else {}
     return Row(
         first=first,
         asked=len(cells),
