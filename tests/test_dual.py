@@ -14,12 +14,13 @@ from tests import oracle
 from vhat import workspace
 from vhat.curvature import scale
 from vhat.curvature.definiteness import smallest_eigenvalue
+from vhat.curvature.metric import Jacobi
 from vhat.frontends.jax import jax_problem
 from vhat.solve.contract import Solution, Stopped
 from vhat.solve.dual import Corrected, GaussNewton
 from vhat.solve.features import _terms, compress, find_structure, read_features
 from vhat.solve.kernel import make_kernel
-from vhat.solve.loop import Iteration, Jacobi
+from vhat.solve.loop import Iteration
 from vhat.solve.preconditioned import Preconditioned
 from vhat.solve.soft import Soft
 
@@ -459,7 +460,7 @@ def test_rows_that_ctrl_c_leaves_are_held_to_the_same(monkeypatch, solver):
     with problem.scope():
         g = problem.gradients(problem.inputs(x))
         least = smallest_eigenvalue(problem)
-        soft = Soft.of(problem, "hessian", least.vector, Jacobi(problem, scale(problem)), least.value)
+        soft = Soft.of(problem, "hessian", least.vector, Jacobi(scale(problem)), least.value)
         prepared = solver.prepare(problem, "hessian", scale(problem), soft=soft)
         rows, nothing = np.arange(len(x)), np.zeros(len(x))
         finished = Solution(0 * g, np.full(len(x), "converged", "<U13"), nothing, nothing.astype(int))

@@ -1,10 +1,12 @@
-"""How much memory a piece of work took, where the system tells, and memory in words."""
+"""How much memory a piece of work took, where the system tells, memory in words, and how many fit into it."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["Peak", "in_words"]
+__all__ = ["Peak", "in_words", "most_allowed"]
 
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
@@ -18,6 +20,16 @@ def in_words(size: float) -> str:
         ('323 GB', '135 MB', '0.04 MB')
     """
     return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
+
+
+def most_allowed(most: int, allowed: Callable[[int], bool]) -> int:
+    """Return the largest number up to ``most`` that is allowed, where all below it are; 0 where none is.
+
+    Examples:
+        >>> most_allowed(100, lambda rows: 8 * rows**2 <= 1000)
+        11
+    """
+    return bisect_right(range(1, most + 1), False, key=lambda number: not allowed(number))
 
 
 class Peak:

@@ -13,12 +13,12 @@ from scipy.linalg import LinAlgError, eigh
 from vhat import curvature as curvatures
 from vhat.checks import check_choice
 from vhat.curvature.definiteness import Definiteness, smallest_eigenvalue
+from vhat.curvature.metric import Jacobi
 from vhat.errors import ConditioningWarning, CurvatureWarning, ModelError, NotPositiveDefinite
 from vhat.noise import Freedom, Noise, estimate_noise, given_noise, measure_freedom
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve import CG, Dense, Dual, Nystrom, Prepared, Solver, choose
 from vhat.solve.kernel import Kernel, KernelMetric, make_kernel
-from vhat.solve.loop import Jacobi
 from vhat.solve.soft import Measure, Soft
 
 __all__ = ["Chosen", "Workspace", "outside"]
@@ -161,21 +161,21 @@ class Workspace:
                 ConditioningWarning,
                 stacklevel=outside(),
             )
-        own = Soft.of(self.problem, curvature, found.vector, self._measure(curvature, found), found.value)
+        vector, measure, smallest = found.vector, self._measure(curvature, found), found.value
         formed = self._softest_against_data(curvature) if self.is_dense() else None
         if formed is None:
-            return own
-        least, vector = formed
+            return Soft.of(self.problem, curvature, vector, measure, smallest)
+        least, direction = formed
         if isinstance(solver, Dual):  # it iterates in the metric of all the data
-            own = Soft.of(self.problem, curvature, vector, self.kernel(), least)
-        elif isinstance(solver, Nystrom):
-            own = Soft.of(self.problem, curvature, vector, own.measure, own.smallest)
-        return replace(own, against_data=least)
+            measure, smallest = self.kernel(), least
+        if not isinstance(solver, CG):
+            vector = direction
+        return replace(Soft.of(self.problem, curvature, vector, measure, smallest), against_data=least)
 
     def _measure(self, curvature: Curvature, found: Definiteness) -> Measure:
         """The matrix against which a smallest eigenvalue was found."""
         metric = self._metric(curvature) if found.method == "lanczos" else None
-        return Jacobi(self.problem, self.scale()) if metric is None else metric.kernel
+        return Jacobi(self.scale()) if metric is None else metric.kernel
 
     def _softest_against_data(self, curvature: Curvature) -> tuple[float, Array] | None:
         """The smallest ``x'Ax / x'Px`` and its x, where matrices are formed; None where P is not positive."""

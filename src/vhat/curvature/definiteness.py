@@ -206,8 +206,7 @@ def _by_lanczos(
     spread = float(np.sum((problem.numpy(scale) * x) ** 2))
     rounding = max(ritz.rounding, (accuracy + _EPS) * spread)
     confirmed = abs(value - ritz.value) <= rounding + _CONFIRMED * abs(value)
-    certain = value < -rounding or (ritz.settled and confirmed)
-    error = rounding if value < -rounding else ritz.residual + rounding if certain else np.inf
+    error = rounding if value < -rounding else ritz.residual + rounding if ritz.settled and confirmed else np.inf
     return Definiteness(
         value, error, _verdict(value, error), ritz.steps + 1, "lanczos", problem.native(x), ritz.assured
     )

@@ -8,6 +8,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from vhat.checks import check_count, check_tolerance
+from vhat.curvature.metric import Jacobi
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve.soft import Soft
 
@@ -57,9 +58,9 @@ class CG:
             scale: The unit of each parameter.
             soft: The direction of least curvature, if it is known: it is solved for exactly.
         """
-        from vhat.solve.loop import Iteration, Jacobi
+        from vhat.solve.loop import Iteration
 
-        return Iteration(self, problem, curvature, Jacobi(problem, scale), soft)
+        return Iteration(self, problem, curvature, Jacobi(scale), soft)
 
 
 def descend(x: Array, r: Array, q: Array, Aq: Array, rho: Array, active: Array) -> tuple[Array, Array, Array]:

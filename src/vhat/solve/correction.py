@@ -152,7 +152,7 @@ class _Block:
     def descend(self, product: Product, rtol: float) -> np.ndarray:
         """Move to the minimum along q, look at the new residual, and return the curvature ``q'Aq``."""
         # a later, shorter direction may be followed less exactly; little may be lost where the data see little of h
-        needed = self._shown(self.Jx + self.seen.image) / np.sqrt(self.seen.energy)
+        needed = self.kernel.lengths(self.Jx + self.seen.image) / np.sqrt(self.seen.energy)
         Rq, single = product(self.q, self.Pq, rtol / 4 * float(needed.min()))
         Aq, FAq = self.Pq + Rq, self.FPq + self.kernel.cross(Rq, single=single)
         bend = np.einsum("kp,kp->k", self.q, Aq)
@@ -176,7 +176,7 @@ class _Block:
         # where P^-1 R does not contract, z is no improvement
         used = np.where((self.betas[:, -1] < 1) & good, 1.0, 0.0)
         image = self.Jx + used[:, None, None] * self.seen.image
-        shown = self._shown(image)
+        shown = self.kernel.lengths(image)
         error = np.divide(factor * left, shown, out=np.full_like(left, np.inf), where=shown > 0)
         arrived = (error <= rtol) | (left <= _ROUNDING * np.sqrt(self.first[self.rows]))
         conditions = [~np.isfinite(bend), bend <= 0, arrived, np.full(len(left), self.alphas.shape[1] >= max_steps)]
@@ -185,11 +185,6 @@ class _Block:
         self._settle(np.flatnonzero(status != ""), status, used, image, error)
         going: np.ndarray = status == ""
         return going
-
-    def _shown(self, image: np.ndarray) -> np.ndarray:
-        """``|s' J h|``: the root of V for the square loss, (k,)."""
-        shown: np.ndarray = np.sqrt(np.sum(self.kernel.root.times(image) ** 2, axis=(1, 2)))
-        return shown
 
     def _settle(
         self, at: np.ndarray, status: np.ndarray, used: np.ndarray, image: np.ndarray, error: np.ndarray

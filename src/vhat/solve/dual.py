@@ -169,7 +169,7 @@ class GaussNewton:
         r[:, free] = rest[:, free]
         apart = problem.jvp(problem.native(h)) - seen.image
         d = kernel.look(r, cross=apart.reshape(len(g), -1)).image
-        return _lengths(kernel, d)
+        return kernel.lengths(d)
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class Corrected:
         r = problem.native(g) - Operator(problem, metric)(problem.native(h))
         r = r - Operator(problem, self.curvature)(problem.native(x))
         error = kernel.look(problem.numpy(r)).size
-        apart = _lengths(kernel, problem.jvp(problem.native(h + x)) - image)
+        apart = kernel.lengths(problem.jvp(problem.native(h + x)) - image)
         return np.where(error > _TRUSTED * self.spectrum.smallest, np.inf, np.maximum(error, apart))
 
 
@@ -253,16 +253,10 @@ def _finite(problem: Problem, g: Array) -> tuple[np.ndarray, np.ndarray]:
     return (rows if finite.all() else np.where(finite[:, None], rows, 0.0)), finite
 
 
-def _lengths(kernel: Kernel, image: np.ndarray) -> np.ndarray:
-    """``|s'J h|`` of images (k, n, K): the root of V for the square loss, (k,)."""
-    found: np.ndarray = np.sqrt(np.sum(kernel.root.times(image) ** 2, axis=(1, 2)))
-    return found
-
-
 def _weights(kernel: Kernel, answer: Correction) -> np.ndarray:
     """Return ``1 / |s'J h|`` of the rows that arrived, (k,), by which errors are made relative; zero for the others."""
     good = answer.status == Status.CONVERGED
-    size = np.maximum(_lengths(kernel, answer.image), DARK * np.sqrt(np.maximum(answer.energy, 0.0)))
+    size = np.maximum(kernel.lengths(answer.image), DARK * np.sqrt(np.maximum(answer.energy, 0.0)))
     return np.divide(1.0, size, out=np.zeros_like(size), where=good & (size > 0))
 
 

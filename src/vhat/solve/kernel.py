@@ -10,7 +10,6 @@ seen from the data, the answer is ``u`` itself. Parameters without decay (column
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -21,7 +20,7 @@ from scipy.linalg.lapack import dpotrf
 
 from vhat.curvature.metric import Metric, jacobi
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
-from vhat.memory import in_words
+from vhat.memory import in_words, most_allowed
 from vhat.problem import Array, LossDerivatives, Problem
 from vhat.solve.features import GRAM_ROWS, Features, NotRankOne, Structure, compress, read_features
 
@@ -240,6 +239,11 @@ class Kernel:
         """Return ``P^-1 r`` for p-space rows (k, p)."""
         return self.problem.native(self.lift(self.look(self.problem.numpy(r))))
 
+    def lengths(self, image: np.ndarray) -> np.ndarray:
+        """Return ``|s'J h|`` of images ``J h``, (k, n, K): the root of V for the square loss, (k,)."""
+        found: np.ndarray = np.sqrt(np.sum(self.root.times(image) ** 2, axis=(1, 2)))
+        return found
+
     def apply(self, v: np.ndarray) -> np.ndarray:
         """Return ``P v`` for each row of v, (k, p)."""
         free = self.structure.free
@@ -392,6 +396,4 @@ def _require_memory(problem: Problem, structure: Structure) -> None:
 
 def _fitting_rows(problem: Problem, structure: Structure) -> int:
     """How many training rows the budget has room for."""
-    return bisect_right(
-        range(1, problem.n + 1), problem.memory, key=lambda n: _bytes_of(n * problem.outputs, structure)
-    )
+    return most_allowed(problem.n, lambda n: _bytes_of(n * problem.outputs, structure) <= problem.memory)

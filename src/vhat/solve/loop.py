@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -13,9 +13,9 @@ from vhat.problem import Array, Curvature, Problem
 from vhat.progress import bar
 from vhat.solve.cg import CG, descend, redirect
 from vhat.solve.contract import DARK, Response, Solution, Status, Stopped, respond_by_solving
-from vhat.solve.soft import Soft
+from vhat.solve.soft import Measure, Soft
 
-__all__ = ["Iteration", "Jacobi", "Preconditioner"]
+__all__ = ["Iteration"]
 
 _HELD = 1e-6
 """What may be left of a row, against the part of it that the data hold, when only a norm is wanted."""
@@ -25,30 +25,6 @@ _TRUSTED = 1e-3
 """Relative error of the root of V that what is left of a row may stand for, at the very most."""
 _FURTHER = 0.1
 """How far below what can be trusted the next attempt aims: what is left may turn to softer directions."""
-
-
-class Preconditioner(Protocol):
-    """A positive definite ``M`` that stands for ``A``, with its units."""
-
-    @property
-    def name(self) -> str:
-        """The name that results carry."""
-
-    def solve(self, r: Array) -> Array:
-        """Return ``M^-1 r`` for each row, (k, p)."""
-
-
-@dataclass(frozen=True)
-class Jacobi:
-    """``M = diag(s^2)``: the diagonal of the Gauss-Newton matrix plus decay."""
-
-    problem: Problem
-    scale: Array
-    name: str = "cg"
-
-    def solve(self, r: Array) -> Array:
-        """Return ``r / s^2``."""
-        return (r / self.scale) / self.scale
 
 
 @dataclass
@@ -77,7 +53,7 @@ class Iteration:
         options: Tolerance, steps, restarts, block width.
         problem: The training problem.
         curvature: Which ``A``.
-        metric: The preconditioner.
+        metric: The preconditioner: a matrix that stands for ``A``, with its units.
         soft: The direction of least curvature, if it is known. A row that hardly meets it has a small residual
             along it and yet much of its solution: what is left there is solved for before and after each attempt.
         strict: Whether a row must reach the target of a norm, and not ``rtol`` alone, to be called converged: where
@@ -87,14 +63,10 @@ class Iteration:
     options: CG
     problem: Problem
     curvature: Curvature
-    metric: Preconditioner
+    metric: Measure
     soft: Soft | None = None
     strict: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name that results carry."""
-        return self.metric.name
+    name: str = "cg"
 
     def respond(self, g: Array) -> Response:
         """Solve, then look at the training rows.

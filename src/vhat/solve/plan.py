@@ -14,7 +14,7 @@ from vhat.solve.dual import Dual
 from vhat.solve.features import find_structure
 from vhat.solve.kernel import kernel_bytes
 from vhat.solve.nystrom import NYSTROM_VECTORS, Nystrom, nystrom_block
-from vhat.solve.sample import affordable_rows, sample_bytes, sample_gradients
+from vhat.solve.sample import FLOPS_PER_WEIGHT, affordable_rows, sample_bytes, sample_gradients
 
 __all__ = ["Plan", "choose"]
 
@@ -36,8 +36,6 @@ _NYSTROM_LEAST = 64
 """Rows of a sample, times outputs, below which it is not worth the trouble."""
 _NYSTROM_GRADIENTS = 60.0
 """Of the loss, for one point: some forty steps."""
-_FLOPS_PER_WEIGHT = 6.0
-"""Of one gradient of the loss, per training row and parameter."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +91,11 @@ def choose(problem: Problem, points: int, solver: Solver | str = "auto", curvatu
         raise InputError(
             f"solver={solver!r} is not known. Use 'auto', vhat.CG(...), vhat.Dense(), vhat.Dual() or vhat.Nystrom()."
         )
-    plan = _auto(problem, points) if isinstance(solver, str) else _named(problem, points, solver)
-    if curvature == "ggn" and isinstance(plan.solver, Dual):
-        plan = replace(plan, gradients=plan.gradients - (_DUAL_GRADIENTS - _DUAL_GRADIENTS_GGN) * points)
+    plan = _auto(problem, points, curvature) if isinstance(solver, str) else _named(problem, points, solver, curvature)
     return replace(plan, budget=problem.memory)
 
 
-def _auto(problem: Problem, points: int) -> Plan:
+def _auto(problem: Problem, points: int, curvature: str) -> Plan:
     """Choose the best of the solvers that fit."""
     # The choice must not depend on how many points are asked about: a row alone is solved as in company.
     most = points_together(problem) * problem.outputs
@@ -107,19 +103,19 @@ def _auto(problem: Problem, points: int) -> Plan:
     if problem.p <= _DENSE_MOST and _dense(problem).memory <= budget:
         return _dense(problem)
     if _dual(problem, most).memory <= budget and _setup(problem) <= _DUAL_MOST:
-        return _dual(problem, points)
+        return _dual(problem, points, curvature)
     sampled = _nystrom(problem, most, Nystrom())
     if sampled.memory <= budget and _sampled_rows(problem, None) * problem.outputs >= _NYSTROM_LEAST:
         return _nystrom(problem, points, Nystrom())
     return _cg(problem, points)
 
 
-def _named(problem: Problem, points: int, solver: Solver) -> Plan:
+def _named(problem: Problem, points: int, solver: Solver, curvature: str) -> Plan:
     """Describe the solver that was asked for."""
     if isinstance(solver, Dense):
         plan = _dense(problem)
     elif isinstance(solver, Dual):
-        plan = _dual(problem, points)
+        plan = _dual(problem, points, curvature)
     elif isinstance(solver, Nystrom):
         plan = _nystrom(problem, points, solver)
     elif isinstance(solver, CG):
@@ -134,14 +130,15 @@ def _dense(problem: Problem) -> Plan:
     return Plan(Dense(), dense_bytes(problem.p) + _COMPILED, 2.0 * problem.p, reason)
 
 
-def _dual(problem: Problem, points: int) -> Plan:
+def _dual(problem: Problem, points: int, curvature: str = "auto") -> Plan:
     N, options = problem.n * problem.outputs, Dual()
     reason = f"{_many(problem)} and the {N:,} x {N:,} kernel fits: one factorisation serves every point"
     held = min(points, points_together(problem) * problem.outputs)
     gradients = 3 * 8 * problem.p * held
     rows = 8 * min(held, options.block) * (_DUAL_VECTORS * problem.p + _DUAL_IMAGES * N)
     memory = kernel_bytes(problem, find_structure(problem)) + gradients + rows + _COMPILED
-    return Plan(options, memory, _setup(problem) + _DUAL_GRADIENTS * points, reason)
+    each = _DUAL_GRADIENTS_GGN if curvature == "ggn" else _DUAL_GRADIENTS
+    return Plan(options, memory, _setup(problem) + each * points, reason)
 
 
 def _many(problem: Problem) -> str:
@@ -152,7 +149,7 @@ def _setup(problem: Problem) -> float:
     """What forming and factorising the kernel costs, in gradients of the loss."""
     N = problem.n * problem.outputs
     flops = float(N) ** 2 * find_structure(problem).numbers + float(N) ** 3 / 3
-    return flops / (_FLOPS_PER_WEIGHT * N * problem.p)
+    return flops / (FLOPS_PER_WEIGHT * N * problem.p)
 
 
 def _nystrom(problem: Problem, points: int, options: Nystrom) -> Plan:

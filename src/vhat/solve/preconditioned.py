@@ -8,12 +8,13 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from vhat.curvature import Operator
+from vhat.curvature.metric import Jacobi
 from vhat.problem import Array, Curvature, Problem
 from vhat.solve.cg import CG
 from vhat.solve.contract import Response, Solution, Status, Stopped, metric_norm
 from vhat.solve.kernel import Kernel
-from vhat.solve.loop import Iteration, Jacobi, Preconditioner
-from vhat.solve.soft import Soft
+from vhat.solve.loop import Iteration
+from vhat.solve.soft import Measure, Soft
 
 __all__ = ["ACCEPTED", "Preconditioned", "judged"]
 
@@ -83,7 +84,7 @@ class Preconditioned:
             raise _stopped(np.arange(len(finite)), found) from None
         return replace(found, status=np.where(finite, found.status, Status.NOT_FINITE.value))
 
-    def _iteration(self, metric: Preconditioner, options: CG) -> Iteration:
+    def _iteration(self, metric: Measure, options: CG) -> Iteration:
         return Iteration(options, self.problem, self.curvature, metric, self.soft, strict=True)
 
     def _judged(self, g: Array, found: Solution) -> Solution:
@@ -108,7 +109,7 @@ class Preconditioned:
         if not rows.size:
             return found
         options = CG(rtol=min(_PLAIN_RTOL, self.options.rtol), block=self.options.block)
-        more = self._iteration(Jacobi(self.problem, self.scale), options).solve(g[rows], for_norm=for_norm)
+        more = self._iteration(Jacobi(self.scale), options).solve(g[rows], for_norm=for_norm)
         more = replace(more, steps=found.steps[rows] + more.steps)
         return _replaced(self.problem, found, rows, self._judged(g[rows], more))
 

@@ -8,23 +8,20 @@ the rest, and more decay is the better guess: ``d >= 1`` is the smallest at whic
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable
-
 import numpy as np
 import scipy.linalg
 
 from vhat.errors import MemoryBudgetError
-from vhat.memory import in_words
+from vhat.memory import in_words, most_allowed
 from vhat.problem import Array, Problem
 from vhat.solve.features import GRAM_ROWS, find_structure, read_features
 from vhat.solve.kernel import Kernel, make_kernel
 
-__all__ = ["affordable_rows", "sample_bytes", "sample_gradients", "sample_kernel"]
+__all__ = ["FLOPS_PER_WEIGHT", "affordable_rows", "sample_bytes", "sample_gradients", "sample_kernel"]
 
 _GRADIENTS_MOST = 100.0
 """Gradients of the loss that a default number of rows may cost: about two steps for one block of points."""
-_FLOPS_PER_WEIGHT = 6.0
+FLOPS_PER_WEIGHT = 6.0
 """Of one gradient of the loss, per training row and parameter."""
 _MEMORY_SHARE = 0.3
 """Of the budget, for the sample; the rest is for points."""
@@ -71,7 +68,7 @@ def affordable_rows(problem: Problem, numbers: int) -> int:
         numbers: How many numbers a row of its features takes.
     """
     fits = _most_rows(problem, numbers, int(_MEMORY_SHARE * problem.memory))
-    pays = _count_up(problem.n, lambda rows: sample_gradients(problem, rows, numbers) <= _GRADIENTS_MOST)
+    pays = most_allowed(problem.n, lambda rows: sample_gradients(problem, rows, numbers) <= _GRADIENTS_MOST)
     return max(1, min(fits, pays, problem.n // 2))
 
 
@@ -85,16 +82,11 @@ def sample_gradients(problem: Problem, rows: int, numbers: int) -> float:
     """What forming and factorising the kernel of ``rows`` rows costs, in gradients of the loss."""
     N = float(rows * problem.outputs)
     flops = N**2 * numbers + 2 * N**3 / 3
-    return flops / (_FLOPS_PER_WEIGHT * problem.n * problem.outputs * problem.p)
+    return flops / (FLOPS_PER_WEIGHT * problem.n * problem.outputs * problem.p)
 
 
 def _most_rows(problem: Problem, numbers: int, memory: int) -> int:
-    return _count_up(problem.n, lambda rows: sample_bytes(problem, rows, numbers) <= memory)
-
-
-def _count_up(most: int, allowed: Callable[[int], bool]) -> int:
-    """Return the largest number up to ``most`` that is allowed, where all below it are; 0 where none is."""
-    return bisect_right(range(1, most + 1), False, key=lambda rows: not allowed(rows))
+    return most_allowed(problem.n, lambda rows: sample_bytes(problem, rows, numbers) <= memory)
 
 
 def _require_memory(problem: Problem, rows: int, numbers: int) -> None:

@@ -152,7 +152,7 @@ def _cloud(ax: Axes, rows: Sequence[Row]) -> None:
         for width, cover, _ in spots:
             assert width is not None
             assert cover is not None
-            size = (2 * width.sd, 2 * cover.sd)
+            size = (2 * (width.sd or 0.0), 2 * (cover.sd or 0.0))
             ax.add_patch(Ellipse((width.mean, cover.mean), *size, color=colour, alpha=0.18, linewidth=0, zorder=1))
         for near in _near(x, y):
             decays = [_power(spots[at][2].first.lam) for at in (near[0], near[-1])]

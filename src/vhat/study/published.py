@@ -8,10 +8,10 @@ __all__ = ["PUBLISHED", "Value"]
 
 
 class Value(NamedTuple):
-    """A mean over trials and the standard deviation over them."""
+    """A mean over trials and the standard deviation over them, which one trial has not."""
 
     mean: float
-    sd: float
+    sd: float | None
 
 
 _COLUMNS = ("mse", "mean width", "median width", "winkler", "coverage")

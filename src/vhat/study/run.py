@@ -19,7 +19,6 @@ from vhat.study.worker import CellCrashed, compute
 __all__ = ["ENGINES", "Engine", "Ran", "run"]
 
 Engine = Literal["local", "dask", "ray"]
-_EXACT = ("met", "proposed")
 ENGINES: tuple[Engine, ...] = ("local", "dask", "ray")
 
 
@@ -200,7 +199,8 @@ def work(cell: Cell) -> float:
     wide = cell.d == 1 and cell.version == "published"
     step = 1e-2 + 3.6e-5 * cell.n if wide else 1e-7 * cell.n * (cell.d + 10)
     fits = 1 if cell.method in ("proposed", "paper-cg") else 11
-    answers = 40_000 if cell.method == "paper-cg" else 60_000 if (cell.version, cell.method) == _EXACT else 0
+    exact = cell.version == "met" and cell.method == "proposed"
+    answers = 40_000 if cell.method == "paper-cg" else 60_000 if exact else 0
     return 10.0 + step * (fits * (cell.steps if cell.version == "published" else 20_000) + answers)
 
 

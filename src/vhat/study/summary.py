@@ -68,7 +68,9 @@ class Row:
     def difference(self, title: str) -> float | None:
         """Ours less the published, in published standard deviations."""
         ours, published = self.ours.get(title), self.published.get(title)
-        return None if ours is None or published is None else (ours.mean - published.mean) / published.sd
+        if ours is None or published is None or not published.sd:
+            return None
+        return (ours.mean - published.mean) / published.sd
 
 
 def summarise(cells: Sequence[Cell], results: Results) -> list[Row]:
@@ -108,7 +110,8 @@ def mean_over_trials(done: Iterable[dict[str, Any]], column: Column) -> Value | 
     values = [metrics[column.metric] for metrics in done]
     if not values or any(value is None for value in values):
         return None
-    return Value(column.factor * float(np.mean(values)), column.factor * float(np.std(values)))
+    sd = column.factor * float(np.std(values)) if len(values) > 1 else None
+    return Value(column.factor * float(np.mean(values)), sd)
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,7 @@ def to_csv(rows: Sequence[Row]) -> str:
         cell = row.first
         head = (cell.version, cell.truth, cell.d, cell.n, decay_text(cell.lam), cell.method, cell.steps)
         for column in COLUMNS:
-            ours = _numbers(row.ours[column.title], row.done > 1)
-            published = _numbers(row.published.get(column.title))
+            ours, published = _numbers(row.ours[column.title]), _numbers(row.published.get(column.title))
             difference = _number(row.difference(column.title))
             writer.writerow([*head, row.done, len(row.failed), column.title, *ours, *published, difference])
     return text.getvalue()
@@ -104,7 +103,7 @@ def _heading(cell: Cell) -> str:
 
 def _lines(row: Row) -> Iterator[tuple[str, list[str]]]:
     """Ours, and where there are any, the published values and the differences."""
-    yield "ours", [_text(row.ours[c.title], c, row.done > 1) if row.done else "missing" for c in COLUMNS]
+    yield "ours", [_text(row.ours[column.title], column) if row.done else "missing" for column in COLUMNS]
     if row.published:
         yield "published", [_text(row.published[column.title], column) for column in COLUMNS]
     if row.published and row.done:
@@ -112,17 +111,15 @@ def _lines(row: Row) -> Iterator[tuple[str, list[str]]]:
         yield "difference", ["" if value is None else f"{value:+.1f}" for value in differences]
 
 
-def _text(value: Value | None, column: Column, spread: bool = True) -> str:
-    """Write a mean with its standard deviation; that of one trial would be none."""
+def _text(value: Value | None, column: Column) -> str:
+    """Write a mean, with its standard deviation where it has one."""
     if value is None:
         return "no width"
-    mean, sd = (f"{number:.{column.digits}f}" for number in value)
-    return f"{mean} ± {sd}" if spread else mean
+    return " ± ".join(f"{number:.{column.digits}f}" for number in value if number is not None)
 
 
-def _numbers(value: Value | None, spread: bool = True) -> list[str]:
-    """Write a mean and its standard deviation; one trial has none."""
-    return ["", ""] if value is None else [_number(value.mean), _number(value.sd) if spread else ""]
+def _numbers(value: Value | None) -> list[str]:
+    return ["", ""] if value is None else [_number(value.mean), _number(value.sd)]
 
 
 def _number(value: float | None) -> str:

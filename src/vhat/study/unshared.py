@@ -50,7 +50,7 @@ def to_markdown(results: Results) -> str:
             continue
         for text, each in (("shared", level(done[0][0])), ("for each point", ALPHA)):
             metrics = [reread(cell, result, each) for cell, result in done]
-            values = [_text(mean_over_trials(metrics, column), len(done) > 1) for column in _COLUMNS]
+            values = [_text(mean_over_trials(metrics, column)) for column in _COLUMNS]
             lines.append(f"| {d} | {n} | {len(done)} | {text}, {each:g} | {' | '.join(values)} |")
         published = PUBLISHED[(d, "proposed", n)]
         values = [_text(published[column.published]) for column in _COLUMNS]
@@ -58,7 +58,7 @@ def to_markdown(results: Results) -> str:
     return "\n".join(lines)
 
 
-def _text(value: Value | None, spread: bool = True) -> str:
+def _text(value: Value | None) -> str:
     if value is None:
         return "missing"
-    return f"{value.mean:.4g} ± {value.sd:.2g}" if spread else f"{value.mean:.4g}"
+    return f"{value.mean:.4g}" if value.sd is None else f"{value.mean:.4g} ± {value.sd:.2g}"
