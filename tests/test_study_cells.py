@@ -16,7 +16,7 @@ import vhat
 from vhat.errors import InputError, StoreError
 from vhat.fit import Minimum, Network
 from vhat.study import exact_draw, selection
-from vhat.study.cell import Cell
+from vhat.study.cell import VERSIONS, Cell
 from vhat.study.experiments import EXPERIMENTS, Plan, in_order
 from vhat.study.measure import measure, plain
 from vhat.study.paper_cg import descend
@@ -271,6 +271,23 @@ def test_missing_trials_are_listed_on_every_table(tmp_path):
         assert "proposed, lam 1e-3, trials 2-4" in text
         assert "bootstrap, lam 1e-3, trials 0-4" in text
         assert "REDUCED" not in text
+
+
+def test_what_is_missing_at_several_places_is_said_once(tmp_path):
+    sizes = [at(version=version, n=n, trial=trial) for version in VERSIONS for n in (100, 1000) for trial in (0, 1)]
+    (line,) = gaps([*sizes, at(version="met", n=10_000, trial=3)], Results(tmp_path)).lines()
+    assert line == (
+        "Missing cells, 9 of 9: published matern d=10 n=100, 1000 and met matern d=10 n=100, 1000: proposed, lam 1e-3, "
+        "trials 0-1; met matern d=10 n=10000: proposed, lam 1e-3, trial 3."
+    )
+
+
+def test_rows_without_ours_and_without_published_values_are_left_to_the_list(tmp_path):
+    cells = [at(truth="smooth"), at(n=20_000)]
+    text = to_markdown(summarise(cells, Results(tmp_path)), gaps(cells, Results(tmp_path)))
+    assert "20000 (0 of 1) | ours | missing" in text
+    assert "can be learned" not in text
+    assert "published smooth d=10 n=100 and" in text
 
 
 def test_reduced_steps_are_stamped_on_every_table(tmp_path):

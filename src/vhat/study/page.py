@@ -59,8 +59,7 @@ def _table(experiment: Experiment) -> Callable[[Results], str]:
 
 
 def _chosen(results: Results) -> str:
-    cells = Plan("figure2").cells()
-    return selection.to_markdown(selection.choose(cells, results)) + gaps(cells, results).notes()
+    return selection.to_markdown(selection.choose(Plan("figure2").cells(), results))
 
 
 def _regions(results: Results) -> str:

@@ -56,13 +56,13 @@ def _choice(cells: Sequence[Cell], results: Results) -> Choice:
 
 
 def to_markdown(choices: Sequence[Choice]) -> str:
-    """Write the scores as a table, the smallest in bold; what has no trial with every decay is named below it."""
+    """Write the scores as a table, the smallest in bold; how many have no trial with every decay is said below."""
     compared = [choice for choice in choices if choice.trials]
     lines = _table(compared) if compared else []
-    rest = [choice.first for choice in choices if not choice.trials]
+    rest = len(choices) - len(compared)
     if rest:
-        names = "; ".join(f"{cell.version} d={cell.d} n={cell.n} {cell.method}" for cell in rest)
-        lines += ["", f"No trial has every lam yet: {names}."]
+        kinds = f"{rest} of {len(choices)} combinations of version, d, n and method"
+        lines += ["", f"{kinds} have no trial with every lam yet and are left out."]
     return "\n".join(lines)
 
 

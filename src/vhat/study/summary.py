@@ -159,12 +159,22 @@ def gaps(cells: Sequence[Cell], results: Results) -> Gaps:
 
 
 def _listed(cells: Sequence[Cell]) -> str:
-    """Name cells, those together that differ in method, decay or trial: ``published matern d=10 n=100: ...``."""
-    places: dict[str, dict[tuple[str, float], list[int]]] = {}
+    """Name cells, those places together of which the same is meant: ``published matern d=10 n=100, 1000: ...``."""
+    places: dict[tuple[str, int], dict[tuple[str, float], list[int]]] = {}
     for cell in cells:
-        place = f"{cell.version} {cell.truth} d={cell.d} n={cell.n}"
+        place = (f"{cell.version} {cell.truth} d={cell.d}", cell.n)
         places.setdefault(place, {}).setdefault((cell.method, cell.lam), []).append(cell.trial)
-    return "; ".join(f"{place}: {_within(found)}" for place, found in places.items())
+    alike: dict[str, dict[str, list[int]]] = {}
+    for (where, n), found in places.items():
+        alike.setdefault(_within(found), {}).setdefault(where, []).append(n)
+    return "; ".join(
+        f"{' and '.join(f'{where} n={_joined(sizes)}' for where, sizes in together.items())}: {what}"
+        for what, together in alike.items()
+    )
+
+
+def _joined(items: Iterable[object]) -> str:
+    return ", ".join(map(str, items))
 
 
 def _within(found: dict[tuple[str, float], list[int]]) -> str:
@@ -176,7 +186,7 @@ def _within(found: dict[tuple[str, float], list[int]]) -> str:
     for which, methods in alike.items():
         together: dict[str, list[str]] = {}
         for method, decays in methods.items():
-            together.setdefault(", ".join(decays), []).append(method)
+            together.setdefault(_joined(decays), []).append(method)
         parts += [f"{' and '.join(names)}, lam {decays}, {which}" for decays, names in together.items()]
     return " + ".join(parts)
 

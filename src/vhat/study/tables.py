@@ -83,13 +83,14 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _grouped(rows: Sequence[Row]) -> Iterator[tuple[Cell, list[Row]]]:
-    """Rows of one version and truth, methods apart, sizes rising."""
+    """Rows of one version and truth, methods apart, sizes rising; without those that have nothing to show."""
 
     def order(row: Row) -> tuple[int, int, int]:
         cell = row.first
         return (list(_TRUTHS).index(cell.truth), list(_VERSIONS).index(cell.version), cell.d)
 
-    for _, group in groupby(sorted(rows, key=order), key=order):
+    shown = [row for row in rows if row.done or row.published]
+    for _, group in groupby(sorted(shown, key=order), key=order):
         members = list(group)
         methods = list(dict.fromkeys(row.first.method for row in members))
         members.sort(key=lambda row: (methods.index(row.first.method), row.first.n))
