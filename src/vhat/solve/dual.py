@@ -15,11 +15,13 @@ from vhat.solve.cg import CG
 from vhat.solve.contract import DARK, Prepared, Response, Solution, Status, Stopped, joined, metric_norm
 from vhat.solve.correction import Correction, Spectrum, correct, find_spectrum
 from vhat.solve.kernel import Kernel, Seen, make_kernel
+from vhat.solve.orthogonal import Orthogonal
 from vhat.solve.preconditioned import ACCEPTED, Preconditioned, judged
 from vhat.solve.soft import Soft
 
 __all__ = ["Corrected", "Dual", "GaussNewton"]
 
+_EPS = float(np.finfo(float).eps)
 _DIRECT = 1e-8
 """Relative error of a direct solution, in the metric of P, to which it is refined."""
 _REFINEMENTS = 2
@@ -27,6 +29,9 @@ _REFINEMENTS = 2
 _ROUNDED = 1e-5
 """Relative error of a Gauss-Newton answer above which conjugate gradients take over. A decay 1e-10 times the largest
 curvature leaves an error of 1e-6 to any solver in double precision, for the derivatives themselves are rounded."""
+_SQUARED = 1e-3
+"""Rounding in the kernel beside the 1 that is added to it, above which neither it nor a solver that multiplies with P
+can be relied on: both square the Jacobian."""
 _LOST = 1e8
 """By how much rounding may be magnified in ``g'h`` before it is summed up from what is positive."""
 _TRUSTED = 1e-4
@@ -89,7 +94,10 @@ class Dual:
         if kernel.root.hides(problem.loss_derivatives.cross):
             return careful
         if curvature == "ggn" and kernel.root.exact:
-            return GaussNewton(problem, kernel, scale, careful)
+            hopeless = not kernel.structure.free.size and _EPS * float(np.sum(kernel.diagonal)) > _SQUARED
+            if hopeless and Orthogonal.fits(kernel):
+                return Orthogonal(kernel)
+            return GaussNewton(problem, kernel, scale, None if hopeless else careful, self.block)
         product = Product.make(problem, curvature, kernel)
         spectrum = find_spectrum(kernel, product)
         if soft is not None:
@@ -99,18 +107,28 @@ class Dual:
 
 @dataclass(frozen=True)
 class GaussNewton:
-    """``P^-1`` through the kernel; a response needs no vector of length p but the right-hand side."""
+    """``P^-1`` through the kernel; a response needs no vector of length p but the right-hand side.
+
+    Attributes:
+        problem: The training problem.
+        kernel: The factorisation.
+        scale: The unit of each parameter.
+        careful: What answers rows that the kernel has lost; None where nothing would.
+        block: How many rows are lifted to the space of parameters together.
+        name: Of the solver that made it.
+    """
 
     problem: Problem
     kernel: Kernel = field(repr=False)
     scale: Array = field(repr=False)
-    careful: Preconditioned = field(repr=False)
+    careful: Preconditioned | None = field(repr=False)
+    block: int
     name: str = "dual"
 
     def solve(self, g: Array) -> Solution:
         """Solve ``P h = g`` for each row; where the kernel has lost digits it is a preconditioner and no more."""
         rows, finite = _finite(self.problem, g)
-        if not finite.all():
+        if self.careful is not None and not finite.all():
             return self.careful.solve(g)
         operator, seen = Operator(self.problem, "ggn"), self.kernel.look(rows)
         h, size = self.kernel.lift(seen), np.sqrt(np.abs(seen.energy))
@@ -123,7 +141,11 @@ class GaussNewton:
                 status = np.full(len(h), Status.CONVERGED.value)
                 return Solution(self.problem.native(h), status, residual, np.full(len(h), 1 + step))
             h = h + self.kernel.lift(left)
-        return self.careful.solve(g)
+        if self.careful is not None:
+            return self.careful.solve(g)
+        status = np.where(finite, Status.NOT_CONVERGED.value, Status.NOT_FINITE.value)
+        residual = np.divide(left.size, size, out=np.zeros_like(size), where=size > 0)
+        return Solution(self.problem.native(h), status, residual, np.full(len(h), 1 + _REFINEMENTS))
 
     def respond(self, g: Array) -> Response:
         """Answer from the data's side; one random combination of the rows is verified by the front end."""
@@ -142,8 +164,7 @@ class GaussNewton:
 
     def _parts(self, rows: np.ndarray) -> Iterator[np.ndarray]:
         """Cut rows into as many as are lifted to the space of parameters together."""
-        block = self.careful.options.block
-        return (rows[start : start + block] for start in range(0, len(rows), block))
+        return (rows[start : start + self.block] for start in range(0, len(rows), self.block))
 
     def _settled(self, seen: Seen) -> Seen:
         """Return the same with ``g'h = |s'J h|^2 + h'Lam h`` where as a difference it has lost digits."""
@@ -275,11 +296,13 @@ def _together(weights: np.ndarray, image: np.ndarray) -> np.ndarray:
     return best
 
 
-def _finished(careful: Preconditioned, g: Array, found: Response, good: np.ndarray) -> Response:
+def _finished(careful: Preconditioned | None, g: Array, found: Response, good: np.ndarray) -> Response:
     """Have the rows that are not good answered by the careful solver; their neighbours stay as they are."""
     kept, rest = np.flatnonzero(good), np.flatnonzero(~good)
     if not rest.size:  # errors that are alike may add up in a combination, and be small in every row
         return found
+    if careful is None:
+        return replace(found, status=np.where(good, found.status, Status.NOT_CONVERGED.value))
     try:
         found.put(rest, careful.respond(g[rest]))
     except Stopped as stop:

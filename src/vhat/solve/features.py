@@ -145,6 +145,13 @@ class Features:
             out[:, leaf.start : leaf.stop] = block.reshape(len(t), -1)
         return out
 
+    def plain(self, rows: slice) -> np.ndarray:
+        """Return rows of ``F`` in full, (rows, p), zero for the parameters without decay."""
+        out = np.zeros((len(self.free[rows]), self.structure.p))
+        for leaf, part in zip(self.structure.leaves, self.parts, strict=True):
+            out[:, leaf.start : leaf.stop] = _multiplied(tuple(factor[rows] for factor in part))
+        return out
+
     def rescaled(self, factor: float) -> Features:
         """Return ``factor F``: the features under another decay, ``1/factor^2`` times this one."""
         parts = tuple((factor * part[0], *part[1:]) for part in self.parts)
@@ -357,9 +364,14 @@ def _part(problem: Problem, rows: tuple[Array, ...], leaf: Leaf) -> tuple[np.nda
 
 def _plain(problem: Problem, rows: tuple[Array, ...]) -> np.ndarray:
     """Return gradient rows of a leaf, (k, size), multiplied out where they are pairs."""
-    if len(rows) == 1:
-        return problem.numpy(rows[0])
-    u, w = map(problem.numpy, rows)
+    return _multiplied(tuple(map(problem.numpy, rows)))
+
+
+def _multiplied(part: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Return gradient rows of a leaf from their factors, (k, size)."""
+    if len(part) == 1:
+        return part[0]
+    u, w = part
     return (u[:, :, None] * w[:, None, :]).reshape(len(u), -1)
 
 

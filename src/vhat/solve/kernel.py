@@ -68,6 +68,13 @@ class Root:
     def _pseudoinverse(self) -> np.ndarray:
         return np.linalg.pinv(self.values, hermitian=True)
 
+    def rows(self, start: int, stop: int, t: np.ndarray) -> np.ndarray:
+        """Return ``s t`` for training rows ``start`` to ``stop``, a column of n-space each: (rows, columns)."""
+        s = self.values[start:stop]
+        if s.ndim == 2:
+            return t * s.reshape(-1, 1)
+        return np.einsum("iab,ibm->iam", s, t.reshape(*s.shape[:2], -1)).reshape(t.shape)
+
     def hides(self, weight: np.ndarray) -> bool:
         """Whether s is zero somewhere where ``weight``, a loss derivative (n, K) or (n, K, K), is not."""
         if self.values.ndim == 2:
@@ -363,7 +370,10 @@ def _factorised(problem: Problem, root: Root, features: Features, matrix: np.nda
     matrix.flat[:: len(matrix) + 1] += 1.0
     factor, info = dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
     if info != 0:
-        raise NotPositiveDefinite("the kernel of the Gauss-Newton matrix could not be factorised (overflow?).")
+        raise NotPositiveDefinite(
+            "the kernel of the Gauss-Newton matrix could not be factorised: the weight decay is below the rounding of "
+            "the curvature, or a gradient overflows. Raise weight_decay, or use vhat.Dense() if it fits."
+        )
     border, corner = _border(features, root, factor, problem)
     return Kernel(problem, root, features, factor, diagonal, border, corner)
 
