@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import signal
 import tempfile
@@ -14,9 +15,11 @@ import matplotlib as mpl
 mpl.use("Agg")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job would not have
 
-# One directory a process: a program that another process has written half of would be read as if it were whole.
+# One directory a process of a checkout: a program that another has written half of would be read as if it were whole.
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "alone")
-jax.config.update("jax_compilation_cache_dir", str(Path(tempfile.gettempdir()) / f"vhat-test-xla-{_WORKER}"))
+_CHECKOUT = hashlib.sha256(str(Path(__file__).resolve()).encode()).hexdigest()[:8]
+_PROGRAMS = Path(tempfile.gettempdir()) / f"vhat-test-xla-{_CHECKOUT}-{_WORKER}"
+jax.config.update("jax_compilation_cache_dir", str(_PROGRAMS))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 

@@ -62,6 +62,17 @@ def test_blocks_and_solvers_do_not_matter(fitted, monkeypatch):
         np.testing.assert_allclose(other.after, whole.after, rtol=1e-7)
 
 
+def test_rows_of_weight_zero_bring_no_curvature_and_take_none_away():
+    weights = 1.0 * (np.arange(N) % 4 == 0)
+    kept = weights > 0
+    theta = np.linalg.solve(X[kept].T @ X[kept] / kept.sum() + LAM * np.eye(P), X[kept].T @ Y[kept] / kept.sum())
+    few = vhat.from_jax(linear, theta, X[kept], Y[kept], weight_decay=LAM).acquire(POOL, 3)
+    every = vhat.from_jax(linear, theta, X, Y, weight_decay=LAM * kept.mean(), sample_weight=weights).acquire(POOL, 3)
+    np.testing.assert_array_equal(every.indices, few.indices)
+    np.testing.assert_allclose(every.gains, few.gains, rtol=1e-9)
+    np.testing.assert_allclose(every.before, few.before, rtol=1e-9)
+
+
 def test_two_outputs_are_measured_together_and_weights_scale_what_a_row_brings():
     """Outputs that share parameters, rows of weight 2: a new row is expected to bring the mean curvature, 2 I."""
     rows, pool = RNG.normal(size=(N, 2, P)), RNG.normal(size=(7, 2, P))

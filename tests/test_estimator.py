@@ -382,8 +382,28 @@ def test_a_constant_column_is_left_out_with_a_warning_and_missed_where_it_moves(
     there = np.column_stack([NEW, np.full(7, 7.0)])
     np.testing.assert_array_equal(network.predict_interval(there).upper, expected.upper)
     there[2, 3] = 8.0
-    with pytest.warns(vhat.TableWarning, match="column 3 was 7.0 in all training rows and is not in row 2"):
-        network.predict(there)
+    for ask in (
+        network.predict,
+        network.predict_interval,
+        network.fitted_.interval,
+        network.fitted_.calibrate("loo").interval,
+        lambda x: network.fitted_.acquire(x, 2),
+    ):
+        with pytest.warns(vhat.TableWarning, match="column 3 was 7.0 in all training rows and is not in row 2"):
+            ask(there)
+
+
+def test_the_fitted_model_takes_the_tables_that_the_estimator_takes():
+    """Yes and no beside numbers, whole numbers that may be missing; what is missing is named."""
+    frame = pd.DataFrame(
+        {"a": X[:, 0], "b": X[:, 1] > np.median(X[:, 1]), "c": pd.array(np.arange(60) % 5, dtype="Int64")}
+    )
+    network = vhat.NetworkRegressor(**SMALL).fit(frame, Y)
+    expected, found = network.predict_interval(frame[:4]), network.fitted_.interval(frame[["c", "b", "a"]][:4])
+    np.testing.assert_array_equal(found.upper, expected.upper)
+    frame.loc[2, "c"] = pd.NA
+    with pytest.raises(vhat.InputError, match=r"(?s)'c'.*row 2|row 2.*'c'"):
+        network.fitted_.interval(frame[:4])
 
 
 def test_fewer_rows_than_columns_are_fitted_with_a_warning():

@@ -192,6 +192,33 @@ def test_a_row_that_alone_holds_a_parameter_is_flagged_not_divided():
     assert "7 usable" in repr(found)
 
 
+def test_one_row_that_stands_apart_is_warned_of():
+    """Of leverage 0.998: a refit without it misses it by 3.6, the first-order step says 61."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(40, 1))
+    y = np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=40)
+    y[3] += 1.5
+    X[3] = 3.5
+    params = {"w": rng.normal(size=(1, 6)), "b": rng.normal(size=6), "v": rng.normal(size=6), "c": np.zeros(())}
+
+    def minimum(params, weights):
+        return vhat.from_jax(
+            lambda q, Z: jnp.tanh(Z @ q["w"] + q["b"]) @ q["v"] + q["c"], params, X, y, weight_decay=1e-3,
+            sample_weight=weights,
+        ).polish()  # fmt: skip
+
+    fitted = minimum(params, None)
+    with pytest.warns(
+        vhat.LeverageWarning, match=r"of 40 training rows have leverage above 0\.5 \(row.* 3.*largest 0\.9"
+    ):
+        found = fitted.leave_one_out()
+    refit = minimum(fitted.params, np.where(np.arange(40) == 3, 0.0, 1.0))
+    exact = y[3] - refit.predict(X[3:4])[0]
+    assert abs(found.residual[3]) > 3 * abs(exact)
+    assert found.rough >= 1
+    assert f"{found.rough} of them roughly" in repr(found)
+
+
 def test_many_rows_that_the_fit_leans_on_are_warned_of_where_the_step_is_not_exact():
     """One row of leverage 0.99, by a refit without it: the first-order step is off by three times the noise."""
     rng = np.random.default_rng(0)

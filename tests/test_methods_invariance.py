@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import vhat
 from tests.methods_cases import data, ridge
@@ -143,3 +144,66 @@ def test_an_estimator_inside_a_method_keeps_the_unit_and_the_zero_of_the_respons
     assert np.all(one.half_width > 0)
     np.testing.assert_allclose(other.half_width, 1000 * one.half_width, rtol=1e-6)
     np.testing.assert_allclose(other.center - 7, 1000 * one.center, rtol=1e-6, atol=1e-6)
+
+
+def weighted(weights, decay):
+    """Ridge regression with weights, solved by hand; the recipe knows the weight of each row of X."""
+
+    def recipe(Z, y, *, seed=0, sample_weight=None):
+        n = len(Z)
+        w = weights[[int(np.flatnonzero((row == X).all(axis=1))[0]) for row in Z]]
+        theta = np.linalg.solve((Z.T * w) @ Z / n + decay * np.eye(2), (Z.T * w) @ y / n)
+        return vhat.from_jax(lambda q, Z: Z @ q, theta, Z, y, weight_decay=decay, sample_weight=w)
+
+    return recipe
+
+
+WEIGHED = [
+    methods.Proposed(),
+    methods.Wald(),
+    methods.LinearizedLaplace(),
+    methods.LinearizedLaplace(evidence=True),
+    methods.ConstrainedFit(),
+    methods.SGLD(draws=20, thin=2, burn_in=20),
+    methods.NeuralTangent(),
+    methods.LastLayer(leaves=1),
+]
+
+
+@pytest.mark.parametrize("method", WEIGHED, ids=repr)
+def test_one_factor_on_all_weights_and_the_decay_says_nothing_new(method):
+    one, other = (
+        method.fit(weighted(np.full(len(X), c), 0.05 * c), X, Y, seed=3).interval(POINTS, 0.2) for c in (1.0, 400.0)
+    )
+    agree(other, one, 1e-6)
+
+
+@pytest.mark.parametrize("method", WEIGHED[:-1], ids=repr)
+def test_rows_of_weight_zero_are_no_rows(method):
+    kept = np.arange(len(X)) % 3 > 0
+    wrong = np.where(kept, Y, 1e3)
+    few = method.fit(weighted(np.ones(len(X)), 0.05), X[kept], Y[kept], seed=3).interval(POINTS, 0.2)
+    all_rows = method.fit(weighted(1.0 * kept, 0.05 * kept.mean()), X, wrong, seed=3).interval(POINTS, 0.2)
+    agree(all_rows, few, 1e-6)
+
+
+def test_the_tangent_of_a_weighted_linear_model_is_weighted_ridge_regression():
+    rng = np.random.default_rng(0)
+    w, n, lam = rng.uniform(0.2, 3.0, len(X)), len(X), 0.05
+    A = (X.T * w) @ X / n + lam * np.eye(2)
+    map_ = np.linalg.solve(A, X.T * w / n)
+    center, theta = POINTS @ map_ @ Y, map_ @ Y
+    left = np.eye(n) - X @ map_
+    sigma = np.sqrt(np.sum((left @ Y) ** 2) / np.sum(left**2))
+    error = sigma * np.linalg.norm(POINTS @ map_, axis=1)
+    bias = lam * np.linalg.norm(np.linalg.solve(A, POINTS.T), axis=0) * np.linalg.norm(theta)
+    band = methods.NeuralTangent().fit(weighted(w, lam), X, Y).interval(POINTS, 0.2)
+    np.testing.assert_allclose(band.center, center, rtol=1e-8)
+    np.testing.assert_allclose(band.standard_error, error, rtol=1e-8)
+    np.testing.assert_allclose(band.half_width, bias + stats.t.ppf(0.9, np.sum(left**2)) * error, rtol=1e-7)
+
+
+def test_the_last_layer_has_no_weights_for_rows_that_were_not_trained_on():
+    recipe = weighted(1.0 + np.arange(len(X)) % 2, 0.05)
+    with pytest.raises(vhat.InputError, match="different weights, and LastLayer has rows that it was not trained on"):
+        methods.LastLayer(leaves=1).fit(recipe, X, Y)

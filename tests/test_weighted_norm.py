@@ -140,6 +140,24 @@ def test_shortcut_is_v_at_interpolation_and_above_it_with_decay():
     assert np.all(damped.weighted_norm(x, shortcut=True).value > damped.weighted_norm(x).value)
 
 
+@pytest.mark.parametrize("weight", [0.5, 2.0, 1e3])
+def test_the_shortcut_is_the_same_whatever_one_weight_all_rows_have(weight):
+    """Rows of weight zero, and a third of a loss that is multiplied, are no reason for another V or shortcut."""
+    rng = np.random.default_rng(2)
+    X, theta, x = rng.normal(size=(30, 4)), rng.normal(size=4), rng.normal(size=(5, 4))
+    for lam in (0.0, 0.5):
+        plain = vhat.from_jax(lambda q, Z: Z @ q, theta, X[:20], X[:20] @ theta, weight_decay=lam)
+        weights = weight * (np.arange(30) < 20)
+        heavy = vhat.from_jax(
+            lambda q, Z: Z @ q, theta, X, X @ theta, weight_decay=lam * weight * 2 / 3, sample_weight=weights
+        )
+        for shortcut in (False, True):
+            expected = plain.weighted_norm(x, shortcut=shortcut).value
+            assert np.all(expected > 0)
+            found = heavy.weighted_norm(x, shortcut=shortcut).value
+            np.testing.assert_allclose(found / 30, expected / 20, rtol=1e-9)  # V/n is the variance
+
+
 def test_ridge_equals_its_closed_form():
     rng = np.random.default_rng(3)
     X, y, x = rng.normal(size=(50, 6)), rng.normal(size=50), rng.normal(size=(9, 6))

@@ -150,9 +150,9 @@ def _kernel(problem: Problem, prepared: Prepared, blocks: GradientBlocks, pool: 
 
 
 def _curvature_root(problem: Problem) -> np.ndarray:
-    """The symmetric root of the curvature that a new row is expected to bring, (K, K): the training rows' mean."""
+    """The symmetric root of the curvature that a new row is expected to bring, (K, K): the mean of rows that count."""
     curvature = problem.loss_derivatives.curvature
-    mean = np.mean(curvature, axis=0)
+    mean = np.mean(curvature[problem.numpy(problem.weights) > 0], axis=0)
     values, vectors = np.linalg.eigh(np.diag(mean) if curvature.ndim == 2 else mean)
     root: np.ndarray = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     return root

@@ -30,7 +30,7 @@ from vhat.estimated_tail import EstimatedTail, Redraws
 from vhat.interval import Interval
 from vhat.leave_one_out import LeaveOneOut, describe, leave_rows_out
 from vhat.minimise.polish import Polished, polish
-from vhat.norm import Recorder, WeightedNorm, gradient_blocks, measure, steepness
+from vhat.norm import Recorder, WeightedNorm, gradient_blocks, measure, row_curvature
 from vhat.problem import Array, Problem
 from vhat.progress import steps_shown
 from vhat.solve import Plan, Prepared, Solver, Status, choose
@@ -180,8 +180,9 @@ class FittedModel:
             x: Test inputs, shaped like the training inputs.
             solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Dual`, :class:`vhat.Nystrom` or :class:`vhat.CG`.
             curvature: ``"hessian"``, ``"ggn"`` or ``"auto"``.
-            shortcut: Return ``c g'h`` in place of V, ``c`` the second derivative of the loss (1 for the half squared
-                error): equal to V when the fit interpolates without decay, above it where ``R + lam`` is positive.
+            shortcut: Return ``c g'h`` in place of V, ``c`` the second derivative of the loss of a row (1 for the half
+                squared error without weights): equal to V when the fit interpolates without decay, above it where
+                ``R + lam`` is positive, if all rows that count have one weight.
 
         Returns:
             V with a record per point.
@@ -591,7 +592,7 @@ class FittedModel:
         shape = (count,) if self.problem.squeeze else (count, outputs)
         with nothing_yet(shape, solver, curvature).keeping():
             chosen, prepared = ready(self._work, solver, curvature, count * outputs)
-        unit = steepness(self.problem) if shortcut else None
+        unit = row_curvature(self.problem) if shortcut else None
         return prepared, Recorder(np.sqrt(self._levels()), shape, chosen.curvature, prepared.name, unit)
 
 

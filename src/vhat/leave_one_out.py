@@ -52,6 +52,8 @@ class LeaveOneOut:
         status: (n,): ``"converged"``, ``"leverage"`` where it is at or above 1, or how the row's solve failed.
         curvature: ``"hessian"`` or ``"ggn"``.
         solver: The solver's name.
+        rough: How many rows have a leverage above 0.5 in a model that is not linear in its parameters: what is said of
+            them may be off by many times, for without them the fit would change by more than a first-order step tells.
 
     Examples:
         >>> import numpy as np, vhat
@@ -70,15 +72,16 @@ class LeaveOneOut:
     status: np.ndarray
     curvature: str
     solver: str
+    rough: int = 0
 
     def __repr__(self) -> str:
         good = self.status == Status.CONVERGED
         size = "" if self.residual is None else f"root mean square {np.sqrt(np.nanmean(self.residual**2)):.4g}, "
         known = self.leverage[np.isfinite(self.leverage)]
+        usable = f"{int(good.sum())} usable" + (f", {self.rough} of them roughly" if self.rough else "")
         span = f"{known.min():.3g} to {known.max():.3g}" if known.size else "unknown"
         return (
-            f"LeaveOneOut of {len(self.status)} rows ({self.curvature}, {self.solver}, {int(good.sum())} usable): "
-            f"{size}leverage {span}"
+            f"LeaveOneOut of {len(self.status)} rows ({self.curvature}, {self.solver}, {usable}): {size}leverage {span}"
         )
 
 
@@ -136,11 +139,11 @@ def describe(problem: Problem, found: LeftOut, levels: np.ndarray, curvature: st
         curvature: The curvature's name.
         solver: The solver's name.
     """
-    warn_of_rows(found)
+    warn_of_rows(found, few=True)
     norm, residual = found.variance / levels, problem.targets - found.prediction
     prediction, residual, norm = (a[:, 0] if problem.squeeze else a for a in (found.prediction, residual, norm))
     known = residual if problem.loss_derivatives.location else None
-    return LeaveOneOut(prediction, known, found.leverage, norm, found.status, curvature, solver)
+    return LeaveOneOut(prediction, known, found.leverage, norm, found.status, curvature, solver, found.rough)
 
 
 def _is_linear(problem: Problem) -> bool:
@@ -153,8 +156,13 @@ def _is_linear(problem: Problem) -> bool:
     return bool(np.all(np.abs(missed).max(axis=0) <= _LINEAR * np.abs(straight).max(axis=0)))
 
 
-def warn_of_rows(found: LeftOut) -> None:
-    """Warn of rows that cannot be left out, or only roughly, with the remedy."""
+def warn_of_rows(found: LeftOut, *, few: bool = False) -> None:
+    """Warn of rows that cannot be left out, or only roughly, with the remedy.
+
+    Args:
+        found: The rows left out.
+        few: Whether to warn of a few rough rows, too, where no guarantee tells of them.
+    """
     status = found.status
     high = np.flatnonzero(status == HIGH_LEVERAGE)
     if high.size:
@@ -170,6 +178,16 @@ def warn_of_rows(found: LeftOut) -> None:
             f"{found.rough} of {status.size} training rows have leverage above {ROUGH}: without one of "
             "them the fit would change by more than a first-order step tells, and errors at new rows are larger than "
             "those that are found here. Keep rows apart to know them, or fit with more weight decay.",
+            LeverageWarning,
+            stacklevel=outside(),
+        )
+    elif few and found.rough:
+        rough = np.flatnonzero(found.leverage > ROUGH)
+        warnings.warn(
+            f"{found.rough} of {status.size} training rows have leverage above {ROUGH} ({name_rows(rough)}), the "
+            f"largest {np.nanmax(found.leverage):.4g}: without one of them the fit would change by more than a "
+            "first-order step tells, and what is said of them may be off by many times. Refit without them to know, or "
+            f"leave out rows with found.leverage > {ROUGH}.",
             LeverageWarning,
             stacklevel=outside(),
         )

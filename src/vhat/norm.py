@@ -32,7 +32,7 @@ __all__ = [
     "contract",
     "gradient_blocks",
     "measure",
-    "steepness",
+    "row_curvature",
 ]
 
 
@@ -198,22 +198,22 @@ class Recorder:
         shape: (points,), (points, outputs) or ().
         curvature: ``"hessian"`` or ``"ggn"``.
         solver: The solver's name.
-        steepness: What :func:`steepness` finds, to give ``c g'h`` in place of V; None gives V.
+        bend: What :func:`row_curvature` finds, to give ``c g'h`` in place of V; None gives V.
     """
 
     level: np.ndarray
     shape: tuple[int, ...]
     curvature: str
     solver: str
-    steepness: np.ndarray | None = None
+    bend: np.ndarray | None = None
 
     def record(self, found: Measured) -> WeightedNorm:
         """Return the record of all rows."""
         shape = self.shape
-        if self.steepness is None:
+        if self.bend is None:
             value = found.variance.reshape(shape) / self.level**2
         else:
-            value = found.shortcut.reshape(shape) * (self.steepness if len(shape) > 1 else self.steepness[0])
+            value = found.shortcut.reshape(shape) * (self.bend if len(shape) > 1 else self.bend[0])
         return WeightedNorm(
             value=value,
             unsupported=found.unsupported.reshape(shape),
@@ -243,16 +243,15 @@ class Recorder:
             raise self.interrupt(Stopped(rows, found)) from None
 
 
-def steepness(problem: Problem) -> np.ndarray:
-    """``c``, the second derivative of the loss of one row of weight one, its mean over the rows, (K,).
+def row_curvature(problem: Problem) -> np.ndarray:
+    """``c``, the second derivative of the loss of one row, its mean over the rows, each counted by its weight, (K,).
 
-    It is 1 for the half squared error, and carries its unit where the response is measured in another: ``c g'h`` has
-    none.
+    It is 1 for the half squared error of rows that have no weights. It carries the unit of the loss, of the weights and
+    of the response: ``c g'h`` has none.
     """
     curvature, weights = problem.loss_derivatives.curvature, problem.numpy(problem.weights)
     own = curvature if curvature.ndim == 2 else np.diagonal(curvature, axis1=1, axis2=2)
-    found: np.ndarray = own.sum(axis=0) / weights.sum()
-    return found
+    return np.average(own, axis=0, weights=weights)
 
 
 def _measure_block(problem: Problem, prepared: Prepared, g: Array, sigma: np.ndarray, rows: bool) -> Measured:

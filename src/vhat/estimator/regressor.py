@@ -144,8 +144,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         trained = self._train(standardised)
         self.scaling_, self.rows_ = scaling, np.flatnonzero(weights)
         self.row_names_ = RowNames.of(frame, len(weights)).take(self.rows_)
-        self.constants_ = {int(at): float(rows.X[0, at]) for at in np.setdiff1d(np.arange(X.shape[1]), kept)}
         self.fitted_ = in_user_units(trained, scaling, rows, self.weight_decay_, names)
+        self.constants_ = scaling.constants(rows.X)
         self.target_name_: str | None = called if isinstance(called, str) else None
         self.audited_: Audit | None = None
         return self
@@ -299,9 +299,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         tables.refuse_text(X)
         points: np.ndarray = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
-        names = getattr(self, "feature_names_in_", None)
-        tables.refuse_missing(points, names)
-        tables.warn_of_moved(points, self.constants_, names)
+        tables.refuse_missing(points, getattr(self, "feature_names_in_", None))
         return points
 
     # -- on disk -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vhat.report import Options, Subject, heard
+from vhat.report import Options, Subject
 from vhat.report import write as write_report
 from vhat.row_names import RowNames
 
@@ -21,17 +21,16 @@ __all__ = ["write"]
 
 def write(network: NetworkRegressor, path: str | os.PathLike[str], options: Options, *, force: bool) -> Path:
     """Write a report on a fitted estimator: see :func:`vhat.report.write`."""
-    remarks: list[str] = []
     if options.held_out is not None:
         X, y = options.held_out
         names = options.held_out_rows or RowNames.of(X, (*np.shape(X), 0)[0])
-        with heard() as remarks, names.in_warnings():
+        with names.in_warnings():
             points = network._points(X)
         options = replace(options, held_out=(points, y), held_out_rows=names)
-    return write_report(_subject(network, tuple(remarks)), path, options, force=force)
+    return write_report(_subject(network), path, options, force=force)
 
 
-def _subject(network: NetworkRegressor, remarks: tuple[str, ...]) -> Subject:
+def _subject(network: NetworkRegressor) -> Subject:
     selection, asked = network.selection_, network.weight_decay
     kind = network.activation if len(network.widths_) > 2 else "linear"
     training = (
@@ -53,6 +52,5 @@ def _subject(network: NetworkRegressor, remarks: tuple[str, ...]) -> Subject:
         curve=None if selection is None else selection.curve,
         score_unit="standard deviations of the response",
         decay=f"The weight decay was set to {network.weight_decay_:.4g}; no others were tried.",
-        remarks=remarks,
         rows=network.row_names_,
     )

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from vhat import tables
-from vhat.checks import as_numbers, match_columns
+from vhat.checks import as_numbers, column_names, match_columns
 from vhat.errors import InputError
 from vhat.problem import Array, Curvature, Functional, LossDerivatives, ModelFacts, Problem
 
@@ -58,6 +58,10 @@ class Scaling:
         """Standardise inputs, (m, d) to (m, kept)."""
         standardised: np.ndarray = (X[:, self.kept] - self.center) / self.spread
         return standardised
+
+    def constants(self, X: np.ndarray) -> dict[int, float]:
+        """Columns that do not vary in the training inputs X, by number, and their value: the model leaves them out."""
+        return {int(at): float(X[0, at]) for at in np.setdiff1d(np.arange(X.shape[1]), self.kept)}
 
     def responses(self, y: np.ndarray) -> np.ndarray:
         """Standardise responses, (n,) or (n, K)."""
@@ -187,9 +191,15 @@ class StandardisedProblem:
         Raises:
             InputError: For another number of columns, other names, text, or numbers that are not finite, naming the
                 columns and rows.
+
+        Warns:
+            TableWarning: Of points at which a column differs that was constant in training.
         """
         tables.refuse_text(x)
-        rows = as_numbers("x", match_columns("x", x, self.columns))
+        matched = match_columns("x", x, self.columns)
+        if column_names(matched) is not None:  # yes and no beside numbers, and numbers that may be missing
+            matched = matched.to_numpy(dtype=np.float64, na_value=np.nan)
+        rows = as_numbers("x", matched)
         d = self.X.shape[1]
         if rows.ndim != 2 or rows.shape[1] != d:
             hint = " For a single point give x[None]." if rows.shape == (d,) else ""
@@ -197,6 +207,7 @@ class StandardisedProblem:
                 f"x has shape {rows.shape}; the training inputs have {d} columns, so give (points, {d}).{hint}"
             )
         tables.refuse_missing(rows, self.columns)
+        tables.warn_of_moved(rows, self.scaling.constants(self.X), self.columns)
         return rows
 
     def count(self, inputs: np.ndarray) -> int:

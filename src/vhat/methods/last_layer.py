@@ -25,9 +25,9 @@ from vhat.methods.method import (
     make_interval,
     widened,
 )
-from vhat.methods.requirements import require_one_output, require_square_loss
+from vhat.methods.requirements import require_one_output, require_one_weight, require_square_loss
 from vhat.methods.smoother import KernelFit, check_bound, fit_kernel, offset
-from vhat.norm import gradient_blocks, steepness
+from vhat.norm import gradient_blocks, row_curvature
 
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
@@ -114,10 +114,11 @@ class LastLayer:
         fitted = fit_once(recipe, train.X, train.y, seed)
         require_one_output(fitted.problem.outputs, "LastLayer")
         require_square_loss(fitted, "LastLayer")
+        require_one_weight(fitted, "LastLayer")
         with fitted.problem.scope():
             last = _last_layer(fitted.problem, self.leaves)
             # in units of the response, like the features
-            decay = self._decay(fitted.problem, last) / float(steepness(fitted.problem)[0])
+            decay = self._decay(fitted.problem, last) / float(row_curvature(fitted.problem)[0])
             Z = _features(fitted.problem, fitted.problem.inputs(rest.X), last)
         found = fit_kernel(Z @ Z.T, rest.y - offset(fitted.problem), decay)
         return FittedLastLayer(self, fitted, last, Z, found, others)

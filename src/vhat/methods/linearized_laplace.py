@@ -26,7 +26,7 @@ from vhat.methods.method import (
 )
 from vhat.methods.noise_levels import different, met_levels, scaled_levels
 from vhat.methods.requirements import require_square_loss
-from vhat.norm import steepness
+from vhat.norm import row_curvature
 
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
@@ -105,10 +105,10 @@ class FittedLaplace:
     posterior: FittedModel = field(repr=False)
 
     @cached_property
-    def _steepness(self) -> np.ndarray | float:
+    def _bend(self) -> np.ndarray | float:
         """What ``weighted_norm(shortcut=True)`` has multiplied ``g'h`` by."""
         with self.fitted.problem.scope():
-            found = steepness(self.fitted.problem)
+            found = row_curvature(self.fitted.problem)
         return float(found[0]) if self.fitted.problem.squeeze else found
 
     def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
@@ -122,7 +122,7 @@ class FittedLaplace:
         delta = check_question("linearised Laplace", delta, target)
         noise = find_noise(self.fitted, self.options.noise)
         norm = self.posterior.weighted_norm(x, curvature="ggn", shortcut=True)
-        energy = norm.value / self._steepness
+        energy = norm.value / self._bend
         levels = scaled_levels(self.fitted, noise)
         error = met_levels(self.posterior, x, levels) * np.sqrt(energy / self.fitted.problem.n)
         center = self.fitted.predict(x)

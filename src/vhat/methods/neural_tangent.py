@@ -25,7 +25,7 @@ from vhat.methods.method import (
 )
 from vhat.methods.requirements import require_one_output, require_square_loss
 from vhat.methods.smoother import KernelFit, check_bound, fit_kernel, offset
-from vhat.norm import gradient_blocks, steepness
+from vhat.norm import gradient_blocks, row_curvature
 
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
@@ -36,7 +36,7 @@ __all__ = ["FittedTangent", "NeuralTangent"]
 
 @dataclass(frozen=True)
 class NeuralTangent:
-    """Ridge regression on the features ``grad_theta f(x; theta)``, under the weight decay of the recipe.
+    """Ridge regression on the features ``grad_theta f(x; theta)``, under weight decay and row weights of the recipe.
 
     A linear model is its own tangent: there this is ridge regression, wherever the parameters are.
 
@@ -87,9 +87,12 @@ class NeuralTangent:
             decay = problem.numpy(problem.decay)
             if not np.all(decay > 0):
                 raise InputError("NeuralTangent needs weight decay on every parameter: raise it above 0 in the recipe.")
-            gram = _inner_products(fitted, problem.X).cross
-            lam = float(decay.max() / steepness(problem)[0])  # in units of the response, like the kernel
-        return FittedTangent(self, fitted, fit_kernel(gram, problem.targets - offset(problem), lam))
+            rows = np.flatnonzero(problem.numpy(problem.weights))
+            gram = _inner_products(fitted, problem.X).cross[np.ix_(rows, rows)]
+            bend, curvature = float(row_curvature(problem)[0]), problem.loss_derivatives.curvature[rows, 0]
+        lam = float(decay.max()) / bend * problem.n / len(rows)  # in units of the response, like the kernel
+        y = problem.targets[rows] - offset(problem)
+        return FittedTangent(self, fitted, fit_kernel(gram, y, lam, curvature / bend), rows)
 
     def _begin(self, recipe: Recipe, X: Any, y: Any, seed: int) -> FittedModel:
         from vhat.construct import from_jax
@@ -130,11 +133,13 @@ class FittedTangent:
         options: The options.
         fitted: The network at the parameters of the kernel.
         found: The kernel regression.
+        rows: The training rows that it is of: those of weight zero are not.
     """
 
     options: NeuralTangent
     fitted: FittedModel = field(repr=False)
     found: KernelFit
+    rows: np.ndarray = field(repr=False)
 
     def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
         """Compute an interval about the kernel regression at every point.
@@ -151,7 +156,7 @@ class FittedTangent:
         problem = self.fitted.problem
         with problem.scope():
             products = _inner_products(self.fitted, problem.inputs(x))
-        at = self.found.at(products.cross, products.diagonal)
+        at = self.found.at(products.cross[:, self.rows], products.diagonal)
         noise = self.found.noise(self.options.noise)
         norm = float(self.found.norm[0]) if self.options.norm is None else self.options.norm
         error = at.response * noise.level

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from vhat.errors import InputError
-from vhat.norm import gradient_blocks, measure, steepness
+from vhat.norm import gradient_blocks, measure
 from vhat.solve import choose
 
 if TYPE_CHECKING:
@@ -31,14 +31,13 @@ _CHANCE = 1e-3
 def scaled_levels(fitted: FittedModel, noise: Noise) -> np.ndarray:
     """Return the noise level that the square loss of each output stands for, in the loss's own unit, (K,).
 
-    A weighted row counts as copies of it where all rows have one noise, and as a more precise one where they differ.
+    It is the mean over the rows, each counted by its weight, of their noise in that unit: weights say how rows compare
+    with each other, and ten times all of them, like ten times the loss, says nothing new.
     """
-    with fitted.problem.scope():
-        if noise.uniform:
-            squares = steepness(fitted.problem) * noise.level**2
-        else:
-            squares = np.mean(fitted.problem.loss_derivatives.curvature * noise.values**2, axis=0)
-    levels: np.ndarray = np.sqrt(squares)
+    problem = fitted.problem
+    with problem.scope():
+        squares = problem.loss_derivatives.curvature * noise.values**2
+        levels: np.ndarray = np.sqrt(np.average(squares, axis=0, weights=problem.numpy(problem.weights)))
     return levels
 
 

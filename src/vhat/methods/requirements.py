@@ -11,7 +11,7 @@ from vhat.errors import InputError
 if TYPE_CHECKING:
     from vhat.fitted import FittedModel
 
-__all__ = ["require_one_output", "require_residuals", "require_square_loss"]
+__all__ = ["require_one_output", "require_one_weight", "require_residuals", "require_square_loss"]
 
 
 def require_square_loss(fitted: FittedModel, method: str) -> None:
@@ -32,6 +32,17 @@ def require_residuals(fitted: FittedModel, what: str) -> None:
         raise InputError(
             f"{what} needs predictions on the scale of y, and this loss is not a function of f - y: what f predicts is "
             "not the mean of a response."
+        )
+
+
+def require_one_weight(fitted: FittedModel, method: str) -> None:
+    """Refuse a model that was trained on rows of different weights, where the method has rows without any."""
+    with fitted.problem.scope():
+        weights = fitted.problem.numpy(fitted.problem.weights)
+    if np.ptp(weights) > 0:
+        raise InputError(
+            f"the recipe gives rows different weights, and {method} has rows that it was not trained on, whose weights "
+            "are not known. Use a recipe without weights, or another method."
         )
 
 

@@ -6,6 +6,7 @@ The function of least ``1/(2n) sum_i (f(x_i) - y_i)^2 + lam/2 |f|^2`` in the spa
 
 so that noise of standard deviation sigma gives it the standard deviation ``sigma |w(x)|``, and a truth of norm one in
 that space the bias ``power(x)`` at most. With ``k(x, x') = phi(x)'phi(x')`` this is ridge regression on the features.
+Rows of weight ``r_i^2`` are rows ``r_i y_i`` of the kernel ``r_i k(x_i, x_j) r_j``.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class At(NamedTuple):
     """What a kernel fit knows of test points, one entry a point.
 
     Attributes:
-        center: ``w(x)'y``, (m, K).
+        center: ``w(x)'y``, (m, K), with ``n lam / r^2`` in place of ``n lam I`` where rows have weights.
         response: ``|w(x)|``: the standard deviation of the center for noise of standard deviation one.
         power: The largest bias that a truth of norm one can have.
         spread: ``sqrt(k(x, x) - k(x)'(K + n lam I)^-1 k(x))``, the posterior standard deviation of a Gaussian process.
@@ -84,16 +85,18 @@ class KernelFit:
     """A kernel fit through the eigenvectors of its Gram matrix.
 
     Attributes:
-        values: Eigenvalues of K, (n,).
+        values: Eigenvalues of ``r K r``, (n,).
         vectors: Its eigenvectors, (n, n).
         y: Responses, (n, K).
         decay: lam.
+        root: ``r``, the roots of the rows' weights, (n,).
     """
 
     values: np.ndarray = field(repr=False)
     vectors: np.ndarray = field(repr=False)
     y: np.ndarray = field(repr=False)
     decay: float
+    root: np.ndarray = field(repr=False)
 
     @property
     def n(self) -> int:
@@ -109,7 +112,12 @@ class KernelFit:
     @property
     def residuals(self) -> np.ndarray:
         """``y - f``, (n, K)."""
-        return np.asarray(self.vectors @ (self.shrunk[:, None] * (self.vectors.T @ self.y)))
+        return np.asarray(self.vectors @ self._along / self.root[:, None])
+
+    @property
+    def _along(self) -> np.ndarray:
+        """``r (y - f)`` along the eigenvectors, (n, K)."""
+        return np.asarray(self.shrunk[:, None] * (self.vectors.T @ (self.root[:, None] * self.y)))
 
     @property
     def left_out(self) -> np.ndarray:
@@ -120,13 +128,19 @@ class KernelFit:
     @property
     def norm(self) -> np.ndarray:
         """The norm of the fitted function in the space of the kernel, (K,)."""
-        along = self.vectors.T @ self.residuals / (self.n * self.decay)
+        along = self._along / (self.n * self.decay)
         return np.asarray(np.sqrt(np.sum(self.values[:, None] * along**2, axis=0)))
 
     @property
     def log_determinant(self) -> float:
         """``ln det(I + K/(n lam))``."""
         return float(-np.sum(np.log(self.shrunk)))
+
+    @property
+    def _residual_map(self) -> np.ndarray:
+        """``I - S``, (n, n)."""
+        inner = (self.vectors * self.shrunk) @ self.vectors.T
+        return np.asarray(inner * self.root / self.root[:, None])
 
     def at(self, cross: np.ndarray, diagonal: np.ndarray) -> At:
         """Look at test points.
@@ -136,11 +150,12 @@ class KernelFit:
             diagonal: ``k(x, x)``, (m,).
         """
         ridge = self.n * self.decay
-        w = (cross @ self.vectors / (self.values + ridge)) @ self.vectors.T
-        spread = np.maximum(diagonal - np.sum(w * cross, axis=1), 0.0)
-        square = np.sum(w**2, axis=1)
-        power = np.sqrt(np.maximum(spread - ridge * square, 0.0))
-        return At(w @ self.y, np.sqrt(square), power, np.sqrt(spread))
+        seen = cross * self.root
+        v = (seen @ self.vectors / (self.values + ridge)) @ self.vectors.T
+        spread = np.maximum(diagonal - np.sum(v * seen, axis=1), 0.0)
+        power = np.sqrt(np.maximum(spread - ridge * np.sum(v**2, axis=1), 0.0))
+        w = v * self.root
+        return At(w @ self.y, np.linalg.norm(w, axis=1), power, np.sqrt(spread))
 
     def noise(self, given: float | None) -> Noise:
         """Return the noise that was given, or ``sigma^2 = |r|^2 / |I - S|_F^2``, one level an output.
@@ -150,7 +165,7 @@ class KernelFit:
         """
         if given is not None:
             return uniform_noise(np.full(self.y.shape[1], given), self.n, source="given")
-        freedom = float(np.sum(self.shrunk**2))
+        freedom = float(np.sum(self._residual_map**2))
         squares = np.sum(self.residuals**2, axis=0)
         if freedom < _LEAST_SHARE * self.n or not np.all(squares > 0):
             raise NoiseError(
@@ -161,16 +176,23 @@ class KernelFit:
         return uniform_noise(np.sqrt(squares / freedom), self.n, source="estimated from residuals (exact)", df=df)
 
 
-def fit_kernel(gram: np.ndarray, y: np.ndarray, decay: float) -> KernelFit:
+def fit_kernel(gram: np.ndarray, y: np.ndarray, decay: float, weights: np.ndarray | None = None) -> KernelFit:
     """Decompose a Gram matrix; eigenvalues below its rounding are zero.
+
+    Args:
+        gram: ``K``, (n, n).
+        y: Responses, (n,) or (n, K).
+        decay: lam.
+        weights: Of the rows, all above 0, (n,); None where all count alike.
 
     Raises:
         InputError: When the matrix is not finite.
     """
     if not np.isfinite(gram).all():
         raise InputError("the kernel between training rows is not finite. Standardise X.")
-    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
+    root = np.ones(len(y)) if weights is None else np.sqrt(weights)
+    values, vectors = np.linalg.eigh((gram + gram.T) / 2 * np.outer(root, root))
     floor = len(values) * np.finfo(float).eps * max(float(values[-1]), 0.0)
     if not values[-1] > 0 or not math.isfinite(floor):
         raise InputError("the kernel is zero between all training rows: there is nothing to learn a function from.")
-    return KernelFit(np.where(values > floor, values, 0.0), vectors, y.reshape(len(y), -1), float(decay))
+    return KernelFit(np.where(values > floor, values, 0.0), vectors, y.reshape(len(y), -1), float(decay), root)

@@ -8,8 +8,7 @@ Called as :meth:`vhat.NetworkRegressor.report` and :meth:`vhat.FittedModel.repor
 """
 
 from vhat.report.contents import collect
-from vhat.report.hearing import heard
 from vhat.report.options import Options, Subject
 from vhat.report.page import refuse_existing, render, write
 
-__all__ = ["Options", "Subject", "collect", "heard", "refuse_existing", "render", "write"]
+__all__ = ["Options", "Subject", "collect", "refuse_existing", "render", "write"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import UTC, datetime
 from math import isnan
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vhat.audit import Audit
-from vhat.errors import NoiseError, NotPositiveDefinite, VhatError
+from vhat.errors import NoiseError, NotPositiveDefinite, TableWarning, VhatError
 from vhat.fitted import FittedModel
 from vhat.leave_one_out import LeaveOneOut
 from vhat.level import level_text
@@ -49,10 +50,12 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
     table = training_table(fitted.problem, subject.columns)
     names = options.responses(fitted.problem.outputs, subject.response)
     rows = subject.rows or RowNames.of(fitted.problem.X, fitted.problem.n)
-    held_out = None
-    if options.held_out is not None:
-        held_out = held_out_rows(fitted, table, options.held_out, options.held_out_rows)
+    held_out: HeldOut | None = None
+    with heard() as of_table:
+        if options.held_out is not None:
+            held_out = held_out_rows(fitted, table, options.held_out, options.held_out_rows)
     with heard() as said:
+        warnings.simplefilter("ignore", TableWarning)  # of the same rows again, under other numbers
         audit = fitted.audit(noise=options.noise, refits=options.refits, seed=options.seed)
         page = {
             "level": level_text(options.delta),
@@ -72,7 +75,7 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
             page |= _answers(fitted, table, options, names, rows, held_out)
         except (NoiseError, NotPositiveDefinite) as error:  # the audit is then what the reader needs most
             page |= {"trouble": str(error), "outputs": [], "guarantee": {}, "notes": []}
-    page["warnings"] = [*subject.remarks, *said]
+    page["warnings"] = [*of_table, *said]
     return page
 
 

@@ -28,7 +28,6 @@ class Subject:
         curve: The scores of the weight decays that were tried, or None.
         score_unit: The unit of these scores.
         decay: A sentence on the weight decay, for where there is no curve.
-        remarks: What stands on the page beside what the library warns of while it is made.
         rows: What the training rows are called, or None to ask the training inputs.
     """
 
@@ -39,7 +38,6 @@ class Subject:
     curve: Curve | None = field(default=None, repr=False)
     score_unit: str = "units of the response"
     decay: str = "The weight decay was given together with the model; no others were tried here."
-    remarks: tuple[str, ...] = ()
     rows: RowNames | None = field(default=None, repr=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,7 +108,7 @@ def held_out_rows(fitted: FittedModel, table: Table, pair: tuple[Any, Any], name
         InputError: For inputs that the model does not take, and responses of another length.
     """
     problem = fitted.problem
-    with problem.scope():
+    with problem.scope(), nullcontext() if names is None else names.in_warnings():
         rows = table.rows_of(problem, pair[0])
     y = as_numbers("held_out y", pair[1])
     if not len(rows) or len(y) != len(rows) or y.size != len(rows) * problem.outputs:
