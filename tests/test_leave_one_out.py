@@ -209,7 +209,7 @@ def test_one_row_that_stands_apart_is_warned_of():
 
     fitted = minimum(params, None)
     with pytest.warns(
-        vhat.LeverageWarning, match=r"of 40 training rows have leverage above 0\.5 \(row.* 3.*largest 0\.9"
+        vhat.LeverageWarning, match=r"of 40 training rows have leverage above 0\.9 \(row.* 3.*largest 0\.9"
     ):
         found = fitted.leave_one_out()
     refit = minimum(fitted.params, np.where(np.arange(40) == 3, 0.0, 1.0))

@@ -20,7 +20,6 @@ import scipy.linalg
 
 from vhat.problem import Array
 from vhat.solve.contract import DARK, Response, Solution, Status, joined
-from vhat.solve.features import GRAM_ROWS
 from vhat.solve.kernel import Kernel, kernel_bytes
 
 __all__ = ["Orthogonal"]
@@ -29,7 +28,7 @@ _EPS = float(np.finfo(float).eps)
 _ENOUGH = 1e-4
 """Relative error of the root of V above which a row is not called converged."""
 _ROWS = 16
-"""Right-hand sides that are worked on together."""
+"""Right-hand sides, and rows of the Jacobian, that are worked on together."""
 _VECTORS = 6
 """Of length p that each of them takes."""
 
@@ -154,7 +153,7 @@ class Orthogonal:
         kernel, problem = self.kernel, self.kernel.problem
         N = problem.n * problem.outputs
         G = np.empty((N, problem.p))
-        step = max(1, GRAM_ROWS // problem.outputs)
+        step = max(1, _ROWS // problem.outputs)
         for start in range(0, problem.n, step):
             stop = min(start + step, problem.n)
             rows = slice(start * problem.outputs, stop * problem.outputs)
