@@ -95,7 +95,10 @@ def _panel(ax: Axes, cell: Cell, results: Results, iterated: Cell | None) -> Non
     pairs = data.train.X[:, 0], data.train.y
     ax.plot(*pairs, "o", color=BLACK, markersize=size, alpha=shade, markeredgewidth=0, zorder=2, label="data")
     if result["curvature"] == "ggn":
-        ax.text(0.03, 0.95, "Gauss-Newton", transform=ax.transAxes, va="top", fontsize=6.5, color=BLUE)
+        plate = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
+        ax.text(
+            0.03, 0.95, "Gauss-Newton", transform=ax.transAxes, va="top", fontsize=6.5, color=BLUE, bbox=plate, zorder=7
+        )
     if iterated is not None and (other := results.read(iterated)) is not None and other["status"] == "done":
         points = _Drawn.of(other)
         ax.vlines(
