@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 import vhat
 from tests import oracle
 from vhat.fit import Minimum, Network, normal
-from vhat.leave_one_out import leave_rows_out
+from vhat.leave_one_out import LeftOut, leave_rows_out, warn_of_rows
 
 RNG = np.random.default_rng(0)
 N, P, LAM = 30, 4, 0.05
@@ -217,6 +217,18 @@ def test_one_row_that_stands_apart_is_warned_of():
     assert abs(found.residual[3]) > 3 * abs(exact)
     assert found.rough >= 1
     assert f"{found.rough} of them roughly" in repr(found)
+
+
+def test_a_row_of_leverage_above_one_hides_no_other():
+    found = LeftOut(
+        np.zeros((9, 1)), np.array([0.1] * 6 + [0.95, 1.2, 0.6]), np.ones((9, 1)),
+        np.array(["converged"] * 7 + ["leverage", "converged"]), rough=3,
+    )  # fmt: skip
+    with pytest.warns(vhat.LeverageWarning) as said:
+        warn_of_rows(found, few=True)
+    first, second = (str(each.message) for each in said)
+    assert "at or above 1 (row 7)" in first
+    assert "1 of 9 training rows have leverage above 0.9 (row 6), the largest 0.95" in second
 
 
 def test_many_rows_that_the_fit_leans_on_are_warned_of_where_the_step_is_not_exact():

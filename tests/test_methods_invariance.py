@@ -207,3 +207,20 @@ def test_the_last_layer_has_no_weights_for_rows_that_were_not_trained_on():
     recipe = weighted(1.0 + np.arange(len(X)) % 2, 0.05)
     with pytest.raises(vhat.InputError, match="different weights, and LastLayer has rows that it was not trained on"):
         methods.LastLayer(leaves=1).fit(recipe, X, Y)
+
+
+@pytest.mark.parametrize("method", [methods.LinearizedLaplace(noise=0.3), methods.ConstrainedFit(noise=0.3)], ids=repr)
+def test_weights_that_the_noise_does_not_ask_for_make_no_interval_too_narrow(method):
+    """Noise of one level, weights over two decades, hardly any decay: the standard error is the sandwich's."""
+    w = np.where(np.arange(len(X)) % 10 == 0, 20.0, 1.0)
+    map_ = np.linalg.solve((X.T * w) @ X / len(X) + 1e-9 * np.eye(2), X.T * w / len(X))
+    band = method.fit(weighted(w, 1e-9), X, Y, seed=3).interval(POINTS, 0.2)
+    expected = stats.norm.ppf(0.9) * 0.3 * np.linalg.norm(POINTS @ map_, axis=1)
+    np.testing.assert_allclose(band.half_width, expected, rtol=1e-5)
+    assert "weights of the rows do not follow" in band.guarantee
+
+
+def test_a_posterior_says_that_weights_do_not_follow_the_noise():
+    recipe = weighted(1.0 + np.arange(len(X)) % 2, 0.05)
+    band = methods.SGLD(draws=20, thin=2, burn_in=20).fit(recipe, X, Y).interval(POINTS, 0.2)
+    assert "IN ROWS WHOSE WEIGHTS DO NOT FOLLOW IT" in band.guarantee

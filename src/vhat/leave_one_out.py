@@ -184,11 +184,11 @@ def warn_of_rows(found: LeftOut, *, few: bool = False) -> None:
             LeverageWarning,
             stacklevel=outside(),
         )
-    elif few and found.rough and np.any(found.leverage > _ALONE):
-        alone = np.flatnonzero(found.leverage > _ALONE)
+    alone = np.flatnonzero((found.leverage > _ALONE) & (status == Status.CONVERGED))
+    if few and found.rough and alone.size and (high.size or not found.unreliable):
         warnings.warn(
             f"{alone.size} of {status.size} training rows have leverage above {_ALONE} ({name_rows(alone)}), the "
-            f"largest {np.nanmax(found.leverage):.4g}: without one of them the fit would change by more than a "
+            f"largest {found.leverage[alone].max():.4g}: without one of them the fit would change by more than a "
             "first-order step tells, and what is said of them may be off by many times. Refit without them to know, or "
             "leave out rows of so much leverage.",
             LeverageWarning,

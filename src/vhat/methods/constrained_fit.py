@@ -28,7 +28,7 @@ from vhat.methods.method import (
     make_interval,
     widened,
 )
-from vhat.methods.noise_levels import different, met_levels, scaled_levels
+from vhat.methods.noise_levels import different, met_levels, scaled_levels, unlike_rows
 from vhat.methods.requirements import require_square_loss
 from vhat.methods.smoother import at_once
 
@@ -165,7 +165,7 @@ class FittedRegion:
             square = bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df) ** 2
         else:
             square = np.asarray(stats.chi2.isf(delta, p) if noise.df is None else p * stats.f.isf(delta, p, noise.df))
-        met = met_levels(self.fitted, x, scaled_levels(self.fitted, noise))
+        met = met_levels(self.fitted, x, noise)
         room: np.ndarray = met**2 * (square if met.ndim == 2 else np.ravel(square)[0]) / (2 * n)
         return room
 
@@ -178,6 +178,8 @@ class FittedRegion:
             kind = "parameters" if joint else "one prediction"
             apart = "" if noise is None else different(scaled_levels(self.fitted, noise))
             met = f" at the noise that each output meets ({apart} in the unit of the loss)" if apart else ""
+            if not apart and noise is not None and unlike_rows(self.fitted, noise):
+                met = " at noise that the weights of the rows do not follow"
             by, assumed = f"the likelihood ratio for {kind}{met}, whose level is right only as n grows", level
         return Claim(
             name=f"constrained fit ({'beta given' if options.beta is not None else options.region})",

@@ -24,7 +24,7 @@ from vhat.methods.method import (
     normal_limits,
     widened,
 )
-from vhat.methods.noise_levels import different, met_levels, scaled_levels
+from vhat.methods.noise_levels import different, met_levels, scaled_levels, unlike_rows
 from vhat.methods.requirements import require_square_loss
 from vhat.norm import row_curvature
 
@@ -124,7 +124,7 @@ class FittedLaplace:
         norm = self.posterior.weighted_norm(x, curvature="ggn", shortcut=True)
         energy = norm.value / self._bend
         levels = scaled_levels(self.fitted, noise)
-        error = met_levels(self.posterior, x, levels) * np.sqrt(energy / self.fitted.problem.n)
+        error = met_levels(self.posterior, x, noise) * np.sqrt(energy / self.fitted.problem.n)
         center = self.fitted.predict(x)
         limits = normal_limits(center, error, delta)
         limits = widened(limits, noise, delta) if target == "observation" else limits
@@ -132,6 +132,8 @@ class FittedLaplace:
         argument, apart = "the Gaussian posterior", different(levels)
         if apart:
             argument = f"the mean square error, at the noise that each output meets ({apart} in the unit of the loss),"
+        elif unlike_rows(self.fitted, noise):
+            argument = "the mean square error, at noise that the weights of the rows do not follow,"
         claim = Claim(
             name="linearised Laplace" + ", evidence" * self.options.evidence,
             covers="the regression function, in the belief that the decay expresses as a prior",

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from vhat.fitted import FittedModel
     from vhat.noise import Noise
 
-__all__ = ["different", "met_levels", "one_level", "scaled_levels"]
+__all__ = ["different", "met_levels", "one_level", "scaled_levels", "unlike_rows"]
 
 _ALIKE = 1.1
 """Levels within this factor of one another change no width by more than a twentieth."""
+_SAME = 1e-9
+"""Relative difference of squared levels that is rounding."""
 _CHANCE = 1e-3
 """Estimates that equal levels would bring this seldom are taken to differ."""
 
@@ -47,30 +49,39 @@ def different(levels: np.ndarray) -> str:
     return f"{low:.3g} to {high:.3g}" if high > _ALIKE * low else ""
 
 
-def met_levels(fitted: FittedModel, x: Any, levels: np.ndarray) -> np.ndarray:
-    """Return the one level at which a prediction would have the error that it has at these, (points,) or (points, K).
+def unlike_rows(fitted: FittedModel, noise: Noise) -> bool:
+    """Whether the weights of the rows are not those that their noise asks for: no likelihood has this objective."""
+    problem = fitted.problem
+    with problem.scope():
+        seen = problem.numpy(problem.weights) > 0
+        squares = (problem.loss_derivatives.curvature * noise.values**2)[seen]
+    return bool(np.any(np.ptp(squares, axis=0) > _SAME * squares.max(axis=0)))
 
-    A parameter that several outputs share takes the noise of all of them. With the truth of output k drawn from a prior
-    of variance ``levels_k^2 / (n lam)``, the mean square error of its prediction is ``met^2 g'h / n``::
 
-        met_k^2 = (1/n sum_ij levels_j^2 c_ij (J_j h)_i^2 + levels_k^2 h'lam h) / g'h
+def met_levels(fitted: FittedModel, x: Any, noise: Noise) -> np.ndarray:
+    """Return the one level at which a prediction would have the error that it has at this noise, in the loss's unit.
 
-    with c the second derivative of the loss: a mean of the squared levels, the own one where nothing is shared.
+    It is (points,) or (points, K). A parameter that several outputs share takes the noise of all of them, and rows may
+    have weights that their noise does not ask for. With the truth of output k drawn from a prior of variance
+    ``levels_k^2 / (n lam)``, the mean square error of its prediction is ``met^2 g'h / n``::
+
+        met_k^2 = (1/n sum_ij sigma_ij^2 c_ij^2 (J_j h)_i^2 + levels_k^2 h'lam h) / g'h
+
+    with c the second derivative of the loss: a mean of ``sigma^2 c``, the own level where all are alike.
 
     Args:
         fitted: The fitted model, with the square loss.
         x: Test inputs.
-        levels: The level of each output in the loss's own unit, (K,).
+        noise: The noise of every row and output.
     """
-    problem, work = fitted.problem, fitted.workspace
+    problem, work, levels = fitted.problem, fitted.workspace, scaled_levels(fitted, noise)
+    unlike = unlike_rows(fitted, noise) or np.ptp(levels) > 0
     with problem.scope():
         inputs = problem.inputs(x)
         own = np.broadcast_to(levels, (problem.count(inputs), problem.outputs))
-        if np.ptp(levels) > 0:
-            root = np.sqrt(problem.loss_derivatives.curvature)
-            sigma = np.divide(levels, root, out=np.zeros_like(root), where=root > 0)  # rows of weight zero say nothing
+        if unlike:
             prepared = work.prepared(choose(problem, own.size).solver, "ggn")
-            found = measure(problem, prepared, gradient_blocks(problem, inputs), sigma)
+            found = measure(problem, prepared, gradient_blocks(problem, inputs), noise.values)
             energy = found.shortcut
             met = np.divide(found.variance, energy, out=np.zeros_like(energy), where=energy != 0)
             own = np.sqrt(met.reshape(own.shape) + found.unsupported.reshape(own.shape) * own**2)

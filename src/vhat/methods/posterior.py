@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.methods.noise_levels import different, one_level, scaled_levels
+from vhat.methods.noise_levels import different, one_level, scaled_levels, unlike_rows
 from vhat.methods.requirements import require_square_loss
 
 if TYPE_CHECKING:
@@ -108,4 +108,5 @@ def noise_clause(fitted: FittedModel, noise: Noise) -> str:
     apart = different(scaled_levels(fitted, noise))
     outputs = " of one level for all outputs" * (fitted.problem.outputs > 1)
     outputs += f", WHICH DIFFER ({apart} in the unit of the loss)" if apart else ""
+    outputs += ", IN ROWS WHOSE WEIGHTS DO NOT FOLLOW IT" * unlike_rows(fitted, noise)
     return f"Gaussian noise{outputs}, its level {noise.source}"

@@ -142,9 +142,10 @@ def _cloud(ax: Axes, rows: Sequence[Row]) -> None:
     drawn = False
     for method in dict.fromkeys(row.first.method for row in rows):
         known = [row for row in rows if row.first.method == method and row.ours["median width"] is not None]
-        known.sort(key=lambda row: row.first.lam)
         if not known:
             continue
+        most = max(row.done for row in known)  # means over other trials are no points of the same curve
+        known = sorted((row for row in known if row.done == most), key=lambda row: row.first.lam)
         drawn = True
         colour = _COLOURS.get(method, GREY)
         spots = [(row.ours["median width"], row.ours["coverage %"], row) for row in known]

@@ -77,7 +77,7 @@ def _missing(experiment: Experiment) -> Callable[[Results], str]:
 def _evidence(results: Results) -> str:
     """How near the fits of the proposed method are to a minimum, over trials."""
     lines = [
-        "| version | truth | d | n | trials | training MSE | gradient of the loss | pull of the decay | alignment |",
+        "| version | truth | d | n | trials | training MSE | gradient of the loss | pull of the decay | imbalance |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     cells = [cell for name in ("table1", "table2") for cell in Plan(name, methods=("proposed",)).cells()]
