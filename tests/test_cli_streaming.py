@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 
 import numpy as np
@@ -15,9 +17,9 @@ import pandas as pd
 import pytest
 
 import vhat
-from tests.cli_cases import NAMES, load_once, loaded, model, read, run, table  # noqa: F401
+from tests.cli_cases import NAMES, TARGET, data, load_once, loaded, model, read, run, table  # noqa: F401
 from vhat.cli import streaming
-from vhat.table_files import open_table
+from vhat.table_files import open_table, read_all
 
 pytestmark = pytest.mark.usefixtures("load_once")
 NUMBERS = ["center", "lower", "upper", "standard_error", "unsupported"]
@@ -204,3 +206,158 @@ def test_a_gap_in_a_column_that_the_model_takes_is_refused_by_its_row(tmp_path):
     done = run("predict", model(), tmp_path / "new.parquet", "--out", tmp_path / "out.csv")
     assert done.exit_code == 2
     assert "row 17: column 'salt' is missing (null)" in done.stderr
+
+
+# -- pipes, which can be read only once --------------------------------------------------------------------
+@contextmanager
+def fifo(path, content):
+    """A named pipe that hands its content to whoever opens it first; whoever opens it again finds it empty."""
+    os.mkfifo(path)
+    done = threading.Event()
+
+    def feed():
+        with suppress(BrokenPipeError), open(path, "wb") as pipe:
+            pipe.write(content)
+        while not done.wait(0.1):  # a second opening would wait for a writer for ever: the test must fail, not hang
+            with suppress(OSError):
+                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+
+    writer = threading.Thread(target=feed, daemon=True)
+    writer.start()
+    try:
+        yield path
+    finally:
+        done.set()
+        with suppress(OSError):  # where nothing was read the writer still waits for a reader
+            os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+        writer.join(10)
+
+
+def csv_of(rows):
+    return rows.to_csv(index=False).encode()
+
+
+def rows_within(size):
+    """How many rows make a table of at most so many bytes."""
+    ends = np.cumsum([len(line) for line in csv_of(table(3_600)).splitlines(keepends=True)])
+    return int(np.searchsorted(ends, size, side="right")) - 1
+
+
+# the buffers of a text stream, of a binary stream and of a pipe, and the number of rows just below and above them
+BUFFERS = [rows_within(size) + more for size in (8_192, 65_536, 131_072) for more in (0, 1)]
+
+
+@pytest.mark.parametrize("rows", [0, 1, *BUFFERS, 3_600, 100_000])
+def test_every_row_of_a_pipe_is_read(tmp_path, rows):
+    expected = table(max(rows, 1))[:rows]
+    with fifo(tmp_path / "new", csv_of(expected)) as path:
+        opened = open_table(str(path))
+        parts = list(opened.chunks(["name", "depth"], 256))
+    assert sum(map(len, parts)) == rows
+    assert [name for part in parts for name in part.columns["name"]] == expected["name"].tolist()
+    assert all(len(part) == 256 for part in parts[:-1])
+    assert [int(place) for part in parts for place in part.places] == list(range(2, rows + 2))
+    with fifo(tmp_path / "again", csv_of(expected)) as path:
+        assert open_table(str(path)).count() == rows
+
+
+@pytest.mark.parametrize("rows", [3_600, 100_000])
+def test_predictions_for_a_process_substitution_are_those_for_the_file(tmp_path, rows):
+    content = csv_of(table(rows, seed=5))
+    (tmp_path / "new.csv").write_bytes(content)
+    assert (
+        run("predict", model(), tmp_path / "new.csv", "--keep", "name", "--out", tmp_path / "file.csv").exit_code == 0
+    )
+    with fifo(tmp_path / "63", content) as pipe:
+        done = run("predict", model(), pipe, "--keep", "name", "--out", tmp_path / "pipe.csv")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "pipe.csv").read_bytes().count(b"\n") == rows + 1
+    assert (tmp_path / "pipe.csv").read_bytes() == (tmp_path / "file.csv").read_bytes()
+
+
+def test_every_command_that_takes_a_table_takes_a_pipe(tmp_path):
+    content = csv_of(table(60).drop(columns="name"))
+    options = ("--target", TARGET, "--hidden", "0", "--weight-decay", "0.01")
+    with fifo(tmp_path / "a", content) as pipe:
+        done = run("fit", pipe, *options, "--out", tmp_path / "model", "--json")
+    assert done.exit_code == 0, done.output
+    assert '"rows": 60,' in done.stdout
+    with fifo(tmp_path / "b", content) as pipe:
+        done = run("plan", tmp_path / "model", pipe, "--json")
+    assert done.exit_code == 0, done.output
+    assert '"rows": 60,' in done.stdout
+    with fifo(tmp_path / "c", content) as pipe:
+        done = run("report", tmp_path / "model", "--held-out", pipe, "--out", tmp_path / "report.html")
+    assert done.exit_code == 0, done.output
+    with fifo(tmp_path / "d", content) as pipe:
+        done = run("compare", pipe, *options, "--methods", "proposed", "--splits", "1", "--json")
+    assert done.exit_code == 0, done.output
+    assert '"outcomes"' in done.stdout
+
+
+def test_standard_input_is_counted_by_plan_and_written_to_a_file_under_a_progress_bar(tmp_path, monkeypatch):
+    content = csv_of(table(60))
+    assert '"rows": 60,' in run("plan", model(), "-", "--json", input=content).stdout
+    counted = []
+    for kind in (type(open_table(str(data()))), type(stream(tmp_path / "kind"))):
+        monkeypatch.setattr(kind, "count", lambda self: counted.append(self.name) or 60)
+    monkeypatch.setattr("vhat.cli.predict.sys", Terminal())
+    assert run("predict", model(), data(), "--out", tmp_path / "file.csv").exit_code == 0
+    assert counted == [str(data())]  # a bar is wanted, and a file may be counted for it
+    done = run("predict", model(), "-", "--out", tmp_path / "pipe.csv", input=content)
+    assert done.exit_code == 0, done.output
+    assert len(read(tmp_path / "pipe.csv")) == 60
+    assert counted == [str(data())]
+
+
+class Terminal:
+    """A ``sys`` whose standard error is a terminal."""
+
+    class stderr:  # noqa: N801  (stands for sys.stderr)
+        @staticmethod
+        def isatty():
+            return True
+
+
+def stream(path):
+    with fifo(path, b"a\n1\n") as pipe:
+        return open_table(str(pipe))
+
+
+def test_what_a_pipe_cannot_do_is_refused_in_words(tmp_path):
+    with fifo(tmp_path / "a", csv_of(table(60))) as pipe:
+        done = run("predict", model(), pipe, "--simultaneous", "--out", tmp_path / "out.csv")
+    assert done.exit_code == 2
+    assert f"{tmp_path / 'a'} can be read only once. Give a file." in done.stderr
+    assert not (tmp_path / "out.csv").exists()
+    with fifo(tmp_path / "b", csv_of(table(60))) as pipe:
+        opened = open_table(str(pipe))
+        assert len(read_all(opened, ["depth"])) == 60
+        for again in (lambda: read_all(opened, ["depth"]), opened.count):
+            with pytest.raises(vhat.InputError, match="can be read only once, and its rows have been read"):
+                again()
+
+
+def test_parquet_from_a_pipe_is_refused_in_words_whatever_the_pipe_is_called(tmp_path):
+    table(60).to_parquet(tmp_path / "new.parquet")
+    content = (tmp_path / "new.parquet").read_bytes()
+    for name in ("63", "pipe.parquet"):
+        with fifo(tmp_path / name, content) as pipe:
+            done = run("predict", model(), pipe, "--out", tmp_path / "out.csv")
+        assert done.exit_code == 2
+        assert "Parquet, which is read from its end" in done.stderr
+        assert "Save it to a file" in done.stderr
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_file_that_is_exchanged_between_its_header_and_its_rows_is_refused(tmp_path, form):
+    def write(rows):
+        rows.to_csv(path, index=False) if form == "csv" else rows.to_parquet(path)
+
+    path = tmp_path / f"new.{form}"
+    write(table(20))
+    opened = open_table(str(path))
+    write(table(20)[["name", "salt", "depth", TARGET]])
+    with pytest.raises(vhat.InputError, match="was changed while it was read"):
+        read_all(opened, NAMES)

@@ -81,23 +81,25 @@ def predict(
     """
     from vhat.cli import models
     from vhat.cli.streaming import Asked, Tally, chunk_rows
-    from vhat.table_files import STANDARD_INPUT, check_output, open_output, open_table
+    from vhat.table_files import check_output, open_output, open_table
 
     if json and out is not None:
         raise InputError("--json prints to standard output; for a file, give --out a name that ends in .jsonl.")
-    if simultaneous and data == STANDARD_INPUT:
-        raise InputError(
-            "--simultaneous shares delta among the rows, and how many there are must be known before the first; "
-            "standard input can be read only once. Give a file."
-        )
     form = "jsonl" if json else "csv" if out is None else check_output(out, force=force)
     table = open_table(data, separator)
+    if simultaneous and not table.rereadable:
+        raise InputError(
+            "--simultaneous shares delta among the rows, and how many there are must be known before the first; "
+            f"{table.name} can be read only once. Give a file."
+        )
     kept = _kept(table, keep)
     network = models.load(directory)
     columns = models.input_columns(network, table)
     tally = Tally()
     with silence(quiet):
-        rows = table.count() if simultaneous or (out is not None and sys.stderr.isatty()) else None
+        # the progress bar is worth a pass over a file, and must not use up the rows of a pipe
+        bar_shown = out is not None and sys.stderr.isatty() and table.rereadable
+        rows = table.count() if simultaneous or bar_shown else None
         asked = Asked(delta, interval, bound, noise, rows if simultaneous else None)
         work = _Work(network, table, columns, kept, asked, tally, -(-rows // chunk_rows(network)) if rows else 0)
         if out is None and not json and on_terminal():

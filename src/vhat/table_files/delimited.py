@@ -6,11 +6,12 @@ import csv
 import io
 import reprlib
 import sys
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -21,17 +22,23 @@ from vhat.table_files.separators import WORDS, likely_other
 if TYPE_CHECKING:
     from _csv import Reader
 
-__all__ = ["DelimitedFile", "StandardInput", "open_delimited", "read_standard_input"]
+__all__ = ["DelimitedFile", "DelimitedStream", "open_delimited", "open_pipe", "open_standard_input"]
 
 _ENCODING = "utf-8-sig"
 """UTF-8, with or without the mark that spreadsheets write first."""
+_PARQUET_MAGIC = b"PAR1"
+"""The first four bytes of every Parquet file."""
 _TAB = "\t"
 _WORDS = {"tab": _TAB, "\\t": _TAB}
 
 
 @dataclass(frozen=True)
 class DelimitedFile:
-    """A text file with one row a line; see :class:`vhat.table_files.TableFile`."""
+    """A regular text file with one row a line; see :class:`vhat.table_files.TableFile`.
+
+    It is opened anew for every pass, so nothing stays open between them. A pipe must not come here: what the first
+    pass has read is gone for the second. :class:`DelimitedStream` is for pipes.
+    """
 
     path: Path
     separator: str
@@ -43,30 +50,9 @@ class DelimitedFile:
         return str(self.path)
 
     @property
-    def types(self) -> Mapping[str, Any]:
-        """None: everything is text."""
-        return {}
-
-    def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
-        """Read some columns, ``rows`` rows at a time."""
-        with _in_words(self.name), self.path.open(encoding=_ENCODING, newline="") as stream:
-            reader = _reader(stream, self.separator)
-            _first(reader)
-            yield from _chunks(reader, self.name, self.columns, columns, rows)
-
-    def count(self) -> int:
-        """Count the rows in a pass over the file."""
-        with _in_words(self.name), self.path.open(encoding=_ENCODING, newline="") as stream:
-            return sum(1 for record in _reader(stream, self.separator) if not _is_blank(record)) - 1
-
-
-@dataclass(frozen=True)
-class StandardInput:
-    """CSV on standard input, to be read once; see :class:`vhat.table_files.TableFile`."""
-
-    columns: tuple[str, ...]
-    reader: Reader = field(repr=False)
-    name: str = "standard input"
+    def rereadable(self) -> bool:
+        """Return True: the file can be opened again."""
+        return True
 
     @property
     def types(self) -> Mapping[str, Any]:
@@ -75,28 +61,118 @@ class StandardInput:
 
     def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
         """Read some columns, ``rows`` rows at a time."""
+        with _in_words(self.name), self.path.open(encoding=_ENCODING, newline="") as stream:
+            reader = _reader(stream, self.separator)
+            # the columns are found by the header that was read before: this pass must have the same one
+            if _column_names(_first(reader) or []) != self.columns:
+                raise InputError(
+                    f"{self.name} was changed while it was read: its first line names other columns now. Ask again."
+                )
+            yield from _chunks(reader, self.name, self.columns, columns, rows)
+
+    def count(self) -> int:
+        """Count the rows in a pass over the file."""
+        with _in_words(self.name), self.path.open(encoding=_ENCODING, newline="") as stream:
+            return sum(1 for record in _reader(stream, self.separator) if not _is_blank(record)) - 1
+
+
+@dataclass(eq=False)
+class DelimitedStream:
+    """Text with one row a line from a pipe, which can be read only once; see :class:`vhat.table_files.TableFile`.
+
+    Attributes:
+        name: What messages call it.
+        columns: The names of the columns; the header has been read.
+        reader: Yields the records after the header, from the one stream that was opened.
+        used: Whether the rows have been asked for.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    reader: Reader = field(repr=False)
+    used: bool = False
+
+    @property
+    def rereadable(self) -> bool:
+        """Return False: what has been read from a pipe is gone."""
+        return False
+
+    @property
+    def types(self) -> Mapping[str, Any]:
+        """None: everything is text."""
+        return {}
+
+    def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
+        """Read some columns, ``rows`` rows at a time; once.
+
+        Raises:
+            InputError: When the rows have been read or counted before.
+        """
+        self._use()
         with _in_words(self.name):
             yield from _chunks(self.reader, self.name, self.columns, columns, rows)
 
     def count(self) -> int:
-        """Refuse: what has been counted could not be read again."""
-        raise InputError("standard input can be read only once, so its rows cannot be counted first. Give a file.")
+        """Count the rows, which uses them up.
+
+        Raises:
+            InputError: When the rows have been read or counted before.
+        """
+        self._use()
+        with _in_words(self.name):
+            return sum(1 for record in self.reader if not _is_blank(record))
+
+    def _use(self) -> None:
+        if self.used:
+            raise InputError(f"{self.name} can be read only once, and its rows have been read. Give a file.")
+        self.used = True
 
 
 def open_delimited(path: Path, separator: str) -> DelimitedFile:
-    """Look at a CSV file."""
+    """Read the header of a regular CSV file."""
     separator = _one_character(separator)
     with _in_words(str(path)), path.open(encoding=_ENCODING, newline="") as stream:
         columns = _header(_reader(stream, separator), str(path), separator)
     return DelimitedFile(path, separator, columns)
 
 
-def read_standard_input(separator: str) -> StandardInput:
-    """Read the header from standard input; the rows follow when they are asked for."""
+def open_pipe(path: Path, separator: str) -> DelimitedStream:
+    """Open a named pipe, a process substitution or a device once, and read the header; the rows follow when asked for.
+
+    The stream is closed with the table that is returned.
+    """
     separator = _one_character(separator)
-    with _in_words("standard input"):
-        reader = _reader(io.TextIOWrapper(sys.stdin.buffer, encoding=_ENCODING, newline=""), separator)
-        return StandardInput(_header(reader, "standard input", separator), reader)
+    with _in_words(str(path)):
+        stream = path.open("rb")
+    try:
+        table = _stream(str(path), stream, separator)
+    except BaseException:
+        stream.close()
+        raise
+    weakref.finalize(table, stream.close)
+    return table
+
+
+def open_standard_input(separator: str) -> DelimitedStream:
+    """Read the header from standard input; the rows follow when they are asked for."""
+    return _stream("standard input", sys.stdin.buffer, _one_character(separator))
+
+
+def _stream(name: str, stream: IO[bytes], separator: str) -> DelimitedStream:
+    """Read the header; the reader that has read it, with all that it has buffered, goes on to read the rows."""
+    with _in_words(name):
+        _refuse_parquet(name, stream)
+        reader = _reader(io.TextIOWrapper(stream, encoding=_ENCODING, newline=""), separator)
+        return DelimitedStream(name, _header(reader, name, separator), reader)
+
+
+def _refuse_parquet(name: str, stream: IO[bytes]) -> None:
+    """Refuse Parquet from a pipe: its columns are described at its end, so that it cannot be read in one pass."""
+    if isinstance(stream, io.BufferedReader) and stream.peek(4)[:4] == _PARQUET_MAGIC:
+        raise InputError(
+            f"{name} holds Parquet, which is read from its end, and a pipe has to be read from its beginning. Save it "
+            "to a file whose name ends in .parquet and give that, or send CSV."
+        )
 
 
 def _one_character(separator: str) -> str:
@@ -119,7 +195,7 @@ def _header(reader: Reader, name: str, separator: str) -> tuple[str, ...]:
     record = _first(reader)
     if record is None:
         raise InputError(f"{name} is empty. The first line must name the columns.")
-    columns = tuple(field.strip() for field in record)
+    columns = _column_names(record)
     if len(columns) == 1:
         other = likely_other(columns)
         if other not in (None, separator):
@@ -128,6 +204,10 @@ def _header(reader: Reader, name: str, separator: str) -> tuple[str, ...]:
                 f"{'tabs' if other == _TAB else repr(other)}. Give --separator {WORDS[other]}."
             )
     return columns
+
+
+def _column_names(record: list[str]) -> tuple[str, ...]:
+    return tuple(name.strip() for name in record)
 
 
 def _first(reader: Reader) -> list[str] | None:

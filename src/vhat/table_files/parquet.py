@@ -37,6 +37,11 @@ class ParquetFile:
         return tuple(self.schema.names)
 
     @property
+    def rereadable(self) -> bool:
+        """Return True: the file can be opened again."""
+        return True
+
+    @property
     def types(self) -> dict[str, Any]:
         """The type of each column, as pyarrow knows it."""
         return dict(zip(self.schema.names, self.schema.types, strict=True))
@@ -48,6 +53,8 @@ class ParquetFile:
         begun = 0
         try:
             with parquet.ParquetFile(self.path) as file:
+                if not file.schema_arrow.equals(self.schema):
+                    raise InputError(f"{self.name} was changed while it was read: it has other columns now. Ask again.")
                 for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
                     held.append(batch)
                     while sum(len(part) for part in held) >= rows:

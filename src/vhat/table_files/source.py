@@ -32,6 +32,10 @@ class TableFile(Protocol):
         """The names of its columns, all different."""
 
     @property
+    def rereadable(self) -> bool:
+        """Whether the rows can be read more than once; those of a pipe cannot."""
+
+    @property
     def types(self) -> Mapping[str, Any]:
         """The types of its columns, where the file states them: what a Parquet file made of them has to keep."""
 
@@ -39,15 +43,14 @@ class TableFile(Protocol):
         """Read some columns, exactly ``rows`` rows at a time but for the last chunk; nothing where there are none."""
 
     def count(self) -> int:
-        """Count the rows: a first pass over the file where it does not say.
-
-        Raises:
-            InputError: For standard input, which cannot be read twice.
-        """
+        """Count the rows: a pass over the file where it does not say. The rows of a pipe are used up by it."""
 
 
 def open_table(path: str, separator: str | None = None) -> TableFile:
     """Look at a table: whether it is there, its format and its columns.
+
+    A regular file may be read several times. Anything else (standard input, a named pipe, ``<(command)`` of a shell, a
+    device) is opened once, and the stream that gave the header goes on to give the rows.
 
     Args:
         path: A file, Parquet by its ending and CSV otherwise; ``-`` for CSV on standard input.
@@ -55,12 +58,12 @@ def open_table(path: str, separator: str | None = None) -> TableFile:
 
     Raises:
         InputError: When there is no such file, it is empty, its separator is another one, or its columns have no
-            different names.
+            different names; and for Parquet from a pipe.
     """
-    if path == STANDARD_INPUT:
-        from vhat.table_files.delimited import read_standard_input
+    from vhat.table_files.delimited import open_delimited, open_pipe, open_standard_input
 
-        return _checked(read_standard_input(separator or ","))
+    if path == STANDARD_INPUT:
+        return _checked(open_standard_input(separator or ","))
     file = Path(path)
     if not file.exists():
         raise InputError(f"there is no file {path}. Check the name; - stands for standard input.")
@@ -69,12 +72,18 @@ def open_table(path: str, separator: str | None = None) -> TableFile:
     if file.suffix.lower() in _PARQUET:
         if separator is not None:
             raise InputError(f"--separator is for CSV files, and {path} is a Parquet file by its name.")
+        if not file.is_file():
+            raise InputError(
+                f"{path} is a pipe or a device and, by its name, Parquet, which is read from its end: a pipe has to be "
+                "read from its beginning. Save it to a file and give that, or send CSV under another name."
+            )
         from vhat.table_files.parquet import open_parquet
 
         return _checked(open_parquet(file))
-    from vhat.table_files.delimited import open_delimited
-
-    return _checked(open_delimited(file, separator or ("\t" if file.suffix.lower() == ".tsv" else ",")))
+    separator = separator or ("\t" if file.suffix.lower() == ".tsv" else ",")
+    if not file.is_file():
+        return _checked(open_pipe(file, separator))
+    return _checked(open_delimited(file, separator))
 
 
 def _checked(table: TableFile) -> TableFile:
