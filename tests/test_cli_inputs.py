@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,47 @@ def test_a_disk_that_fills_up_leaves_the_old_file_and_nothing_else(tmp_path, new
     )
     assert out.read_text() == "precious"
     assert {path.name for path in tmp_path.iterdir()} == {"new.csv", name}
+
+
+@pytest.mark.parametrize("command", ["predict", "report"])
+def test_links_and_files_under_the_name_of_a_temporary_file_are_neither_followed_nor_removed(
+    tmp_path, new, command, monkeypatch
+):
+    """The process number was all that told the names apart, and anybody can see it."""
+    victim = write(tmp_path / "victim", "precious")
+    out = tmp_path / ("out.csv" if command == "predict" else "out.html")
+    arguments = (new, "--quiet") if command == "predict" else ("--quiet",)
+    guesses = [f".{out.name}.{os.getpid()}", f".{out.name}.{os.getpid()}.part"]
+    for guess in guesses:
+        (tmp_path / guess).symlink_to(victim)
+    done = run(command, model(), *arguments, "--out", out)
+    assert done.exit_code == 0, done.output
+    assert victim.read_text() == "precious"
+    assert all((tmp_path / guess).is_symlink() for guess in guesses)
+    # not even a name that was guessed right
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
+    (tmp_path / f".vhat-{16 * '0'}.part").symlink_to(victim)
+    refused(run(command, model(), *arguments, "--out", out, "--force"), "cannot be written", "File exists")
+    assert victim.read_text() == "precious"
+    assert (tmp_path / f".vhat-{16 * '0'}.part").is_symlink()
+
+
+def test_a_report_goes_through_a_link_and_into_a_pipe_and_replaces_neither(tmp_path):
+    real = write(tmp_path / "real.html", "old")
+    link = tmp_path / "link.html"
+    link.symlink_to(real)
+    assert run("report", model(), "--out", link, "--force").exit_code == 0
+    assert link.is_symlink()
+    assert real.read_text().startswith("<!DOCTYPE html>")
+    os.mkfifo(tmp_path / "pipe.html")
+    with ThreadPoolExecutor() as pool:
+        received = pool.submit((tmp_path / "pipe.html").read_text)
+        done = run("report", model(), "--out", tmp_path / "pipe.html")
+        assert (tmp_path / "pipe.html").is_fifo()
+        if done.exit_code:  # nobody has written: let the reader go
+            os.close(os.open(tmp_path / "pipe.html", os.O_WRONLY))
+        assert done.exit_code == 0, done.output
+        assert received.result(60) == real.read_text()
 
 
 def test_methods_that_do_not_exist_are_named_with_those_that_do():

@@ -311,6 +311,20 @@ def test_a_file_is_written_whole_and_never_over_another_unasked(tmp_path):
         fitted.report(tmp_path / "no" / "report.html")
 
 
+def test_a_file_that_appears_while_a_report_is_computed_is_not_written_over(tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+
+    def slow(page):
+        path.write_text("precious")
+        return render(page)
+
+    monkeypatch.setattr("vhat.report.page.render", slow)
+    with pytest.raises(vhat.InputError, match=r"is there already.*--force"):
+        cases.bent_fit(30, ("a", "b", "c")).report(path)
+    assert path.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

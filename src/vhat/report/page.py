@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from vhat.atomic import replacing
 from vhat.errors import InputError
 from vhat.report.contents import collect
 from vhat.report.numbers import readable, sentence, share, short, told
@@ -32,15 +33,17 @@ def write(subject: Subject, path: str | os.PathLike[str], options: Options, *, f
         InputError: For a file that is there already or cannot be written, and as :func:`vhat.report.collect`.
     """
     target = refuse_existing(path, force=force)
-    text = render(collect(subject, options))
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    content = render(collect(subject, options)).encode()
+    refuse_existing(path, force=force)  # again: the intervals may have taken hours
     try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(target)
+        if _is_device(target):
+            with target.open("wb") as device:
+                device.write(content)
+        else:
+            with replacing(target) as file:
+                file.write(content)
     except OSError as error:
         raise InputError(f"the report cannot be written to {target}: {error.strerror}.") from error
-    finally:
-        beside.unlink(missing_ok=True)
     return target
 
 
@@ -55,9 +58,14 @@ def refuse_existing(path: str | os.PathLike[str], *, force: bool) -> Path:
         raise InputError(f"{target} is a directory; give the name of a file, such as {target / 'report.html'}.")
     if not target.parent.is_dir():
         raise InputError(f"{target.parent} is not a directory, so that {target.name} cannot be written there.")
-    if target.exists() and not force:
+    if target.exists() and not force and not _is_device(target):
         raise InputError(f"{target} is there already. Give another name, or --force (force=True) to write over it.")
     return target
+
+
+def _is_device(path: Path) -> bool:
+    """Whether this is a device or a pipe: it is written to, and never replaced by a file."""
+    return path.exists() and not path.is_file()
 
 
 def render(page: dict[str, Any]) -> str:

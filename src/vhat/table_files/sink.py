@@ -7,7 +7,6 @@ import errno
 import io
 import json
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -16,6 +15,7 @@ from typing import IO, Any, Literal, TextIO, cast
 
 import numpy as np
 
+from vhat.atomic import replacing
 from vhat.errors import InputError
 from vhat.table_files.parquet import arrow
 
@@ -68,8 +68,7 @@ def open_output(
 ) -> Iterator[Write]:
     """Yield a function that writes rows; what it has written is in its place once the block ends without an error.
 
-    Rows go to a temporary file beside ``path``, which is renamed at the end: whoever looks sees the old file or the
-    complete new one. An error, Ctrl-C among them, removes the temporary file.
+    Rows go to a temporary file beside ``path``, which is renamed at the end: see :func:`vhat.atomic.replacing`.
 
     Args:
         path: Where to; None for standard output, and a device or a pipe is written to directly.
@@ -90,25 +89,10 @@ def open_output(
             with path.open("wb") as device, _rows(device, form, types) as write:
                 yield write
         else:
-            with _renamed_at_the_end(path, force) as stream, _rows(stream, form, types) as write:
-                yield write
-
-
-@contextmanager
-def _renamed_at_the_end(path: Path, force: bool) -> Iterator[IO[bytes]]:
-    path = path.resolve()  # a link stays a link, and what it points to is replaced
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        _refuse_existing(path, force)
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
+            with replacing(path) as stream:
+                with _rows(stream, form, types) as write:
+                    yield write
+                _refuse_existing(path, force)  # again: the rows may have taken hours
 
 
 def _refuse_existing(path: Path, force: bool) -> None:
