@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import random
 import resource
+import shutil
 import signal
 import string
 import subprocess
@@ -130,6 +132,103 @@ def test_a_second_save_replaces_the_first_and_leaves_other_files_alone(tmp_path)
     assert same(read(tmp_path, "test"), NEW)
     assert sorted(found.name for found in tmp_path.iterdir()) == ["README.txt", "v0002", "vhat.json"]
     assert sorted(found.name for found in (tmp_path / "v0002").iterdir()) == ["arrays.safetensors", "manifest.json"]
+
+
+# -- what the user keeps beside it -----------------------------------------------------------------
+def contents(folder):
+    """Every file and folder, by name, with its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def test_folders_of_the_user_that_are_named_like_versions_are_never_removed(tmp_path):
+    write(tmp_path, "test", OLD)
+    (tmp_path / "v2023" / "chapters").mkdir(parents=True)
+    (tmp_path / "v2023" / "thesis.txt").write_text("years of work")
+    (tmp_path / "v2024").mkdir()
+    (tmp_path / "v2025").write_text("a file")
+    (tmp_path / "v2026").mkdir()
+    (tmp_path / "v2026" / "manifest.json").write_text('{"kind": "cargo", "directory": "hold"}')
+    (tmp_path / "v2026" / "arrays.safetensors").write_text("not ours")
+    (tmp_path / "v2027").mkdir()
+    (tmp_path / "v2027" / "manifest.json").write_text("[1, 2]")
+    shutil.copytree(tmp_path / "v0001", tmp_path / "v2028")  # a backup
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    shutil.copytree(tmp_path / "v0001", elsewhere / "v2029")
+    (tmp_path / "v2029").symlink_to(elsewhere / "v2029")
+    mine = {name: content for name, content in contents(tmp_path).items() if name.startswith("v2")}
+    for document in (NEW, OLD, NEW):
+        write(tmp_path, "test", document)
+        assert same(read(tmp_path, "test"), document)
+        assert mine.items() <= contents(tmp_path).items()
+    assert contents(elsewhere).keys() == {"v2029", "v2029/manifest.json", "v2029/arrays.safetensors"}
+    assert sorted({name.partition("/")[0] for name in contents(tmp_path)} - set(mine)) == [
+        "v2032",
+        "vhat.json",
+    ]
+
+
+def test_what_the_user_puts_into_the_directory_of_a_version_stays(tmp_path):
+    write(tmp_path, "test", OLD)
+    (tmp_path / "v0001" / "notes.txt").write_text("mine")
+    (tmp_path / "v0001" / "figures").mkdir()
+    write(tmp_path, "test", NEW)
+    assert set(contents(tmp_path / "v0001")) == {"notes.txt", "figures"}
+    assert same(read(tmp_path, "test"), NEW)
+
+
+def test_a_directory_that_the_user_makes_while_a_save_begins_is_not_taken_for_a_failed_version(tmp_path, monkeypatch):
+    write(tmp_path, "test", OLD)
+    mkdir, made = Path.mkdir, []
+
+    def raced(path, *args, **kwargs):
+        if path.name == "v0002" and not made:
+            made.append(path)
+            mkdir(path)
+            (path / "thesis.txt").write_text("years of work")
+        return mkdir(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", raced)
+    write(tmp_path, "test", NEW)
+    assert same(read(tmp_path, "test"), NEW)
+    assert (tmp_path / "v0002" / "thesis.txt").read_text() == "years of work"
+
+
+def without_its_name(folder):
+    """Make the version in a directory one of the first layout, whose manifest does not say where it was written."""
+    pointer = json.loads((folder / "vhat.json").read_text())
+    path = folder / pointer["current"] / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["directory"]
+    path.write_text(json.dumps(manifest, indent=1))
+    pointer["manifest_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (folder / "vhat.json").write_text(json.dumps(pointer))
+
+
+def test_a_version_of_the_first_layout_is_replaced_when_the_pointer_names_it_and_else_left_alone(tmp_path):
+    write(tmp_path, "test", OLD)
+    without_its_name(tmp_path)
+    assert same(read(tmp_path, "test"), OLD)
+    shutil.copytree(tmp_path / "v0001", tmp_path / "v0000")
+    write(tmp_path, "test", NEW)
+    assert same(read(tmp_path, "test"), NEW)
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["v0000", "v0002", "vhat.json"]
+
+
+@pytest.mark.parametrize("planted", ["vhat.json.new", "v0002", "v0002/vhat.json"])
+def test_a_symbolic_link_under_a_name_that_saving_uses_is_not_followed(tmp_path, planted):
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("precious")
+    folder = tmp_path / "model"
+    write(folder, "test", OLD)
+    link = folder / planted
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(victim / "file" if "json" in planted else victim)
+    write(folder, "test", NEW)
+    assert same(read(folder, "test"), NEW)
+    assert contents(victim) == {"file": b"precious"}
+    assert link.is_symlink()
+    assert not (folder / "vhat.json").is_symlink()
 
 
 def test_what_is_on_disk_is_json_and_safetensors_that_others_can_read(tmp_path):
@@ -260,7 +359,7 @@ def failing_at(patch, step, error):
 
     def wrapped(function):
         def call(*args, **kwargs):
-            if function is open_file and args[1:] != ("wb",):
+            if function is open_file and args[1:] != ("xb",):
                 return function(*args, **kwargs)
             calls.append(function)
             if len(calls) == step + 1:
@@ -377,15 +476,39 @@ def test_a_reader_meets_whole_documents_while_another_saves(tmp_path):
     assert {each["name"] for each in found} == {"old", "new"}
 
 
-def test_what_a_first_save_left_when_it_was_killed_is_no_model_and_is_cleared(tmp_path):
-    (tmp_path / "v0001").mkdir()
-    (tmp_path / "v0001" / "arrays.safetensors").write_bytes(b"half")
-    (tmp_path / "vhat.json.new").write_bytes(b"{")
+@pytest.mark.parametrize("killed", ["while the arrays were written", "before the pointer was renamed"])
+def test_what_a_first_save_left_when_it_was_killed_is_no_model_and_is_cleared(tmp_path, killed):
+    write(tmp_path, "test", OLD)
+    (tmp_path / "vhat.json").rename(tmp_path / "v0001" / "vhat.json")
+    if killed == "while the arrays were written":
+        (tmp_path / "v0001" / "vhat.json").unlink()
+        os.truncate(tmp_path / "v0001" / "arrays.safetensors", 20)
     with pytest.raises(vhat.StoreError, match="holds no model"):
         read(tmp_path, "test")
     write(tmp_path, "test", NEW)
     assert same(read(tmp_path, "test"), NEW)
     assert sorted(found.name for found in tmp_path.iterdir()) == ["v0002", "vhat.json"]
+
+
+def test_what_was_left_without_saying_whose_it_is_is_left_alone(tmp_path):
+    """Killed between making the directory and writing its manifest; and leftovers of the first layout."""
+    (tmp_path / "v0001").mkdir()
+    (tmp_path / "v0002").mkdir()
+    (tmp_path / "v0002" / "manifest.json").write_bytes(b'{"kind": "te')
+    (tmp_path / "v0003").mkdir()
+    (tmp_path / "v0003" / "arrays.safetensors").write_bytes(b"half")
+    (tmp_path / "vhat.json.new").write_bytes(b"{")
+    before = contents(tmp_path)
+    write(tmp_path, "test", OLD)
+    write(tmp_path, "test", NEW)
+    assert same(read(tmp_path, "test"), NEW)
+    assert before.items() <= contents(tmp_path).items()
+    assert sorted(set(contents(tmp_path)) - set(before)) == [
+        "v0005",
+        "v0005/arrays.safetensors",
+        "v0005/manifest.json",
+        "vhat.json",
+    ]
 
 
 def test_a_save_killed_at_any_of_fifty_moments_leaves_one_of_two_models_whole(tmp_path):
@@ -395,7 +518,7 @@ def test_a_save_killed_at_any_of_fifty_moments_leaves_one_of_two_models_whole(tm
     slopes[2.0].save(folder)
     moments, patience = random.Random(0), 0.01
     command = [sys.executable, "-m", "tests.store_saver", str(folder)]
-    found, interrupted = [], 0
+    found, interrupted, seen = [], 0, set()
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
     ) as saver:
@@ -407,7 +530,10 @@ def test_a_save_killed_at_any_of_fifty_moments_leaves_one_of_two_models_whole(tm
             time.sleep(moments.uniform(0, patience))
             os.kill(child, signal.SIGKILL)
             assert saver.stdout.readline().strip() == "ended"
-            interrupted += len(list(folder.iterdir())) > 2
+            current = json.loads((folder / "vhat.json").read_text())["current"]
+            left = {each.name for each in folder.iterdir()} - {"vhat.json", current}
+            interrupted += bool(left - seen)  # what a kill before the manifest leaves is never removed
+            seen |= left
             band = vhat.load(folder, model=store_saver.line).interval([0.5, 2.0]).upper.tobytes()
             found.append({value: slope for slope, value in bands.items()}[band])
             # a save takes as long as it takes here: wait longer where the first was not finished, else less

@@ -10,6 +10,12 @@
 A new version is written beside the old one and brought to the disk; then the pointer is renamed over the old pointer,
 which the file system does at once or not at all; only then are old versions removed. Nothing in a file is ever
 executed. The checksums find accidents. They are no signature: who can write to the directory can forge them.
+
+The user may keep files and folders of any name here, ``v2023`` among them: they are never removed, moved or
+overwritten. A version is removed when its manifest says that it was written as the directory of this very name, or
+when the pointer that is replaced names it with the checksum of its manifest (versions without that entry). Its own
+files are removed by their names, and the directory only where nothing else is in it. What a killed process left before
+its manifest was complete does not say whose it is, and is left alone: an empty directory, or one with a few bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +27,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +34,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from vhat.atomic import write_new
 from vhat.errors import StoreError
 from vhat.store.document import Document, join, split
 
@@ -37,7 +43,10 @@ __all__ = ["FORMAT", "read", "write"]
 FORMAT = 1
 """The format that is written, and the newest that can be read."""
 _POINTER, _MANIFEST, _ARRAYS = "vhat.json", "manifest.json", "arrays.safetensors"
-_TEMPORARY = _POINTER + ".new"
+_PARTS = (_POINTER, _ARRAYS, _MANIFEST)
+"""All that is ever written into the directory of a version, in the order of removal: the manifest says whose it is."""
+_FORMER_TEMPORARY = _POINTER + ".new"
+"""What a killed process may have left before pointers were written inside the directory of their version."""
 _VERSION = re.compile(r"v\d{4,}")
 _ATTEMPTS = 5
 
@@ -58,17 +67,17 @@ def write(directory: str | os.PathLike[str], kind: str, document: Document) -> N
     with _in_words(f"saving to {folder} failed"):
         _make(folder)
         with _locked(folder):
-            _refuse_foreign(folder)
-            name = f"v{1 + max((int(each.name[1:]) for each in _versions(folder)), default=0):04d}"
+            replaced = _refuse_foreign(folder)
+            version = _new_version(folder)
             try:
-                seal = _write_version(folder / name, kind, plain, arrays)
-                _point(folder, name, seal)
+                seal = _write_version(version, kind, plain, arrays)
+                _point(folder, version, seal)
             except BaseException:
-                _discard(folder, name)
+                _discard(folder, version)
                 raise
             for old in _versions(folder):
-                if old.name != name:
-                    shutil.rmtree(old, ignore_errors=True)
+                if old != version and _is_ours(old, replaced):
+                    _remove(old)
 
 
 def read(directory: str | os.PathLike[str], kind: str) -> Document:
@@ -114,68 +123,114 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _refuse_foreign(folder: Path) -> None:
+def _refuse_foreign(folder: Path) -> dict[str, Any] | None:
     """Refuse a directory with anything in it, unless it is a saved model or what a first save left when it was killed.
+
+    Returns:
+        The pointer of the saved model, None where there is none.
 
     Raises:
         StoreError: Naming what was found.
     """
     if (folder / _POINTER).is_file():
-        _read_pointer(folder)  # a newer or damaged one is not written over
-        return
-    parts = {_MANIFEST, _ARRAYS}
+        return _read_pointer(folder)  # a newer or damaged one is not written over
+    parts = set(_PARTS)
     for found in folder.iterdir():
         version = _VERSION.fullmatch(found.name) and found.is_dir() and {part.name for part in found.iterdir()} <= parts
-        if not version and found.name != _TEMPORARY:
+        if not version and found.name != _FORMER_TEMPORARY:
             raise StoreError(
                 f"{folder} is not empty and was not saved by vhat (it holds {found.name}). Give a new directory; "
                 "nothing was changed."
             )
+    return None
 
 
 def _versions(folder: Path) -> list[Path]:
+    """Return all that has the name of a version, the user's own files and folders among them."""
     return [found for found in folder.iterdir() if _VERSION.fullmatch(found.name)]
 
 
+def _new_version(folder: Path) -> Path:
+    """Make a directory under a name that nothing has."""
+    number = 1 + max((int(each.name[1:]) for each in _versions(folder)), default=0)
+    while True:
+        version = folder / f"v{number:04d}"
+        try:
+            version.mkdir()
+        except FileExistsError:  # where case does not count in names, a V0002 of the user's has this name too
+            number += 1
+        else:
+            return version
+
+
+def _is_ours(version: Path, replaced: dict[str, Any] | None) -> bool:
+    """Whether a directory with the name of a version was written by :func:`write`, under this name.
+
+    Args:
+        version: The directory.
+        replaced: The pointer that was in force before, if any.
+    """
+    manifest = version / _MANIFEST
+    if version.is_symlink() or manifest.is_symlink() or not manifest.is_file():
+        return False
+    try:
+        text = manifest.read_bytes()
+        content = json.loads(text)
+    except (OSError, ValueError, RecursionError):
+        return False
+    found = {"current": version.name, "manifest_sha256": hashlib.sha256(text).hexdigest()}
+    if replaced is not None and found.items() <= replaced.items():
+        return True
+    # a copy that the user made of a version holds the name of the original
+    return isinstance(content, dict) and content.get("directory") == version.name
+
+
+def _remove(version: Path) -> None:
+    """Remove the files of a version, and its directory where nothing else is in it."""
+    for name in _PARTS:
+        with suppress(OSError):
+            (version / name).unlink()
+    with suppress(OSError):
+        version.rmdir()
+
+
 def _write_version(folder: Path, kind: str, plain: Any, arrays: dict[str, Any]) -> str:
-    """Write manifest and arrays, to the disk; return the SHA-256 of the manifest."""
+    """Write manifest and arrays, to the disk; return the SHA-256 of the manifest.
+
+    The manifest comes first: it says whose directory this is, also when the process is killed while the arrays, which
+    may be large, are written.
+    """
     from safetensors.numpy import save
 
-    folder.mkdir()
     content = save(arrays)
-    _write_file(folder / _ARRAYS, content)
     manifest = {
         "kind": kind,
+        "directory": folder.name,
         "versions": _library_versions(),
         "arrays": {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()},
         "document": plain,
     }
     text = json.dumps(manifest, indent=1, allow_nan=False).encode()
-    _write_file(folder / _MANIFEST, text)
+    write_new(folder / _MANIFEST, text)
+    write_new(folder / _ARRAYS, content)
     _to_disk(folder)
     return hashlib.sha256(text).hexdigest()
 
 
-def _point(folder: Path, name: str, seal: str) -> None:
-    pointer = {"format": "vhat", "format_version": FORMAT, "current": name, "manifest_sha256": seal}
-    _write_file(folder / _TEMPORARY, json.dumps(pointer, indent=1).encode())
-    (folder / _TEMPORARY).replace(folder / _POINTER)
+def _point(folder: Path, version: Path, seal: str) -> None:
+    """Let the pointer name a version: written in the directory just made, where no name is taken, and renamed."""
+    pointer = {"format": "vhat", "format_version": FORMAT, "current": version.name, "manifest_sha256": seal}
+    write_new(version / _POINTER, json.dumps(pointer, indent=1).encode())
+    (version / _POINTER).replace(folder / _POINTER)
     _to_disk(folder)
 
 
-def _discard(folder: Path, name: str) -> None:
+def _discard(folder: Path, version: Path) -> None:
     """Remove a version that failed, unless the pointer has reached it already."""
     with suppress(OSError, StoreError):
-        if (folder / _POINTER).exists() and _read_pointer(folder)["current"] == name:
+        if (folder / _POINTER).exists() and _read_pointer(folder)["current"] == version.name:
             return
-        shutil.rmtree(folder / name, ignore_errors=True)
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        _remove(version)
 
 
 def _to_disk(folder: Path) -> None:
