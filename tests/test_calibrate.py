@@ -256,13 +256,102 @@ def test_noise_that_differs_between_rows_asks_for_that_of_new_responses(fitted):
         fitted.calibrate(x, y, noise=sigma)
     fresh = np.linspace(0.1, 0.3, 30)
     found = fitted.calibrate(x, y, noise=sigma, observation_noise=fresh)
-    with pytest.raises(vhat.InputError, match="observation_noise"):
+    with pytest.raises(vhat.InputError, match=r"one observation_noise per calibration row.*Give interval\(x, obs"):
         found.interval(x, 0.1)
     se = fitted.interval(x, noise=sigma).standard_error
     np.testing.assert_allclose(found.scores, np.abs(y - fitted.predict(x)) / np.hypot(se, fresh), rtol=1e-9)
     width = found.interval(x, 0.1, observation_noise=fresh).half_width
     np.testing.assert_allclose(width, found.quantile(0.1) * np.hypot(se, fresh), rtol=1e-9)
     assert fitted.calibrate("loo", noise=sigma).scores.shape == (N,)
+
+
+# -- the noise of new responses, once for the scores and once for the interval ----------------------------
+LOUD = 1.0
+"""Noise of the responses to calibrate by and to cover: ten times that of the training rows."""
+
+
+def loud(rng, n):
+    x = rng.uniform(-2, 2, n)
+    return x, truth(x) + LOUD * rng.standard_normal(n)
+
+
+def covered(calibrated, rng, new, **options):
+    x, y = loud(rng, new)
+    band = calibrated.interval(x, **options)
+    return np.mean((band.lower <= y) & (y <= band.upper))
+
+
+@pytest.mark.parametrize("given", [LOUD, [LOUD], np.float32(LOUD), "one per row"])
+def test_the_level_holds_where_new_responses_are_noisier_than_the_training_rows(fitted, given):
+    """39 rows at delta = 0.05: the 38th smallest score covers 38/40 of new responses."""
+    rng, times, new = np.random.default_rng(14), 300, 20
+    shares = np.empty(times)
+    for i in range(times):
+        x, y = loud(rng, 39)
+        if isinstance(given, str):
+            calibrated = fitted.calibrate(x, y, noise=SIGMA, observation_noise=np.full(39, LOUD))
+            shares[i] = covered(calibrated, rng, new, observation_noise=np.full(new, LOUD))
+        else:
+            shares[i] = covered(fitted.calibrate(x, y, noise=SIGMA, observation_noise=given), rng, new)
+    # binomial within a calibration, Beta(38, 2) between calibrations
+    error = np.sqrt(0.95 * 0.05 / (times * new) + 38 * 2 / (40**2 * 41 * times))
+    assert shares.mean() == pytest.approx(0.95, abs=4 * error)
+    assert 4 * error < 0.014
+
+
+def test_a_noise_level_that_was_given_for_all_rows_is_used_for_new_ones(fitted):
+    x, y = loud(np.random.default_rng(15), 30)
+    found = fitted.calibrate(x, y, noise=SIGMA, observation_noise=LOUD)
+    se = fitted.interval(x, noise=SIGMA).standard_error
+    np.testing.assert_allclose(found.scores, np.abs(y - fitted.predict(x)) / np.hypot(se, LOUD), rtol=1e-9)
+    width = found.interval(x, 0.1).half_width
+    np.testing.assert_allclose(width, found.quantile(0.1) * np.hypot(se, LOUD), rtol=1e-9)
+    np.testing.assert_array_equal(found.interval(x, 0.1, observation_noise=LOUD).half_width, width)
+    other = found.interval(x, 0.1, observation_noise=2 * LOUD).half_width  # that of these rows is known better
+    np.testing.assert_allclose(other, found.quantile(0.1) * np.hypot(se, 2 * LOUD), rtol=1e-9)
+
+
+@pytest.mark.parametrize("a", [1e-4, 1e5])
+def test_the_unit_of_y_and_of_its_noise_scales_the_limits(a):
+    x, y = loud(np.random.default_rng(16), 30)
+    one = fit(X, Y).calibrate(x, y, noise=SIGMA, observation_noise=LOUD)
+    other = fit(X, a * Y).calibrate(x, a * y, noise=a * SIGMA, observation_noise=a * LOUD)
+    np.testing.assert_allclose(other.scores, one.scores, rtol=1e-8)
+    np.testing.assert_allclose(other.interval(X, 0.1).lower, a * one.interval(X, 0.1).lower, rtol=1e-8)
+    np.testing.assert_allclose(other.interval(X, 0.1).upper, a * one.interval(X, 0.1).upper, rtol=1e-8)
+
+
+def test_a_noise_level_for_the_scores_or_for_the_interval_alone_is_refused_in_words(fitted):
+    x, y = loud(np.random.default_rng(17), 30)
+    for values in (np.full(30, LOUD), np.linspace(0.5, 1.5, 30)):
+        found = fitted.calibrate(x, y, noise=SIGMA, observation_noise=values)
+        with pytest.raises(vhat.InputError, match=r"one observation_noise per calibration row.*Give interval\(x, obs"):
+            found.interval(X, 0.1)
+        assert found.interval(X, 0.1, observation_noise=LOUD).center.shape == (N,)
+    for values in (LOUD, np.full(N, LOUD)):
+        with pytest.raises(vhat.InputError, match=r"not to calibrate\(\).*Give it to both.*or to neither"):
+            fitted.calibrate(x, y, noise=SIGMA).interval(X, 0.1, observation_noise=values)
+        with pytest.raises(vhat.InputError, match=r"calibrate\('loo'\).*Leave it out"):
+            fitted.calibrate("loo", noise=SIGMA).interval(X, 0.1, observation_noise=values)
+    uneven = fitted.calibrate("loo", noise=np.linspace(0.05, 0.2, N))
+    with pytest.raises(vhat.InputError, match=r"noise of different sizes.*Give interval\(x, obs"):
+        uneven.interval(X, 0.1)
+    assert uneven.interval(X, 0.1, observation_noise=SIGMA).center.shape == (N,)
+
+
+def test_a_noise_level_of_each_output_is_used_for_new_rows_too():
+    rng = np.random.default_rng(18)
+    Z, levels = rng.normal(size=(40, 3)), np.array([[2.0, 0.5]])
+    Y2 = Z @ rng.normal(size=(3, 2)) + 0.1 * rng.standard_normal((40, 2))
+    fitted = vhat.from_jax(lambda q, Z: Z @ q, np.linalg.lstsq(Z, Y2, rcond=None)[0], Z, Y2, weight_decay=0.0)
+    fresh = rng.normal(size=(25, 3))
+    y = fitted.predict(fresh) + levels * rng.standard_normal((25, 2))
+    found = fitted.calibrate(fresh, y, noise=0.1, observation_noise=levels)
+    width = found.interval(Z[:4], 0.1).half_width
+    se = fitted.interval(Z[:4], noise=0.1).standard_error
+    np.testing.assert_allclose(width, found.quantile(0.1) * np.hypot(se, levels), rtol=1e-9)
+    with pytest.raises(vhat.InputError, match="Give interval"):
+        fitted.calibrate(fresh, y, noise=0.1, observation_noise=np.ones((25, 1))).interval(Z[:4], 0.1)
 
 
 # -- invariance --------------------------------------------------------------------------------------------
@@ -311,6 +400,9 @@ def test_pandas_in_another_order_of_columns_and_pickles_are_the_same():
     np.testing.assert_allclose(found.scores, same.scores, rtol=1e-12)
     again = pickle.loads(pickle.dumps(found))
     np.testing.assert_array_equal(again.interval(other, 0.1).upper, found.interval(other, 0.1).upper)
+    noisy = fitted.calibrate(other, y_cal, observation_noise=0.5)
+    again = pickle.loads(pickle.dumps(noisy))
+    np.testing.assert_array_equal(again.interval(other, 0.1).upper, noisy.interval(other, 0.1).upper)
 
 
 def two_columns(q, frame):

@@ -5,6 +5,8 @@ A score is the size of a miss in units of the spread that the model itself claim
     score = |y - f(x)| / sqrt(sigma^2 + sigma^2 V(x) / n)
 
 With m scores, the interval ``f(x) +- q spread(x)`` takes for q the ``ceil((1 - delta)(m + 1))``-th smallest of them.
+The scores and the interval must take the noise of a response from the same source: a level that was given for the
+scores is kept for the interval, and one that is given for the interval alone is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from vhat.problem import Problem
 from vhat.solve import Status
 from vhat.workspace import outside
 
-__all__ = ["Calibrated", "Source", "left_out_scores", "refuse_training_rows", "split_scores"]
+__all__ = ["Calibrated", "Source", "common_noise", "left_out_scores", "refuse_training_rows", "split_scores"]
 
 Source = Literal["split", "loo"]
 
@@ -45,6 +47,10 @@ class Calibrated:
         repeated: How many calibration rows are training rows too.
         base: Makes the observation interval that is rescaled, at a point and a delta.
         rough: How many rows the fit leans on so much that leaving them out to first order is rough.
+        observation_noise: The standard deviation that was given for all calibration responses alike, () or
+            (1, outputs); :meth:`interval` uses it for new responses. None where none was given, or one per row.
+        per_row: Whether each scored row had a noise level of its own; :meth:`interval` then needs that of the new
+            responses.
 
     Examples:
         >>> import numpy as np, vhat
@@ -62,6 +68,8 @@ class Calibrated:
     repeated: int
     base: Callable[..., Interval] = field(repr=False)
     rough: int = 0
+    observation_noise: np.ndarray | None = None
+    per_row: bool = False
 
     @property
     def guarantee(self) -> str:
@@ -98,17 +106,21 @@ class Calibrated:
         Args:
             x: Test inputs, shaped like the training inputs.
             delta: Probability of a miss.
-            observation_noise: Standard deviation of a new response at x, where the noise differs between rows.
+            observation_noise: Standard deviation of a new response at x: a number, or one per row of x. Needed where
+                the calibration rows had one each; by default the number that ``calibrate`` was given; refused where
+                ``calibrate`` was given none.
 
         Returns:
             The interval; its sentence says what this kind of calibration can claim.
 
         Raises:
-            InputError: For inputs that cannot be used, or a delta too small for so few scores.
+            InputError: For inputs that cannot be used, a delta too small for so few scores, or a noise level of new
+                responses where the scores had none, and none where they had.
         """
         factor = self.quantile(delta)
-        band = self.base(x, delta, observation_noise=observation_noise)
-        width = factor * spread(band, observation_noise)
+        fresh = self._fresh_noise(observation_noise)
+        band = self.base(x, delta, observation_noise=fresh)
+        width = factor * spread(band, fresh)
         return replace(
             band,
             lower=band.center - width,
@@ -118,6 +130,20 @@ class Calibrated:
             guarantee=_sentence(self, level_text(band.delta), f"{band.delta:g}"),
         )
 
+    def _fresh_noise(self, given: Any) -> Any:
+        """Return the noise level of new responses, on the same footing as that of the scores.
+
+        Raises:
+            InputError: When only one of them is known.
+        """
+        if given is not None:
+            if self.observation_noise is None and not self.per_row:
+                raise InputError(_ONLY_HERE[self.source])
+            return given
+        if self.per_row:
+            raise InputError(_ONLY_THERE[self.source])
+        return self.observation_noise
+
     def __repr__(self) -> str:
         usable = self.scores[np.isfinite(self.scores)]
         middle = f"median score {np.median(usable):.3g} (0.674 where the model is right), " if usable.size else ""
@@ -125,6 +151,42 @@ class Calibrated:
             f"Calibrated by {self.source}: {len(self.scores)} rows, {middle}delta from {self.finest:.3g} up\n"
             f"{self.guarantee}"
         )
+
+
+_ONLY_HERE: dict[Source, str] = {
+    "split": (
+        "observation_noise was given to interval() and not to calibrate(): the scores are in units of the fit's noise, "
+        "and would be read in other units here. Give it to both, fitted.calibrate(X_cal, y_cal, "
+        "observation_noise=...).interval(x, observation_noise=...), or to neither."
+    ),
+    "loo": (
+        "observation_noise was given to interval(), and the scores of calibrate('loo') are in units of the fit's "
+        "noise, which is the same in all rows. Leave it out; or calibrate with noise=, one number per training row, "
+        "where the noise differs between rows."
+    ),
+}
+"""Noise of new responses that was given for the interval and not for the scores."""
+_ONLY_THERE: dict[Source, str] = {
+    "split": (
+        "calibrate() was given one observation_noise per calibration row, which says nothing of new responses. Give "
+        "interval(x, observation_noise=...): the standard deviation of a new response, a number or one per row of x."
+    ),
+    "loo": (
+        "the training rows have noise of different sizes, so the noise of a new response is not known. Give "
+        "interval(x, observation_noise=...): the standard deviation of a new response, a number or one per row of x."
+    ),
+}
+"""Noise that each scored row had of its own, and that is not given for the interval."""
+
+
+def common_noise(observation_noise: Any) -> tuple[np.ndarray | None, bool]:
+    """Return the noise level that all calibration rows share, if there is one, and whether each row has its own."""
+    if observation_noise is None:
+        return None, False
+    levels = as_numbers("observation_noise", observation_noise)
+    if levels.ndim > 0 and len(levels) > 1:
+        return None, True
+    return levels, False
 
 
 def spread(band: Interval, observation_noise: Any) -> np.ndarray:

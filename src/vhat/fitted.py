@@ -23,7 +23,7 @@ from vhat.answer import (
     warn_of_failed,
 )
 from vhat.audit import Audit, audit_fit
-from vhat.calibrate import Calibrated, left_out_scores, refuse_training_rows, split_scores
+from vhat.calibrate import Calibrated, common_noise, left_out_scores, refuse_training_rows, split_scores
 from vhat.checks import check_choice, check_count
 from vhat.errors import InputError, NoiseError
 from vhat.estimated_tail import EstimatedTail, Redraws
@@ -414,7 +414,9 @@ class FittedModel:
             X_cal: Calibration inputs that training did not see; or ``"loo"``: the training rows, each left out in turn.
             y_cal: Their responses.
             noise: As in :meth:`interval`. It shapes the widths; the level of a split calibration holds for any value.
-            observation_noise: Standard deviation of the calibration responses, where the noise differs between rows.
+            observation_noise: Standard deviation of the calibration responses, where it differs from ``noise``: a
+                number, which ``.interval(x)`` then uses for new responses too; or one per row, and
+                ``.interval(x, observation_noise=...)`` needs that of the new ones.
             solver: As in :meth:`interval`.
             curvature: As in :meth:`interval`.
             seed: As in :meth:`interval`.
@@ -445,7 +447,9 @@ class FittedModel:
             raise InputError("calibrate(X_cal, y_cal) needs the responses y_cal; calibrate('loo') needs no rows.")
         inputs = self._checked("X_cal", X_cal)
         scores = split_scores(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
-        return Calibrated("split", scores, refuse_training_rows(self.problem, inputs, y_cal), base)
+        repeated = refuse_training_rows(self.problem, inputs, y_cal)
+        common, per_row = common_noise(observation_noise)
+        return Calibrated("split", scores, repeated, base, observation_noise=common, per_row=per_row)
 
     @_scoped
     def acquire(self, pool: Any, k: int = 1, *, solver: Solver | str = "auto", curvature: str = "auto") -> Acquisition:
@@ -582,7 +586,7 @@ class FittedModel:
         at_minimum(self._work, level, chosen, seed)
         found = leave_rows_out(self.problem, self._work.own_solver(chosen.curvature), level.values)
         scores = self._shaped(left_out_scores(self.problem, found, level))
-        return Calibrated("loo", scores, 0, base, found.rough)
+        return Calibrated("loo", scores, 0, base, found.rough, per_row=not level.uniform)
 
     def _ready(
         self, inputs: Any, solver: Solver | str, curvature: str, shortcut: bool = False
