@@ -125,7 +125,8 @@ class FittedModel:
 
         A model that the directory holds is replaced without asking, at once or, if this call is interrupted, not at
         all: the new one is written beside it as the next version (``v0002``), ``vhat.json`` is pointed to it, and only
-        then is the old version removed. There is no history to go back to: give a new directory to keep both.
+        then is the old version removed. There is no history to go back to: give a new directory to keep both. Files and
+        folders of your own that you have put into the directory stay as they are.
 
         Args:
             directory: A new or empty directory, or one that was saved to before; one that holds anything else is
