@@ -155,7 +155,6 @@ def test_bad_rows_and_options_of_a_prediction_leave_no_output(tmp_path, new):
     refused(run("predict", model(), new, "--delta", "1.5", "--out", tmp_path / "out.csv"), "delta")
     refused(run("predict", model(), new, "--json", "--out", tmp_path / "out.csv"), ".jsonl")
     refused(run("predict", model(), "-", "--simultaneous", input=new.read_text()), "standard input", "Give a file")
-    refused(run("plan", model(), "-", input=new.read_text()), "read only once")
     assert run("predict", model(), new, "--bound", "loose").exit_code == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.csv", "new.csv"]
 
