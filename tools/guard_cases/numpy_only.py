@@ -113,7 +113,7 @@ def comparison(record: Record, kit: Kit) -> None:  # noqa: ARG001
     from vhat import methods
 
     with record.step("table") as step:
-        asked = {"Wald": methods.Wald(), "Laplace": methods.LinearizedLaplace()}
+        asked: dict[str, Any] = {"Wald": methods.Wald(), "Laplace": methods.LinearizedLaplace()}
         found = vhat.compare(asked, LINEAR.X, LINEAR.y, recipe=_ridge_recipe, splits=2, seed=0)
         step.status("status", found.table["status"].to_numpy())
         for name in ("coverage", "mean_width", "median_width", "winkler"):  # time and memory are no numbers of vhat's
