@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,9 @@ def regressor(record: Record, kit: Kit) -> None:  # noqa: ARG001
         step.audit(network.audit())
     with record.step("leave one out") as step:
         step.left_out(network.fitted_.leave_one_out())
+    with tempfile.TemporaryDirectory() as folder, record.step("save and load") as step:
+        network.save(folder)
+        step.interval(vhat.NetworkRegressor.load(folder).predict_interval(NET.points, bound="asymptotic"))
 
 
 @case("jax")

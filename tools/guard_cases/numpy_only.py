@@ -91,6 +91,36 @@ def formulas(record: Record, kit: Kit) -> None:  # noqa: ARG001
 
 
 @case("numpy")
+def metrics(record: Record, kit: Kit) -> None:  # noqa: ARG001
+    """Score intervals on plain arrays."""
+    from vhat import metrics
+
+    truth = LINEAR.y
+    lower = truth - 0.3 + 0.2 * np.cos(3.0 * LINEAR.X[:, 0])
+    upper = truth + 0.3 + 0.2 * np.sin(5.0 * LINEAR.X[:, 0])
+    with record.step("metrics") as step:
+        step.number("coverage", metrics.coverage(lower, upper, truth + 0.2))
+        step.number("winkler", metrics.winkler(lower, upper, truth + 0.2, 0.05))
+        found = metrics.width(lower, upper, X_test=LINEAR.X, X_train=LINEAR.X[::2], quantile=0.9)
+        for name in ("mean", "median", "kept"):
+            step.number(f"width {name}", getattr(found, name))
+
+
+@case("numpy")
+def comparison(record: Record, kit: Kit) -> None:  # noqa: ARG001
+    """Compare two methods on splits of the data."""
+    import vhat
+    from vhat import methods
+
+    with record.step("table") as step:
+        asked: dict[str, Any] = {"Wald": methods.Wald(), "Laplace": methods.LinearizedLaplace()}
+        found = vhat.compare(asked, LINEAR.X, LINEAR.y, recipe=_ridge_recipe, splits=2, seed=0)
+        step.status("status", found.table["status"].to_numpy())
+        for name in ("coverage", "mean_width", "median_width", "winkler"):  # time and memory are no numbers of vhat's
+            step.number(name, found.table[name].to_numpy())
+
+
+@case("numpy")
 def refusals(record: Record, kit: Kit) -> None:
     """Give what must be refused, and record in which words it is."""
     fitted = kit.linear(LINEAR)

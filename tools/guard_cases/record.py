@@ -128,6 +128,7 @@ class Step:
         """Record every line of an audit."""
         self.status("lines", [line.name for line in audit])
         self.status("holds", str(audit.holds))
+        self.words("printed", repr(audit))
         for line in audit:
             self.number(f"{line.name}: value", line.value, UNIT)
             self.number(f"{line.name}: threshold", line.threshold)

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from guard_cases.data import NET
+from guard_cases.data import NET, large_net
 from guard_cases.kits import MEMORY, Kit, TorchKit
 from guard_cases.record import Record
 from guard_cases.registry import case
+from guard_cases.shared import solver
 
 __all__: list[str] = []
 
@@ -114,3 +115,23 @@ def several_inputs(record: Record, kit: Kit) -> None:  # noqa: ARG001
     for name, (model, X, points) in inputs.items():
         with record.step(name) as step:
             step.interval(vhat.from_torch(model, X, y, **OPTIONS).interval(points, bound="tight"))
+
+
+@case("torch")
+def large_minimum(record: Record, kit: Kit) -> None:
+    """Certify and polish more parameters than a dense matrix is made of: Lanczos and products take its place."""
+    data = large_net()
+    fitted = kit.net(data)
+    for name in ("auto", "Nystrom", "CG"):
+        with record.step(f"V {name}") as step:
+            step.norm(fitted.weighted_norm(data.points, solver=solver(name), curvature="hessian"))
+    with record.step("leave one out") as step:
+        step.left_out(fitted.leave_one_out())
+    with record.step("polish") as step:
+        polished = fitted.polish()
+        step.polished(polished.polished)
+        step.number("prediction", polished.predict(data.points))
+    with record.step("audit") as step:
+        step.audit(polished.audit())
+    with record.step("interval") as step:
+        step.interval(polished.interval(data.points, bound="tight"))
