@@ -35,7 +35,7 @@ def write(subject: Subject, path: str | os.PathLike[str], options: Options, *, f
     text = render(collect(subject, options))
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        beside.write_text(text, encoding="utf-8")
+        beside.write_text(text, encoding="utf-8", newline="\n")
         beside.replace(target)
     except OSError as error:
         raise InputError(f"the report cannot be written to {target}: {error.strerror}.") from error
