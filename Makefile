@@ -13,6 +13,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 setup: $(STAMP)
 
+# The pinned torch comes first: it satisfies the range of the extra, which then installs no other.
 $(STAMP): pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit('vhat needs Python 3.11 or newer; set PYTHON=...' if sys.version_info < (3, 11) else 0)"
 	@echo "Installing into $(VENV): 2.3 GB, some minutes, the first time only."

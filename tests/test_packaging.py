@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 import vhat
 
@@ -42,7 +44,16 @@ def test_the_lowest_versions_are_those_declared():
     lowest = dict(line.split("==") for line in _requirements("minimum"))
     declared = dict(asked.split(">=") for asked in PROJECT["dependencies"])
     assert declared.items() <= lowest.items()
-    assert lowest["torch"] == PROJECT["optional-dependencies"]["torch"][0].split("==")[1]
+    assert lowest["torch"] == PROJECT["optional-dependencies"]["torch"][0].split(">=")[1]
+
+
+def test_the_extra_keeps_an_installed_torch_and_the_one_that_make_pins():
+    """An exact version in the extra would replace a user's newer one, and a GPU build by another."""
+    (asked,) = map(Requirement, PROJECT["optional-dependencies"]["torch"])
+    assert {each.operator for each in asked.specifier} == {">="}
+    pinned = re.findall(r"pip install .*torch==(\S+)", (ROOT / "Makefile").read_text())
+    assert pinned == ["2.13.0"]
+    assert asked.specifier.contains(pinned[0])
 
 
 def test_the_docs_are_made_with_pinned_versions():

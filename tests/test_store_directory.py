@@ -361,6 +361,8 @@ def failing_at(patch, step, error):
         def call(*args, **kwargs):
             if function is open_file and args[1:] != ("xb",):
                 return function(*args, **kwargs)
+            if "exist_ok" in kwargs:  # of the library that locks, for the directory that is there
+                return function(*args, **kwargs)
             calls.append(function)
             if len(calls) == step + 1:
                 raise error
@@ -456,6 +458,75 @@ def test_two_processes_do_not_save_to_one_directory_at_once(tmp_path):
     assert same(read(tmp_path, "test"), NEW)
 
 
+HOLD = """
+import pathlib, sys, time
+from vhat.store import directory
+with directory._locked(pathlib.Path(sys.argv[1])):
+    print("locked", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_killed_process_holds_no_lock_although_its_lock_file_stays(tmp_path):
+    write(tmp_path, "test", OLD)
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as saver:
+        try:
+            assert saver.stdout.readline().strip() == "locked"
+            with pytest.raises(vhat.StoreError, match="another process is saving"):
+                write(tmp_path, "test", NEW)
+        finally:
+            saver.kill()
+    assert (tmp_path / directory._LOCK).exists()
+    write(tmp_path, "test", NEW)
+    assert same(read(tmp_path, "test"), NEW)
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["v0002", "vhat.json"]
+
+
+def test_a_lock_file_that_a_killed_first_save_left_does_not_make_the_directory_foreign(tmp_path):
+    (tmp_path / directory._LOCK).touch()
+    write(tmp_path, "test", NEW)
+    assert same(read(tmp_path, "test"), NEW)
+
+
+def test_the_lock_is_held_by_one_at_a_time_although_its_file_is_removed(tmp_path):
+    """Removing the file of a lock is the classic way to give it to two: one has the old file, one the new."""
+    inside, overlaps, taken = [], [], []
+
+    def take_in_turn(number):
+        for _ in range(400):
+            try:
+                with directory._locked(tmp_path):
+                    inside.append(number)
+                    time.sleep(1e-5)
+                    overlaps.extend(inside[1:])
+                    inside.remove(number)
+                    taken.append(number)
+            except vhat.StoreError as error:
+                assert "another process is saving" in str(error)  # noqa: PT017  (each refusal is in words)
+
+    threads = [threading.Thread(target=take_in_turn, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not overlaps
+    assert len(taken) > 100
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", ["ENOSYS", "ENOLCK", "EOPNOTSUPP"])
+def test_a_file_system_without_locks_is_saved_to_all_the_same(tmp_path, monkeypatch, number):
+    code = getattr(errno, number)
+
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    write(tmp_path, "test", NEW)
+    assert same(read(tmp_path, "test"), NEW)
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["v0001", "vhat.json"]
+
+
 def test_a_reader_meets_whole_documents_while_another_saves(tmp_path):
     write(tmp_path, "test", OLD)
     stop = threading.Event()
@@ -531,7 +602,7 @@ def test_a_save_killed_at_any_of_fifty_moments_leaves_one_of_two_models_whole(tm
             os.kill(child, signal.SIGKILL)
             assert saver.stdout.readline().strip() == "ended"
             current = json.loads((folder / "vhat.json").read_text())["current"]
-            left = {each.name for each in folder.iterdir()} - {"vhat.json", current}
+            left = {each.name for each in folder.iterdir()} - {"vhat.json", current, directory._LOCK}
             interrupted += bool(left - seen)  # what a kill before the manifest leaves is never removed
             seen |= left
             band = vhat.load(folder, model=store_saver.line).interval([0.5, 2.0]).upper.tobytes()

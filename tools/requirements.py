@@ -35,7 +35,7 @@ def _parts(version: str) -> tuple[int, ...]:
 
 
 def _project() -> dict:
-    return tomllib.loads(PROJECT.read_text())["project"]
+    return tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
 
 
 if __name__ == "__main__":

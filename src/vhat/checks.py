@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import reprlib
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -172,8 +172,17 @@ def check_memory(memory: float | None) -> int:
         if not isinstance(memory, int | float | np.number) or not 0 < memory < np.inf:
             raise InputError(f"memory={memory!r} is not a positive number of bytes, such as 2e9.")
         return int(memory)
-    pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
-    return int(os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE") // 2)
+    return _free_memory() // 2
+
+
+def _free_memory() -> int:
+    """Return the bytes of memory that nothing uses."""
+    import psutil
+
+    found = psutil.virtual_memory()
+    # Linux counts the cache of files as available and gives it back only under pressure: the budget leaves it alone.
+    # macOS keeps next to nothing free and counts what it gives back at once as available; on Windows both are one.
+    return int(found.free if sys.platform.startswith("linux") else found.available)
 
 
 def check_nonnegative(name: str, array: np.ndarray) -> None:

@@ -37,7 +37,7 @@ class Peak:
 
     def __init__(self) -> None:
         try:
-            _RESET.write_text("5")  # forget the highest so far (Linux)
+            _RESET.write_bytes(b"5")  # forget the highest so far (Linux)
             self._before = _read("VmRSS")
         except OSError:
             self._before = float("nan")
@@ -51,7 +51,7 @@ class Peak:
 
 
 def _read(name: str) -> float:
-    for line in _STATUS.read_text().splitlines():
+    for line in _STATUS.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith(f"{name}:"):
             return 1024.0 * float(line.split()[1])
     raise OSError(f"{_STATUS} has no {name}")

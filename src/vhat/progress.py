@@ -18,8 +18,13 @@ _outer: ContextVar[Callable[[str], None] | None] = ContextVar("outer", default=N
 
 def announce(text: str) -> None:
     """Say what long work is about to begin, on a terminal only."""
-    if sys.stderr.isatty():
+    if _on_terminal():
         print(text, file=sys.stderr)
+
+
+def _on_terminal() -> bool:
+    """Whether a person reads standard error; a Windows program without a console has none (``sys.stderr is None``)."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextmanager
@@ -35,7 +40,7 @@ def bar(label: str, total: int, patience: float = _PATIENCE) -> Iterator[Callabl
         of = f"/{total}" if total else ""
         yield lambda note: outer(f"{label} {next(steps)}{of}, {note}" if note else f"{label} {next(steps)}{of}")
         return
-    if not sys.stderr.isatty():
+    if not _on_terminal():
         yield lambda _note: None
         return
     from rich.console import Console

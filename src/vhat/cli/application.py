@@ -23,6 +23,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from vhat.cli.terminal import write_utf8
 from vhat.errors import (
     InputError,
     Interrupted,
@@ -60,6 +61,11 @@ class Group(_Switches, TyperGroup):
 
 class _Sentences(Group):
     """A group of commands in which every error is a sentence on standard error and an exit code."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program, help included, with an output that takes every character."""
+        write_utf8()
+        return super().main(*args, **kwargs)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take ``--debug`` wherever it stands: it is added when a line has already failed."""

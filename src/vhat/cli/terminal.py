@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-__all__ = ["console", "facts", "note", "on_terminal", "print_json", "show", "silence"]
+__all__ = ["console", "facts", "note", "on_terminal", "print_json", "show", "silence", "write_utf8"]
 
 _WIDTH = 100
 """Of a file or a pipe, which have no width of their own."""
@@ -25,6 +26,22 @@ def console(page: int = _WIDTH) -> Console:
     from rich.console import Console
 
     return Console(width=None if on_terminal() else page, highlight=False)
+
+
+def write_utf8() -> None:
+    """Write standard output as UTF-8 into files and pipes, and no character that a terminal cannot show.
+
+    Windows has a code page of 256 characters for files and pipes, in which names of columns, minus signs and frames of
+    tables may be missing: printing them would end the program. Tables go to standard output as UTF-8 in any case. An
+    encoding that ``PYTHONIOENCODING`` asks for is kept.
+    """
+    stream = sys.stdout
+    if not isinstance(stream, io.TextIOWrapper) or os.environ.get("PYTHONIOENCODING"):
+        return
+    if stream.isatty():
+        stream.reconfigure(errors="replace")
+    else:
+        stream.reconfigure(encoding="utf-8")
 
 
 def show(content: RenderableType) -> None:

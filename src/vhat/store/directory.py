@@ -6,6 +6,7 @@
       vhat.json              the pointer: which version counts, and the SHA-256 of its manifest
       v0002/manifest.json    kind, versions of the libraries, SHA-256 of the arrays, the document itself
       v0002/arrays.safetensors
+      vhat.json.lock         only while a process saves: keeps others from saving at the same time
 
 A new version is written beside the old one and brought to the disk; then the pointer is renamed over the old pointer,
 which the file system does at once or not at all; only then are old versions removed. Nothing in a file is ever
@@ -21,18 +22,20 @@ its manifest was complete does not say whose it is, and is left alone: an empty 
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import platform
 import re
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from filelock import FileLock, Timeout
 
 from vhat.atomic import write_new
 from vhat.errors import StoreError
@@ -47,8 +50,16 @@ _PARTS = (_POINTER, _ARRAYS, _MANIFEST)
 """All that is ever written into the directory of a version, in the order of removal: the manifest says whose it is."""
 _FORMER_TEMPORARY = _POINTER + ".new"
 """What a killed process may have left before pointers were written inside the directory of their version."""
+_LOCK = _POINTER + ".lock"
 _VERSION = re.compile(r"v\d{4,}")
 _ATTEMPTS = 5
+_WINDOWS = os.name == "nt"
+_PAUSES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
+"""Seconds between attempts at a file that another process has open, on Windows; a pointer is read in a millisecond."""
+_NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP})
+"""What a file system without locks answers, some network file systems among them."""
+
+T = TypeVar("T")
 
 
 def write(directory: str | os.PathLike[str], kind: str, document: Document) -> None:
@@ -110,17 +121,26 @@ def _make(folder: Path) -> None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Keep other processes from saving here; the lock goes with the process, however it ends."""
-    handle = os.open(folder, os.O_RDONLY)
+    path = folder / _LOCK
+    # ``fallback_to_soft`` would lock by the existence of a file, which a killed process leaves behind.
+    lock = FileLock(path, blocking=False, fallback_to_soft=False)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreError(f"another process is saving to {folder} at this moment. Try again.") from None
-        except OSError:  # a file system without locks: renaming is still atomic
-            pass
+        lock.acquire()
+    except Timeout:
+        raise StoreError(f"another process is saving to {folder} at this moment. Try again.") from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        # Go on without a lock: renaming is still atomic.
+    try:
         yield
     finally:
-        os.close(handle)
+        # Remove the file before the lock is released. A process that has opened it meanwhile and gets the lock on the
+        # removed file sees that it has no name any more, and gives it up. Windows cannot remove an open file; there
+        # ``release`` removes it.
+        with suppress(OSError):
+            path.unlink()
+        lock.release()
 
 
 def _refuse_foreign(folder: Path) -> dict[str, Any] | None:
@@ -137,7 +157,7 @@ def _refuse_foreign(folder: Path) -> dict[str, Any] | None:
     parts = set(_PARTS)
     for found in folder.iterdir():
         version = _VERSION.fullmatch(found.name) and found.is_dir() and {part.name for part in found.iterdir()} <= parts
-        if not version and found.name != _FORMER_TEMPORARY:
+        if not version and found.name not in (_FORMER_TEMPORARY, _LOCK):
             raise StoreError(
                 f"{folder} is not empty and was not saved by vhat (it holds {found.name}). Give a new directory; "
                 "nothing was changed."
@@ -221,7 +241,7 @@ def _point(folder: Path, version: Path, seal: str) -> None:
     """Let the pointer name a version: written in the directory just made, where no name is taken, and renamed."""
     pointer = {"format": "vhat", "format_version": FORMAT, "current": version.name, "manifest_sha256": seal}
     write_new(version / _POINTER, json.dumps(pointer, indent=1).encode())
-    (version / _POINTER).replace(folder / _POINTER)
+    _patiently(lambda: (version / _POINTER).replace(folder / _POINTER))
     _to_disk(folder)
 
 
@@ -234,12 +254,24 @@ def _discard(folder: Path, version: Path) -> None:
 
 
 def _to_disk(folder: Path) -> None:
-    """Bring the entries of a directory to the disk."""
+    """Bring the entries of a directory to the disk; Windows opens no directory, and has them in its journal."""
+    if _WINDOWS:
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _patiently(act: Callable[[], T]) -> T:
+    """Call a function; on Windows, again while another process has the file open that it renames, replaces or reads."""
+    for pause in _PAUSES if _WINDOWS else ():
+        try:
+            return act()
+        except PermissionError:
+            time.sleep(pause)
+    return act()
 
 
 def _library_versions() -> dict[str, str]:
@@ -258,12 +290,12 @@ def _own_version() -> str:
 def _read_pointer(folder: Path) -> dict[str, Any]:
     path = folder / _POINTER
     try:
-        pointer = json.loads(path.read_bytes())
-    except FileNotFoundError:
+        pointer = json.loads(_patiently(path.read_bytes))
+    except (FileNotFoundError, NotADirectoryError):
+        if folder.is_file():  # of which Windows says that the file in it is not found
+            raise StoreError(f"{folder} is a file; give the directory that the model was saved to.") from None
         missing = "there is no such directory" if not folder.exists() else f"it has no {_POINTER}"
         raise StoreError(f"{folder} holds no model saved by vhat: {missing}.") from None
-    except NotADirectoryError:
-        raise StoreError(f"{folder} is a file; give the directory that the model was saved to.") from None
     except OSError as error:
         raise StoreError(f"reading {path} failed: {error.strerror}.") from error
     except ValueError as error:

@@ -43,6 +43,10 @@ class Layout:
 
 def to_array(tensor: Any) -> np.ndarray:
     """Return a tensor (any device, with or without a gradient tape) as a NumPy array."""
+    if tensor._is_zerotensor():
+        # Derivatives that vanish identically may come as zeros without storage, for which ``numpy`` of torch 2.9 and
+        # older returns uninitialised memory (pytorch issue 89034).
+        tensor = tensor.clone()
     return np.asarray((tensor.to(torch.float64) if tensor.is_floating_point() else tensor).numpy(force=True))
 
 
