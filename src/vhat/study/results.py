@@ -29,7 +29,11 @@ class Results:
 
     @property
     def scratch(self) -> Path:
-        """Where cells under way keep their fits."""
+        """Where cells under way keep their fits.
+
+        The fits of one cell are removed when its result is written. The fit that several methods have in common is
+        removed by the run when none of its cells that share it is missing any more.
+        """
         return self.folder / ".unfinished"
 
     @property
@@ -66,6 +70,10 @@ class Results:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text.encode())
         shutil.rmtree(self.scratch / cell.key, ignore_errors=True)
+
+    def drop_fit(self, cell: Cell) -> None:
+        """Remove the fit that the methods of a cell have in common."""
+        shutil.rmtree(self.scratch / cell.fit_key, ignore_errors=True)
 
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
         """Return the cells without a result, in their order."""

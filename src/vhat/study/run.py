@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -79,10 +80,15 @@ def run(
     kept = len(cells) - len(missing)
     say(f"{len(cells)} cells: {kept} have a result, {len(missing)} are to be computed.")
     progress = _Progress(missing, say)
+    sharing = Counter(cell.fit_key for cell in missing)
     with _engine(engine, jobs, scheduler):
         for cell, text, crash in _answers(missing, results, engine, jobs, progress):
             if text is not None and results.read(cell) is None:
                 results.write(cell, text)
+            if crash is None:
+                sharing[cell.fit_key] -= 1
+                if not sharing[cell.fit_key]:
+                    results.drop_fit(cell)
             progress.advance(cell, crash)
     return Ran(tuple(cell for cell in missing if cell not in progress.crashed), kept, progress.crashed)
 
