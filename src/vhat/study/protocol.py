@@ -32,6 +32,7 @@ __all__ = [
     "PUBLISHED_DECAY",
     "Data",
     "draw",
+    "fits_of",
     "known_methods",
     "level",
     "make_method",
@@ -184,3 +185,9 @@ def level(cell: Cell) -> float:
     """Return delta of each interval: shared among the test points by the proposed method, as in the paper."""
     points = len(GRID) if cell.d == 1 else POINTS
     return ALPHA / points if cell.method in ("proposed", PAPER_CG) else ALPHA
+
+
+def fits_of(cell: Cell) -> int:
+    """Return how many fits a cell trains: the one to the data, and those of the method."""
+    method: Any = make_method(cell)
+    return 1 + int(getattr(method, "resamples", getattr(method, "members", 1) - 1))
