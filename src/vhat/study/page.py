@@ -34,7 +34,7 @@ def refresh(page: Path, out: Path) -> None:
     """
     if not page.is_file():
         raise InputError(f"{page} does not exist. Give a page with parts such as <!-- study: table1 --> <!-- end -->.")
-    write_whole(page, fill(page.read_text(), Results(Path(out))).encode())
+    write_whole(page, fill(page.read_text(encoding="utf-8"), Results(Path(out))).encode())
 
 
 def fill(text: str, results: Results) -> str:
