@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +95,75 @@ def test_outputs_are_pictures_tables_and_the_same_bytes_for_the_same_results(tmp
     assert first == again
     assert first["figure2-met.png"].startswith(b"\x89PNG")
     assert first["figure2-met.pdf"].startswith(b"%PDF")
+
+
+def written(out):
+    """The tables, texts and pictures of a directory."""
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir()) if path.is_file()}
+
+
+PLANS = [
+    Plan("figure2", sizes=(100,), trials=2),
+    Plan("table1", sizes=(100,), trials=2),
+    Plan("figure1", sizes=(100,), methods=("proposed", "bootstrap")),
+]
+
+
+def store_and_write(out, cells):
+    store(Results(out), cells)
+    for plan in PLANS:
+        write_outputs(plan, out)
+    return written(out)
+
+
+_WRITE = """
+import sys
+from pathlib import Path
+from tests.test_study_figures import PLANS
+from vhat.study.conduct import write_outputs
+from vhat.study.page import refresh
+for plan in PLANS:
+    write_outputs(plan, Path(sys.argv[1]))
+refresh(Path(sys.argv[1]) / "page.md", Path(sys.argv[1]))
+"""
+
+
+def test_outputs_do_not_depend_on_the_order_of_computation_the_locale_the_time_or_the_user_s_settings(
+    tmp_path, monkeypatch
+):
+    """Cells written the other way round; then another process with other settings in everything that could matter."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").mkdir()
+    # One trial is missing and one cell of each method has its own width, so that rows could be confused.
+    cells = [cell for plan in PLANS for cell in plan.cells() if (cell.method, cell.trial) != ("bootstrap", 1)]
+    cells = list(dict.fromkeys(cells))
+    page = "λ: <!-- study: figure2-missing -->\n<!-- end -->\n<!-- study: versions -->\n<!-- end -->\n"
+    expected = store_and_write(tmp_path / "one", cells)
+    assert len(expected) == 4 + 4 + 2 + 3 + 1
+    shuffled = [cells[at] for at in np.random.default_rng(0).permutation(len(cells))]
+    monkeypatch.setenv("PYTHONHASHSEED", "1")
+    assert store_and_write(tmp_path / "other", shuffled) == expected
+
+    for name in ("one", "other"):
+        for cell in cells[:1]:  # versions for the page
+            path = Results(tmp_path / name).path(cell)
+            path.write_text(to_text(json.loads(path.read_text()) | {"versions": {"vhat": "0"}}))
+        for cell in cells[1:]:
+            Results(tmp_path / name).path(cell).unlink()
+        (tmp_path / name / "page.md").write_text(page, encoding="utf-8")
+    settings = tmp_path / "matplotlibrc"
+    settings.write_text("font.size: 20\nsavefig.dpi: 50\nsavefig.bbox: tight\npdf.compression: 0\nlines.linewidth: 9\n")
+    plain = {"LC_ALL": "C.UTF-8", "TZ": "UTC", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "1"}
+    odd = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TZ": "Asia/Tokyo", "OMP_NUM_THREADS": "2"}
+    odd |= {"PYTHONHASHSEED": "2", "MATPLOTLIBRC": str(settings), "SOURCE_DATE_EPOCH": "1"}
+    root = Path(__file__).parent.parent
+    for name, changes in (("one", plain), ("other", odd)):
+        environment = {key: value for key, value in os.environ.items() if key not in plain | odd} | changes
+        environment["PYTHONPATH"] = os.pathsep.join([str(root), str(root / "src")])
+        command = [sys.executable, "-c", _WRITE, str(tmp_path / name)]
+        subprocess.run(command, check=True, env=environment, cwd=tmp_path if name == "other" else root)
+    assert written(tmp_path / "other") == written(tmp_path / "one")
+    assert "λ: <!-- study" in (tmp_path / "other" / "page.md").read_text(encoding="utf-8")
 
 
 def test_a_page_s_parts_are_made_anew_and_its_words_are_left(tmp_path):

@@ -120,10 +120,10 @@ def test_a_rerun_computes_nothing_and_says_so(undisturbed):
 def test_a_cell_that_crashes_is_named_and_the_others_go_on(undisturbed, tmp_path, monkeypatch):
     real = run_module.compute
 
-    def compute_or_crash(cell, out):
+    def compute_or_crash(cell, out, report):
         if cell == CELLS[0]:
             raise CellCrashed("killed for memory")
-        return real(cell, out)
+        return real(cell, out, report)
 
     monkeypatch.setattr(run_module, "compute", compute_or_crash)
     said = []

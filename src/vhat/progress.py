@@ -9,11 +9,25 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
 
-__all__ = ["announce", "bar", "steps_shown"]
+__all__ = ["Listener", "announce", "bar", "listen", "steps_shown"]
 
 _PATIENCE = 2.0
 _outer: ContextVar[Callable[[str], None] | None] = ContextVar("outer", default=None)
 """How work within a bar writes its note there: a terminal has room for one bar."""
+
+Listener = Callable[[str, int, int, str], None]
+"""Called with the label of a bar, its step, its total (0 where it is not known) and the note."""
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listen(listener: Listener) -> Iterator[None]:
+    """Call ``listener`` at every step of every bar, in place of showing it: for work whose terminal is elsewhere."""
+    entered = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(entered)
 
 
 def announce(text: str) -> None:
@@ -34,6 +48,11 @@ def bar(label: str, total: int, patience: float = _PATIENCE) -> Iterator[Callabl
     The bar appears only when standard error is a terminal and the work has lasted ``patience`` seconds. A bar within
     a bar is a note on the outer one.
     """
+    listener = _listener.get()
+    if listener is not None:
+        taken = count(1)
+        yield lambda note: listener(label, next(taken), total, note)
+        return
     outer = _outer.get()
     if outer is not None:
         steps = count(1)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import jax
 import numpy as np
 import optax
 
@@ -15,7 +14,7 @@ from vhat.fit import training
 from vhat.fit.data import Fits
 from vhat.fit.networks import Network, Params
 from vhat.fit.recipe import NetworkRecipe, check_positive
-from vhat.fit.training import Fit, Glance, Schedule, Trained, half_mse, penalised, run
+from vhat.fit.training import Fit, Glance, Schedule, Trained, run, value_and_gradient
 
 __all__ = ["AdamRule", "CosineAdam", "cosine", "cosine_schedule"]
 
@@ -47,8 +46,7 @@ class AdamRule:
 
     def step(self, network: Network, fit: Fit, state: AdamState, rate: Any) -> AdamState:
         """Take one step at ``rate``."""
-        objective = half_mse if self.decoupled else penalised
-        gradient = jax.grad(objective, argnums=1)(network, state.params, fit)
+        _, gradient = value_and_gradient(network, state.params, fit, penalty=not self.decoupled)
         method = optax.adamw(rate, weight_decay=fit.decay if self.decoupled else 0.0)
         updates, moments = method.update(gradient, state.moments, state.params)
         return AdamState(optax.apply_updates(state.params, updates), moments)

@@ -17,7 +17,7 @@ from vhat.fit import training
 from vhat.fit.data import Fits
 from vhat.fit.networks import Network, Params
 from vhat.fit.recipe import NetworkRecipe
-from vhat.fit.training import Fit, Glance, Schedule, Trained, alignment, inner, penalised, run
+from vhat.fit.training import Fit, Glance, Schedule, Trained, alignment, inner, penalised, run, value_and_gradient
 from vhat.workspace import outside
 
 __all__ = ["DescentRule", "GradientDescent"]
@@ -145,7 +145,7 @@ class DescentRule:
         def objective(params: Params) -> Any:
             return penalised(network, params, fit)
 
-        value, slope = jax.value_and_grad(objective)(state.params)
+        value, slope = value_and_gradient(network, state.params, fit, penalty=True)
 
         def turn(_: Any, now: tuple[Params, Any]) -> tuple[Params, Any]:
             _, image = jax.jvp(jax.grad(objective), (state.params,), (now[0],))
@@ -161,7 +161,7 @@ class DescentRule:
         """Step by ``rate / beta``; where the lemma's decrease does not come, stay and raise ``beta``."""
         stride = rate / state.curvature
         trial = jax.tree.map(lambda theta, g: theta - stride * g, state.params, state.slope)
-        value, slope = jax.value_and_grad(penalised, argnums=1)(network, trial, fit)
+        value, slope = value_and_gradient(network, trial, fit, penalty=True)
         promised = inner(state.slope, state.slope) / (2 * state.curvature)
         rounding = 16 * jnp.finfo(value.dtype).eps * state.value
         kept = value <= state.value - promised + rounding  # also False for NaN

@@ -79,9 +79,17 @@ class Cell:
     @property
     def key(self) -> str:
         """The name under which the result is kept."""
+        return self._named(f"-{self.method}")
+
+    @property
+    def fit_key(self) -> str:
+        """The name of the fit to the data, which all methods have in common."""
+        return f"fit-{self._named('')}"
+
+    def _named(self, method: str) -> str:
         reduced = "" if self.steps == STEPS else f"-steps{self.steps}"
         return (
-            f"{self.version}-{self.truth}-d{self.d}-n{self.n}-lam{decay_text(self.lam)}-{self.method}"
+            f"{self.version}-{self.truth}-d{self.d}-n{self.n}-lam{decay_text(self.lam)}{method}"
             f"-trial{self.trial}{reduced}"
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from vhat.study import regions, selection
 from vhat.study.cell import Cell
@@ -16,10 +16,9 @@ from vhat.study.run import Engine, run
 from vhat.study.summary import gaps, summarise
 from vhat.study.tables import to_csv, to_latex, to_markdown
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 __all__ = ["conduct", "write_outputs"]
+
+_PICTURES: tuple[Literal["png", "pdf"], ...] = ("png", "pdf")
 
 
 def conduct(
@@ -92,7 +91,7 @@ def write_outputs(plan: Plan, out: Path) -> list[Path]:
 
 def _write_figures(plan: Plan, results: Results) -> list[Path]:
     """Draw the figure of each version apart."""
-    from vhat.study.figures import bands, trade_off
+    from vhat.study.figures import bands, save, trade_off
 
     written = []
     for version in plan.versions:
@@ -105,16 +104,11 @@ def _write_figures(plan: Plan, results: Results) -> list[Path]:
             if plan.experiment == "figure1"
             else trade_off(summarise(cells, results), missing)
         )
-        written += _save(figure, results.folder / f"{plan.experiment}-{version}")
+        for kind in _PICTURES:
+            path = results.folder / f"{plan.experiment}-{version}.{kind}"
+            write_whole(path, save(figure, kind))
+            written.append(path)
     return written
-
-
-def _save(figure: Figure, stem: Path) -> list[Path]:
-    # Without a date the same results give the same files.
-    png, pdf = stem.with_suffix(".png"), stem.with_suffix(".pdf")
-    figure.savefig(png, dpi=200, metadata={"Software": None})
-    figure.savefig(pdf, metadata={"CreationDate": None})
-    return [png, pdf]
 
 
 def _write(path: Path, text: str) -> Path:

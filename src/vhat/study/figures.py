@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["bands", "trade_off"]
+__all__ = ["bands", "own_style", "save", "trade_off"]
 
 _COLOURS = {"proposed": BLUE, "bootstrap": ORANGE}
 _STYLE = {
@@ -57,15 +59,32 @@ class _Drawn:
         return cls(*(np.array(result["test"][name], dtype=float) for name in ("center", "lower", "upper")))
 
 
+@contextmanager
+def own_style() -> Iterator[None]:
+    """Set matplotlib's defaults and the study's style: a user's own settings must not change the figures."""
+    from matplotlib import style
+
+    with style.context(["default", _STYLE]):
+        yield
+
+
+def save(figure: Figure, kind: Literal["png", "pdf"]) -> bytes:
+    """Return a figure as a file, without a date: the same results give the same bytes."""
+    file = BytesIO()
+    dateless: dict[str, Any] = {"png": {"Software": None}, "pdf": {"CreationDate": None}}[kind]
+    with own_style():  # matplotlib reads some settings, such as the kind of fonts, only now
+        figure.savefig(file, format=kind, dpi=200, metadata=dateless)
+    return file.getvalue()
+
+
 def bands(cells: Sequence[Cell], results: Results, gaps: Gaps) -> Figure:
     """Draw figure 1 for the cells of one version: a row for each method, a column for each n."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     methods = [m for m in dict.fromkeys(cell.method for cell in cells) if m != PAPER_CG]
     sizes = sorted({cell.n for cell in cells})
     by_place = {(cell.method, cell.n): cell for cell in cells}
-    with mpl.rc_context(_STYLE):
+    with own_style():
         figure = Figure(figsize=(2.5 * len(sizes) + 0.3, 1.85 * len(methods) + 0.6), layout="constrained")
         axes = figure.subplots(len(methods), len(sizes), sharex=True, sharey=True, squeeze=False)
         for row, method in enumerate(methods):
@@ -113,12 +132,11 @@ def _say(ax: Axes, text: str) -> None:
 
 def trade_off(rows: Sequence[Row], gaps: Gaps) -> Figure:
     """Draw figure 2 for the rows of one version: coverage against median width, a panel for each d and n."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     dimensions = sorted({row.first.d for row in rows})
     sizes = sorted({row.first.n for row in rows})
-    with mpl.rc_context(_STYLE):
+    with own_style():
         figure = Figure(figsize=(2.7 * len(sizes) + 0.3, 2.2 * len(dimensions) + 0.4), layout="constrained")
         axes = figure.subplots(len(dimensions), len(sizes), sharey=True, squeeze=False)
         for i, d in enumerate(dimensions):

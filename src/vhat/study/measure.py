@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["measure", "score"]
 
-_REMEMBERED = ("bootstrap", "deep-ensemble", "perturbed-responses", "paper-cg")
-"""Methods of many fits, or of long work after the fit: each fit is remembered until the cell is done, so that a killed
-cell goes on where it was."""
+_REMEMBERED = ("proposed", "bootstrap", "deep-ensemble", "perturbed-responses", "paper-cg")
+"""Methods that need nothing of a recipe but its fits: each fit is remembered until the cell is done, so that a killed
+cell goes on where it was, and the fit to the data until no other cell needs it."""
 _LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "optax")
 
 
@@ -39,7 +39,8 @@ def measure(cell: Cell, scratch: Path | None = None) -> dict[str, Any]:
 
     Args:
         cell: The cell.
-        scratch: Where fits may be remembered until the cell is done; None remembers nothing.
+        scratch: Where fits may be remembered, those of this cell alone in ``cell.key`` and those that other methods
+            need too in ``cell.fit_key``; None remembers nothing.
 
     Returns:
         The config, the seed, the versions, the metrics, the limits at every point, the guarantee, and every warning.
@@ -74,7 +75,8 @@ def measure(cell: Cell, scratch: Path | None = None) -> dict[str, Any]:
 def _answers(cell: Cell, data: Data, method: Method, delta: float, scratch: Path | None) -> dict[str, Any]:
     recipe: Any = make_recipe(cell)
     if scratch is not None and cell.method in _REMEMBERED:
-        recipe = Remembered(recipe, scratch / cell.key)
+        made_by = f"protocol {PROTOCOL}, {_versions()}"
+        recipe = Remembered(recipe, scratch / cell.key, scratch / cell.fit_key, made_by)
     fitted = method.fit(recipe, data.train.X, data.train.y, seed=cell.seeds.fit)
     samples = [data.test] if data.validation is None else [data.test, data.validation]
     points = len(data.test.X)

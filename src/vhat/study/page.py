@@ -6,7 +6,6 @@ it is. The names are those of :data:`PARTS`.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -120,9 +119,8 @@ def _audit(cell: Cell, results: Results) -> str:
 def _versions(results: Results) -> str:
     """The versions by which the cells that are there were computed."""
     kinds: dict[str, int] = {}
-    for path in sorted((results.folder / "cells").glob("*.json")):
-        versions = json.loads(path.read_bytes())["versions"]
-        text = ", ".join(f"{name} {version}" for name, version in versions.items())
+    for result in results.every():
+        text = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
         kinds[text] = kinds.get(text, 0) + 1
     return "\n".join(f"- {count} cells: {text}" for text, count in kinds.items()) or "No cell is there yet."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -16,6 +17,10 @@ from vhat.study.protocol import PROTOCOL
 
 __all__ = ["Results", "to_text"]
 
+_SEAL = "sha256"
+"""The name of the checksum in the file of a cell. It finds accidents; it is no signature."""
+_AGAIN = "Delete it; the next run computes it again."
+
 
 @dataclass(frozen=True)
 class Results:
@@ -29,7 +34,11 @@ class Results:
 
     @property
     def scratch(self) -> Path:
-        """Where cells under way keep their fits."""
+        """Where cells under way keep their fits.
+
+        The fits of one cell are removed when its result is written. The fit that several methods have in common is
+        removed by the run when none of its cells that share it is missing any more.
+        """
         return self.folder / ".unfinished"
 
     @property
@@ -49,16 +58,20 @@ class Results:
         """
         path = self.path(cell)
         try:
-            result = json.loads(path.read_bytes())
+            result = _read_file(path)
         except FileNotFoundError:
             return None
-        except ValueError as error:
-            raise StoreError(f"{path} is damaged ({error}). Delete it; the next run computes it again.") from error
-        if not isinstance(result, dict) or result.get("cell") != cell.config():
-            raise StoreError(
-                f"{path} holds another cell than its name says. Delete it; the next run computes it again."
-            )
+        if result.get("cell") != cell.config():
+            raise StoreError(f"{path} holds another cell than its name says. {_AGAIN}")
         return result if result.get("protocol") == PROTOCOL else None
+
+    def every(self) -> list[dict[str, Any]]:
+        """Return all results that are stored, of any plan and protocol, in the order of their names.
+
+        Raises:
+            StoreError: When a file is not what :meth:`write` has written.
+        """
+        return [_read_file(path) for path in sorted((self.folder / "cells").glob("[!.]*.json"))]
 
     def write(self, cell: Cell, text: str) -> None:
         """Write the result of a cell: a reader, or a crash, sees the old file or the whole new one."""
@@ -66,6 +79,10 @@ class Results:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text.encode())
         shutil.rmtree(self.scratch / cell.key, ignore_errors=True)
+
+    def drop_fit(self, cell: Cell) -> None:
+        """Remove the fit that the methods of a cell have in common."""
+        shutil.rmtree(self.scratch / cell.fit_key, ignore_errors=True)
 
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
         """Return the cells without a result, in their order."""
@@ -77,8 +94,40 @@ class Results:
 
 
 def to_text(result: dict[str, Any]) -> str:
-    """Write a result as JSON, the same text for the same result."""
-    return json.dumps(result, indent=1, allow_nan=False) + "\n"
+    """Write a result as JSON with its checksum, the same text for the same result."""
+    content = {name: value for name, value in result.items() if name != _SEAL}
+    return json.dumps(content | {_SEAL: _seal(content)}, indent=1, allow_nan=False) + "\n"
+
+
+def _seal(content: dict[str, Any]) -> str:
+    """Return the SHA-256 of the values, whatever the order of the names and the space between them."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """Return a result without its checksum.
+
+    Raises:
+        StoreError: When it is no JSON, has no checksum, or has that of other values.
+    """
+    try:
+        result = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise StoreError(f"{path} is damaged ({error}). {_AGAIN}") from error
+    if not isinstance(result, dict) or _SEAL not in result:
+        raise StoreError(f"{path} has no checksum ({_SEAL!r}), so that a changed number would not be noticed. {_AGAIN}")
+    said = result.pop(_SEAL)
+    try:
+        found = _seal(result)
+    except ValueError as error:  # NaN or an infinity, which no result has
+        raise StoreError(f"{path} is damaged ({error}). {_AGAIN}") from error
+    if found != said:
+        raise StoreError(
+            f"{path} has been changed since it was written: the checksum of its values is {found[:12]}..., not "
+            f"{str(said)[:12]}.... {_AGAIN}"
+        )
+    return result
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from vhat.checks import check_choice, check_count
 from vhat.errors import InputError, MissingPackage, StoreError
 from vhat.study.cell import Cell
+from vhat.study.cell_progress import Display, Report, duration
 from vhat.study.results import Results
 from vhat.study.worker import CellCrashed, compute
 
@@ -78,11 +81,17 @@ def run(
     say = say or _print
     kept = len(cells) - len(missing)
     say(f"{len(cells)} cells: {kept} have a result, {len(missing)} are to be computed.")
-    progress = _Progress(missing, say)
-    with _engine(engine, jobs, scheduler):
+    display = Display(say)
+    progress = _Progress(missing, say, display)
+    sharing = Counter(cell.fit_key for cell in missing)
+    with _engine(engine, jobs, scheduler), display:
         for cell, text, crash in _answers(missing, results, engine, jobs, progress):
             if text is not None and results.read(cell) is None:
                 results.write(cell, text)
+            if crash is None:
+                sharing[cell.fit_key] -= 1
+                if not sharing[cell.fit_key]:
+                    results.drop_fit(cell)
             progress.advance(cell, crash)
     return Ran(tuple(cell for cell in missing if cell not in progress.crashed), kept, progress.crashed)
 
@@ -102,16 +111,18 @@ def _answers(
         # Ray's pool cannot yield results one by one; its workers write them nevertheless.
         return_as="list" if engine == "ray" else "generator_unordered",
     )
-    begin = progress.begin if engine == "local" else None  # elsewhere a cell begins on another machine
-    yield from parallel(delayed(_attempt)(cell, results.folder, begin) for cell in cells)
+    here = progress if engine == "local" else None  # elsewhere a cell is computed on another machine
+    yield from parallel(delayed(_attempt)(cell, results.folder, here) for cell in cells)
 
 
-def _attempt(cell: Cell, out: Path, begin: Callable[[Cell], None] | None = None) -> tuple[Cell, str | None, str | None]:
+def _attempt(cell: Cell, out: Path, progress: _Progress | None = None) -> tuple[Cell, str | None, str | None]:
     """Compute a cell; one that crashes does not end the others."""
-    if begin is not None:
-        begin(cell)
+    report = None
+    if progress is not None:
+        progress.begin(cell)
+        report = partial(progress.report, cell)
     try:
-        return cell, compute(cell, out), None
+        return cell, compute(cell, out, report), None
     except CellCrashed as crash:
         return cell, None, str(crash)
 
@@ -169,27 +180,33 @@ def _ray(jobs: int, scheduler: str | None) -> Iterator[None]:
 
 
 class _Progress:
-    """Says which cells begin, and after each how many are done and about how long the rest will take."""
+    """Says which cells begin, how far they are, and after each how many are done and about how long the rest takes."""
 
-    def __init__(self, cells: Sequence[Cell], say: Callable[[str], None]) -> None:
+    def __init__(self, cells: Sequence[Cell], say: Callable[[str], None], display: Display) -> None:
         self.crashed: dict[Cell, str] = {}
+        self._display = display
         self._total, self._done, self._say = len(cells), 0, say
         self._left, self._worked = sum(map(work, cells)), 0.0
         self._began = time.monotonic()
 
     def begin(self, cell: Cell) -> None:
         self._say(f"{cell.key} begins")
+        self._display.begin(cell.key)
+
+    def report(self, cell: Cell, report: Report) -> None:
+        self._display.show(cell.key, report)
 
     def advance(self, cell: Cell, crash: str | None) -> None:
         if crash is not None:
             self.crashed[cell] = crash
+        self._display.end(cell.key)
         self._done += 1
         self._worked += work(cell)
         self._left -= work(cell)
         spent = time.monotonic() - self._began
-        left = f"about {_duration(spent * self._left / self._worked)}" if self._done < self._total else "nothing"
+        left = f"about {duration(spent * self._left / self._worked)}" if self._done < self._total else "nothing"
         how = "done" if crash is None else f"CRASHED: {crash}"
-        self._say(f"[{self._done}/{self._total}] {cell.key} {how}; {_duration(spent)} so far, {left} left")
+        self._say(f"[{self._done}/{self._total}] {cell.key} {how}; {duration(spent)} so far, {left} left")
 
 
 def work(cell: Cell) -> float:
@@ -202,13 +219,6 @@ def work(cell: Cell) -> float:
     exact = cell.version == "met" and cell.method == "proposed"
     answers = 40_000 if cell.method == "paper-cg" else 60_000 if exact else 0
     return 10.0 + step * (fits * (cell.steps if cell.version == "published" else 20_000) + answers)
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _print(line: str) -> None:

@@ -12,10 +12,12 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from vhat.study.cell import Cell
+from vhat.study.cell_progress import FitCounter, Report, parse, send
 
 __all__ = ["CellCrashed", "compute"]
 
@@ -33,12 +35,13 @@ class CellCrashed(RuntimeError):  # noqa: N818  (what happened, read as a senten
     """The process of a cell ended without a result."""
 
 
-def compute(cell: Cell, out: Path) -> str:
+def compute(cell: Cell, out: Path, report: Callable[[Report], None] | None = None) -> str:
     """Compute a cell in a process of its own and write its result.
 
     Args:
         cell: The cell.
         out: The directory of the study. Where this machine does not have it, nothing is written here.
+        report: Called with how far the cell is, some times a minute, from another thread.
 
     Returns:
         The result as text; the caller writes it where this machine could not.
@@ -63,7 +66,7 @@ def compute(cell: Cell, out: Path) -> str:
         process.stdin.flush()
         # Standard input stays open for as long as this process lives: its end tells the other one to end too.
         try:
-            text, said = _read_to_the_end(process)
+            text, said = _read_to_the_end(process, report)
         except BaseException:
             process.kill()
             raise
@@ -84,17 +87,27 @@ def _kept_compilations(folder: Path) -> dict[str, str]:
     }
 
 
-def _read_to_the_end(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Read both outputs, without closing standard input as ``communicate`` would."""
+def _read_to_the_end(process: subprocess.Popen[str], report: Callable[[Report], None] | None) -> tuple[str, str]:
+    """Read both outputs, without closing standard input as ``communicate`` would; hand reports on as they come."""
     assert process.stdout is not None
     assert process.stderr is not None
+    errors = process.stderr
     said: list[str] = []
-    reader = threading.Thread(target=lambda: said.append(process.stderr.read()))  # type: ignore[union-attr]
+
+    def listen() -> None:
+        for line in errors:
+            found = parse(line)
+            if found is None:
+                said.append(line)
+            elif report is not None:
+                report(found)
+
+    reader = threading.Thread(target=listen)
     reader.start()
     text = process.stdout.read()
     process.wait()
     reader.join()
-    return text, said[0]
+    return text, "".join(said)
 
 
 def _end_with_the_caller() -> None:
@@ -128,11 +141,16 @@ def main() -> None:
     threading.Thread(target=_end_with_the_caller, daemon=True).start()
     answer, sys.stdout = sys.stdout, sys.stderr
     _one_thread_of_xla()
+    from vhat.progress import listen
     from vhat.study.measure import measure
+    from vhat.study.protocol import fits_of
     from vhat.study.results import to_text
 
     scratch = None if order["scratch"] is None else Path(order["scratch"])
-    answer.write(to_text(measure(Cell(**order["cell"]), scratch)))
+    cell = Cell(**order["cell"])
+    with listen(FitCounter(fits_of(cell), lambda report: send(report, sys.stderr))):
+        result = measure(cell, scratch)
+    answer.write(to_text(result))
     answer.flush()
     os._exit(0)  # without waiting for the thread that reads standard input
 
