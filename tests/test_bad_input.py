@@ -655,7 +655,7 @@ def test_functional_in_numpy_of_a_jax_model_says_how_to_write_it():
 def test_noise_is_not_estimated_from_rows_without_weight(door, solver, monkeypatch):
     """Their responses are garbage: they stand neither in the residuals nor in their degrees of freedom."""
     if solver == "probes":
-        monkeypatch.setattr("vhat.noise._EXACT_FLOPS", 0)
+        monkeypatch.setattr("vhat.variance.noise._EXACT_FLOPS", 0)
     weight = np.where(np.arange(N) < 8, 0.0, 1.0)
     kept = weight > 0
     lam = LAM * N / kept.sum()

@@ -56,7 +56,7 @@ def fit(framework="numpy"):
 @pytest.fixture
 def four_at_a_time(monkeypatch):
     """Test points are measured in blocks of four."""
-    monkeypatch.setattr("vhat.norm.points_together", lambda _: 4)
+    monkeypatch.setattr("vhat.variance.weighted_norm.points_together", lambda _: 4)
 
 
 class Finger:

@@ -80,7 +80,7 @@ def test_long_work_shows_its_plan_first_and_once(monkeypatch, fitted):
 
 def test_the_bar_of_many_points_counts_their_blocks(monkeypatch, fitted):
     terminal = open_terminal(monkeypatch)
-    monkeypatch.setattr("vhat.norm.bar", lambda label, total: bar(label, total, patience=0.0))
+    monkeypatch.setattr("vhat.variance.weighted_norm.bar", lambda label, total: bar(label, total, patience=0.0))
     fitted.weighted_norm(RNG.normal(size=(500, 5)))
     assert "points" in terminal.getvalue()
     assert "100%" in terminal.getvalue()

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vhat import bounds, fit, methods, metrics, plot, study
-    from vhat.acquire import Acquisition
-    from vhat.audit import Audit, Line
-    from vhat.calibrate import Calibrated
-    from vhat.comparison import Comparison, compare
-    from vhat.construct import from_curve_fit, from_jax, from_numpy, from_torch
+    from vhat.evidence.acquire import Acquisition
+    from vhat.evidence.audit import Audit, Line
+    from vhat.intervals.calibrate import Calibrated
+    from vhat.methods.comparison import Comparison, compare
+    from vhat.fitted.construct import from_curve_fit, from_jax, from_numpy, from_torch
     from vhat.errors import (
         CalibrationWarning,
         ConditioningWarning,
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
         VhatError,
         VhatWarning,
     )
-    from vhat.estimated_tail import EstimatedTail, Redraws
+    from vhat.intervals.estimated_tail import EstimatedTail, Redraws
     from vhat.estimator import NetworkRegressor
-    from vhat.fitted import FittedModel
-    from vhat.interval import Interval
-    from vhat.leave_one_out import LeaveOneOut
-    from vhat.norm import WeightedNorm
-    from vhat.solve import CG, Dense, Dual, Nystrom, Plan, Status
+    from vhat.fitted.model import FittedModel
+    from vhat.intervals.interval import Interval
+    from vhat.evidence.leave_one_out import LeaveOneOut
+    from vhat.variance.weighted_norm import WeightedNorm
+    from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Plan, Status
     from vhat.store import load
-    from vhat.tail import Tail
+    from vhat.intervals.tail import Tail
 
 __version__ = "0.1.0"
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vhat.comparison import Comparison
-    from vhat.fit.curve import Curve
-    from vhat.norm import WeightedNorm
+    from vhat.methods.comparison import Comparison
+    from vhat.fit.score_curve import Curve
+    from vhat.variance.weighted_norm import WeightedNorm
 
 __all__ = [
     "CalibrationWarning",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.methods_cases import ridge
+from tests.methods.cases import ridge
 from vhat import methods
 
 DRAWS, N, DELTA, NOISE = 200, 40, 0.1, 0.3

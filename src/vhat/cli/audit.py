@@ -10,12 +10,12 @@ import typer
 from vhat.cli.application import CANNOT_ANSWER, command
 from vhat.cli.options import Json, Model, Quiet
 from vhat.cli.terminal import print_json, show, silence
-from vhat.cli.verdicts import look_at
+from vhat.cli.audit_warnings import look_at
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from vhat.audit import Audit, Line
+    from vhat.evidence.audit import Audit, Line
 
 _COLOURS = {"holds": "green", "fails": "bold red", "undecided": "yellow", "assumed": "cyan", "noted": "dim"}
 
@@ -40,10 +40,10 @@ def audit(
 
     The exit code is 0 when nothing that can be tested fails, and 3 otherwise.
     """
-    from vhat.cli import models
+    from vhat.cli import saved_models
 
     with silence(quiet):
-        found = models.load(directory).audit(noise=noise, refits=refits)
+        found = saved_models.load(directory).audit(noise=noise, refits=refits)
     if json:
         print_json({"holds": found.holds, "lines": [vars(line) for line in found]})
     else:

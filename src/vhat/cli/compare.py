@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from vhat.comparison import Comparison
-    from vhat.fitted import FittedModel
+    from vhat.methods.comparison import Comparison
+    from vhat.fitted.model import FittedModel
     from vhat.methods import Method
 
 _METHODS = "proposed,linearized-laplace,gaussian-process,conformal"
@@ -80,8 +80,8 @@ def compare(
     are standardised first, for methods that measure distances. A method that cannot answer is shown with its reason.
     """
     import vhat
-    from vhat.cli.learning import Rows, predictors
-    from vhat.table_files import check_output, open_output, open_table
+    from vhat.cli.training_rows import Rows, predictors
+    from vhat.tables.files import check_output, open_output, open_table
 
     chosen = _named(methods)
     form = None if out is None else check_output(out, force=force)

@@ -20,6 +20,6 @@ def demo(
     seed: Seed = 0,
 ) -> None:
     """Fit a network to about 100 points with a gap, certify the minimum, and draw its confidence band."""
-    from vhat.demo import show
+    from vhat.study.demo import show
 
     show(out, seed=seed, console=console(page=110))  # rich's 80 columns would squeeze its audit

@@ -22,12 +22,12 @@ from vhat.cli.options import (
     weight_decay,
 )
 from vhat.cli.terminal import facts, note, on_terminal, print_json, show, silence
-from vhat.cli.verdicts import doubts, look_at, warning
+from vhat.cli.audit_warnings import doubts, look_at, warning
 from vhat.errors import VhatError
 
 if TYPE_CHECKING:
-    from vhat.audit import Audit
-    from vhat.cli.learning import Rows
+    from vhat.evidence.audit import Audit
+    from vhat.cli.training_rows import Rows
     from vhat.estimator import NetworkRegressor
 
 Activation = Literal["tanh", "softplus", "gelu", "silu", "relu"]
@@ -68,12 +68,12 @@ def fit(
     """
     import pandas as pd
 
-    from vhat.cli import models
-    from vhat.cli.learning import Rows, predictors
+    from vhat.cli import saved_models
+    from vhat.cli.training_rows import Rows, predictors
     from vhat.estimator import NetworkRegressor
-    from vhat.table_files import open_table
+    from vhat.tables.files import open_table
 
-    models.check_place(out, force=force)
+    saved_models.check_place(out, force=force)
     table = open_table(data, separator)
     names = predictors(table, target, features, weights)
     network = NetworkRegressor(

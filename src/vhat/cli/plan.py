@@ -10,14 +10,14 @@ from vhat.cli.terminal import facts, print_json, show
 @command("vhat plan model new.csv")
 def plan(directory: Model, data: Data, separator: Separator = None, json: Json = False) -> None:
     """Say how the intervals of a table would be computed, and what that takes, without computing them."""
-    from vhat.cli import models
-    from vhat.cli.streaming import chunk_rows
-    from vhat.solve import choose
-    from vhat.table_files import open_table
+    from vhat.cli import saved_models
+    from vhat.cli.predict_stream import chunk_rows
+    from vhat.linalg.solvers import choose
+    from vhat.tables.files import open_table
 
     table = open_table(data, separator)
-    network = models.load(directory)
-    models.input_columns(network, table)
+    network = saved_models.load(directory)
+    saved_models.input_columns(network, table)
     rows, chunk = table.count(), chunk_rows(network)
     problem = network.fitted_.problem
     with problem.scope():

@@ -15,7 +15,7 @@ import typer
 from vhat.cli.application import CANNOT_ANSWER, command
 from vhat.cli.options import Data, Force, Model, Quiet, Separator, split
 from vhat.cli.terminal import console, note, on_terminal, silence
-from vhat.cli.verdicts import warning
+from vhat.cli.audit_warnings import warning
 from vhat.errors import InputError
 from vhat.level import level_text
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import numpy as np
     from rich.table import Table
 
-    from vhat.cli.streaming import Asked, Tally
+    from vhat.cli.predict_stream import Asked, Tally
     from vhat.estimator import NetworkRegressor
-    from vhat.table_files import TableFile
-    from vhat.table_files.sink import Write
+    from vhat.tables.files import TableFile
+    from vhat.tables.files.write import Write
 
 Target = Literal["mean", "observation"]
 Bound = Literal["tight", "asymptotic", "chebyshev", "theorem", "sharp"]
@@ -79,9 +79,9 @@ def predict(
     On a terminal the first rows are shown; a pipe or a file gets all of them. When rows have no interval (their status
     says why), the exit code is 3.
     """
-    from vhat.cli import models
-    from vhat.cli.streaming import Asked, Tally, chunk_rows
-    from vhat.table_files import check_output, open_output, open_table
+    from vhat.cli import saved_models
+    from vhat.cli.predict_stream import Asked, Tally, chunk_rows
+    from vhat.tables.files import check_output, open_output, open_table
 
     if json and out is not None:
         raise InputError("--json prints to standard output; for a file, give --out a name that ends in .jsonl.")
@@ -93,8 +93,8 @@ def predict(
             f"{table.name} can be read only once. Give a file."
         )
     kept = _kept(table, keep)
-    network = models.load(directory)
-    columns = models.input_columns(network, table)
+    network = saved_models.load(directory)
+    columns = saved_models.input_columns(network, table)
     tally = Tally()
     with silence(quiet):
         # the progress bar is worth a pass over a file, and must not use up the rows of a pipe
@@ -134,7 +134,7 @@ class _Work:
 
     def write_to(self, write: Write) -> None:
         """Hand every row on with its interval."""
-        from vhat.cli.streaming import intervals, result_columns
+        from vhat.cli.predict_stream import intervals, result_columns
         from vhat.progress import bar
 
         with bar("chunks of rows", self.chunks) as advance:
@@ -149,8 +149,8 @@ def _kept(table: TableFile, keep: str | None) -> list[str]:
     Raises:
         InputError: For columns that the table does not have, and for names that the result needs.
     """
-    from vhat.cli.streaming import RESULTS
-    from vhat.table_files import require_columns
+    from vhat.cli.predict_stream import RESULTS
+    from vhat.tables.files import require_columns
 
     names = [] if keep is None else split(keep, table.columns)
     require_columns(table, names, "which --keep asks for")
@@ -163,7 +163,7 @@ def _kept(table: TableFile, keep: str | None) -> list[str]:
 
 def _remarks(asked: Asked, tally: Tally, table: TableFile) -> list[str]:
     """What a reader of the intervals must know, one sentence each."""
-    from vhat.cli.streaming import MOVED
+    from vhat.cli.predict_stream import MOVED
 
     said = []
     if asked.together is not None and tally.chunks > 1:

@@ -14,7 +14,7 @@ from vhat.cli.terminal import note, silence
 from vhat.errors import InputError, TableWarning
 
 if TYPE_CHECKING:
-    from vhat.cli.learning import Rows
+    from vhat.cli.training_rows import Rows
     from vhat.estimator import NetworkRegressor
 
 
@@ -59,12 +59,12 @@ def report(
 
     The file is complete: it opens without a network, on a phone, in the dark, and on paper.
     """
-    from vhat.cli import models
-    from vhat.estimator import reported
+    from vhat.cli import saved_models
+    from vhat.estimator import report as reported
     from vhat.report import Options, refuse_existing
 
     refuse_existing(out, force=force)
-    network = models.load(directory)
+    network = saved_models.load(directory)
     pair, rows = None, None
     if held_out is not None:
         with silence(quiet):
@@ -99,10 +99,10 @@ def _target(network: NetworkRegressor, asked: str | None) -> str:
 
 def _read(network: NetworkRegressor, held_out: str, target: str, separator: str | None) -> Rows:
     """Return the held-out rows, with the columns that the model takes."""
-    from vhat.cli import models
-    from vhat.cli.learning import Rows
-    from vhat.cli.streaming import Tally
-    from vhat.table_files import open_table, read_all, require_columns
+    from vhat.cli import saved_models
+    from vhat.cli.training_rows import Rows
+    from vhat.cli.predict_stream import Tally
+    from vhat.tables.files import open_table, read_all, require_columns
 
     table = open_table(held_out, separator)
     called = network.target_name_
@@ -113,7 +113,7 @@ def _read(network: NetworkRegressor, held_out: str, target: str, separator: str 
             f"warning: the model was fitted to {called!r} and is judged by {target!r}. Unless that is the same "
             "quantity in the same unit, the calibration on the page means nothing."
         )
-    names = list(models.input_columns(network, table))
+    names = list(saved_models.input_columns(network, table))
     chunk = read_all(table, [*names, target])
     rows, tally = Rows.of(chunk, names, target), Tally()
     tally.note_moved(network, chunk, rows.X)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat import tables
+from vhat.tables import validate
 from vhat.checks import check_choice, check_weights
 from vhat.errors import InputError, MissingPackage
-from vhat.estimator import disk, words
-from vhat.estimator.decay import Decay
-from vhat.estimator.units import in_user_units
-from vhat.fitted import FittedModel
-from vhat.frontends.standardised import Scaling
-from vhat.row_names import RowNames
+from vhat.estimator import persistence, messages
+from vhat.estimator.weight_decay import Decay
+from vhat.estimator.standardise import in_user_units
+from vhat.fitted.model import FittedModel
+from vhat.models.standardised import Scaling
+from vhat.tables.row_names import RowNames
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -33,9 +33,9 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from vhat.audit import Audit
+    from vhat.evidence.audit import Audit
     from vhat.fit import Network, Selection
-    from vhat.interval import Interval
+    from vhat.intervals.interval import Interval
 
 __all__ = ["NetworkRegressor"]
 
@@ -136,9 +136,9 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         called, frame = getattr(y, "name", None), X
         X, y, weights = self._table(X, y, sample_weight)
         names = getattr(self, "feature_names_in_", None)
-        rows = tables.weighted(X, y, weights)
-        kept = tables.check_table(rows, names)
-        training = tables.merge_copies(rows)
+        rows = validate.weighted(X, y, weights)
+        kept = validate.check_table(rows, names)
+        training = validate.merge_copies(rows)
         scaling = Scaling.of(training.X, training.y, training.weights, kept)
         standardised = replace(training, X=scaling.inputs(training.X), y=scaling.responses(training.y))
         trained = self._train(standardised)
@@ -152,14 +152,14 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
 
     def _table(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Check the table as scikit-learn does, and in our own words where we can say more."""
-        tables.refuse_text(X)
-        tables.refuse_responses(y)
+        validate.refuse_text(X)
+        validate.refuse_responses(y)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False, multi_output=True, y_numeric=True)
-        tables.refuse_missing(X, getattr(self, "feature_names_in_", None))
+        validate.refuse_missing(X, getattr(self, "feature_names_in_", None))
         y = np.asarray(y, dtype=np.float64)
         return X, y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, check_weights(sample_weight, len(X))
 
-    def _train(self, rows: tables.Rows) -> FittedModel:
+    def _train(self, rows: validate.Rows) -> FittedModel:
         """Train on standardised rows, at the lam that was given or chosen."""
         outputs = 1 if rows.y.ndim == 1 else rows.y.shape[1]
         network = _network((rows.X.shape[1], *self._hidden(), outputs), self.activation)
@@ -194,7 +194,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             made = self.recipe(network, weight_decay)
         else:
             check_choice("recipe", self.recipe, tuple(_RECIPES))
-            words.refuse_kinks(self.recipe, network.activation)
+            messages.refuse_kinks(self.recipe, network.activation)
             made = getattr(fit, _RECIPES[self.recipe])(network, weight_decay)
         if not isinstance(made, NetworkRecipe):
             raise InputError(
@@ -255,12 +255,12 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             NotMinimumWarning: Once, of a recipe that has not ended at a minimum.
         """
         points = self._points(X)
-        with words.spoken(self.recipe, self.activation):
+        with messages.spoken(self.recipe, self.activation):
             band = self.fitted_.interval(
                 points, delta, target=target, bound=bound, simultaneous=simultaneous, noise=noise
             )
-        words.warn_of_few(band)
-        words.warn_of_support(band, first=self.fitted_.workspace.first)
+        messages.warn_of_few(band)
+        messages.warn_of_support(band, first=self.fitted_.workspace.first)
         return replace(band, index=X.index if hasattr(X, "iloc") else None)
 
     def audit(self, *, noise: Any = None, refits: int = 0) -> Audit:
@@ -288,7 +288,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
 
         Without ``response`` the page calls y by ``target_name_``.
         """
-        from vhat.estimator.reported import write
+        from vhat.estimator.report import write
         from vhat.report import Options
 
         check_is_fitted(self)
@@ -297,9 +297,9 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
 
     def _points(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        tables.refuse_text(X)
+        validate.refuse_text(X)
         points: np.ndarray = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
-        tables.refuse_missing(points, getattr(self, "feature_names_in_", None))
+        validate.refuse_missing(points, getattr(self, "feature_names_in_", None))
         return points
 
     # -- on disk -------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             StoreError: When the directory cannot be written, or an option is an object that no file can hold.
         """
         check_is_fitted(self)
-        disk.save(self, directory, factorisation=factorisation)
+        persistence.save(self, directory, factorisation=factorisation)
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str], *, recipe: Callable[..., Any] | None = None) -> NetworkRegressor:
@@ -332,7 +332,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         Raises:
             StoreError: When there is no such estimator, or it is damaged.
         """
-        return disk.load(cls, directory, recipe)
+        return persistence.load(cls, directory, recipe)
 
 
 @functools.lru_cache(maxsize=64)

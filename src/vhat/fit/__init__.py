@@ -34,11 +34,11 @@ from __future__ import annotations
 
 from vhat.fit.adam import Adam
 from vhat.fit.adamw import AdamW
-from vhat.fit.curve import Curve
+from vhat.fit.score_curve import Curve
 from vhat.fit.gradient_descent import GradientDescent
-from vhat.fit.many import Recipe, fit_many
+from vhat.fit.many_fits import Recipe, fit_many
 from vhat.fit.minimum import Minimum
-from vhat.fit.networks import Network, VarianceScaling, glorot, normal
+from vhat.models.networks import Network, VarianceScaling, glorot, normal
 from vhat.fit.selection import Selection, choose_weight_decay
 from vhat.fit.training import Trace, Trained
 

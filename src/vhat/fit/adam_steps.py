@@ -12,7 +12,7 @@ import optax
 from vhat.checks import check_choice, check_count
 from vhat.fit import training
 from vhat.fit.data import Fits
-from vhat.fit.networks import Network, Params
+from vhat.models.networks import Network, Params
 from vhat.fit.recipe import NetworkRecipe, check_positive
 from vhat.fit.training import Fit, Glance, Schedule, Trained, run, value_and_gradient
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from vhat.checks import as_numbers, check_count, check_finite, check_targets, check_weights
 from vhat.errors import InputError
-from vhat.fit.networks import Network
+from vhat.models.networks import Network
 
 __all__ = ["Fits", "check_fits", "each_fit"]
 

@@ -15,10 +15,10 @@ from vhat.checks import check_count, check_tolerance
 from vhat.errors import NotMinimumWarning, name_rows
 from vhat.fit import training
 from vhat.fit.data import Fits
-from vhat.fit.networks import Network, Params
+from vhat.models.networks import Network, Params
 from vhat.fit.recipe import NetworkRecipe
 from vhat.fit.training import Fit, Glance, Schedule, Trained, alignment, inner, penalised, run, value_and_gradient
-from vhat.workspace import outside
+from vhat.variance.workspace import outside
 
 __all__ = ["DescentRule", "GradientDescent"]
 

@@ -18,12 +18,12 @@ from vhat.fit.data import Fits, check_fits
 from vhat.fit.recipe import NetworkRecipe, check_positive
 from vhat.fit.training import Glance, Trained, run
 from vhat.progress import bar
-from vhat.workspace import outside
+from vhat.variance.workspace import outside
 
 if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
-    from vhat.minimise.polish import Polished
-    from vhat.problem import Problem
+    from vhat.fitted.model import FittedModel
+    from vhat.evidence.minimise.polish import Polished
+    from vhat.models.problem import Problem
 
 __all__ = ["Minimum"]
 
@@ -128,7 +128,7 @@ class Minimum(NetworkRecipe):
             InputError: When the data or the parameters cannot be used.
             PolishError: When there is no certified minimum to be reached, with a lam that would do.
         """
-        from vhat.construct import from_jax
+        from vhat.fitted.construct import from_jax
 
         check_fits(self.network, X, y, seeds=[0], sample_weights=None if sample_weight is None else [sample_weight])
         start = from_jax(self.network, params, X, y, weight_decay=self.weight_decay, sample_weight=sample_weight)
@@ -157,7 +157,7 @@ class Minimum(NetworkRecipe):
 
     def _minimum(self, warm: FittedModel, name: str) -> FittedModel:
         """Move one fit to its minimum, and say what the certificate leaves open."""
-        from vhat.fitted import FittedModel
+        from vhat.fitted.model import FittedModel
 
         try:
             record = warm.polish(gtol=self.gtol, max_steps=self.max_steps).polished

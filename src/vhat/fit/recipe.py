@@ -12,11 +12,11 @@ import numpy as np
 
 from vhat.errors import InputError
 from vhat.fit.data import Fits, check_fits, each_fit
-from vhat.fit.networks import Network
+from vhat.models.networks import Network
 from vhat.fit.training import Trained
 
 if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["NetworkRecipe", "check_positive"]
 
@@ -76,7 +76,7 @@ class NetworkRecipe(ABC):
             InputError: When the data cannot be used.
             ModelError: When training diverges, naming the fits.
         """
-        from vhat.construct import from_jax
+        from vhat.fitted.construct import from_jax
 
         trained = self.train(X, y, seeds=seeds, sample_weights=sample_weights, targets=targets)
         return [

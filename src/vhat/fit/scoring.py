@@ -11,12 +11,12 @@ from vhat import bounds
 from vhat.checks import check_choice, check_count, check_delta
 from vhat.errors import InputError, NotConverged
 from vhat.fit.splits import Table
-from vhat.leave_one_out import ROUGH, LeftOut, leave_rows_out
+from vhat.evidence.leave_one_out import ROUGH, LeftOut, leave_rows_out
 from vhat.level import level_text
-from vhat.solve import Status
+from vhat.linalg.solvers import Status
 
 if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["Scored", "Scoring"]
 

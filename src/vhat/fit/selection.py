@@ -21,19 +21,19 @@ from vhat.errors import (
     VhatError,
     VhatWarning,
 )
-from vhat.fit.curve import CONVERGED, FAILED, NEARLY_SINGULAR, NOT_A_MINIMUM, ROUGH, Curve, Entry, assemble
+from vhat.fit.score_curve import CONVERGED, FAILED, NEARLY_SINGULAR, NOT_A_MINIMUM, ROUGH, Curve, Entry, assemble
 from vhat.fit.data import check_fits
-from vhat.fit.path import Path, check_grid, default_grid, family, gradient_of, heard
+from vhat.fit.decay_path import Path, check_grid, default_grid, family, gradient_of, heard
 from vhat.fit.recipe import NetworkRecipe
 from vhat.fit.scoring import Scored, Scoring
 from vhat.fit.splits import Part, Table, all_rows, check_table, fresh_rows, held_out_share, in_folds
 from vhat.progress import bar
-from vhat.workspace import outside
+from vhat.variance.workspace import outside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from vhat.fitted import FittedModel
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["Selection", "choose_weight_decay"]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from vhat.errors import ModelError, name_rows
 from vhat.fit.data import Fits
-from vhat.fit.networks import Network, Params
+from vhat.models.networks import Network, Params
 from vhat.progress import bar
 
 __all__ = [

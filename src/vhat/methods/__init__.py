@@ -24,7 +24,7 @@ from vhat.methods.kernel_ridge import KernelRidge
 from vhat.methods.last_layer import LastLayer
 from vhat.methods.linearized_laplace import LinearizedLaplace
 from vhat.methods.mc_dropout import MCDropout
-from vhat.methods.method import FittedMethod, Method
+from vhat.methods.base.method import FittedMethod, Method
 from vhat.methods.neural_tangent import NeuralTangent
 from vhat.methods.perturbed_responses import PerturbedResponses
 from vhat.methods.proposed import Proposed
@@ -32,7 +32,7 @@ from vhat.methods.randomized_prior import RandomizedPrior
 from vhat.methods.sgld import SGLD
 from vhat.methods.unrolled_descent import UnrolledDescent
 from vhat.methods.wald import Wald
-from vhat.methods.with_recipe import WithRecipe
+from vhat.methods.base.with_recipe import WithRecipe
 
 __all__ = [
     "SGLD",

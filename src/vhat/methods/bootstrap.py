@@ -10,13 +10,13 @@ import numpy as np
 
 from vhat.checks import check_choice, check_count
 from vhat.errors import InputError
-from vhat.fit.held_rows import held_rows
-from vhat.fit.many import Recipe, fit_many
-from vhat.interval import Interval
-from vhat.methods import bootstrap_limits
-from vhat.methods.ensemble import new_seeds, predictions
-from vhat.methods.local_error import left_out_predictions, propagated_error
-from vhat.methods.method import (
+from vhat.fit.match_rows import held_rows
+from vhat.fit.many_fits import Recipe, fit_many
+from vhat.intervals.interval import Interval
+from vhat.methods.base import bootstrap_limits
+from vhat.methods.base.ensemble import new_seeds, predictions
+from vhat.methods.base.local_error import left_out_predictions, propagated_error
+from vhat.methods.base.method import (
     Claim,
     Limits,
     Target,
@@ -29,11 +29,11 @@ from vhat.methods.method import (
     responses,
     widened,
 )
-from vhat.methods.requirements import require_residuals
-from vhat.methods.resampling import KINDS, Worlds, draw_pairs, draw_responses
+from vhat.methods.base.requirements import require_residuals
+from vhat.methods.base.resampling import KINDS, Worlds, draw_pairs, draw_responses
 
 if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["Bootstrap", "FittedBootstrap"]
 

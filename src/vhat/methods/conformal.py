@@ -10,15 +10,15 @@ import numpy as np
 
 from vhat.checks import as_numbers, check_choice, check_count, check_finite
 from vhat.errors import InputError, MissingPackage
-from vhat.fit.many import Recipe
+from vhat.fit.many_fits import Recipe
 from vhat.fit.splits import Table, check_table
-from vhat.interval import Interval
+from vhat.intervals.interval import Interval
 from vhat.level import level_text
-from vhat.methods.method import Claim, Limits, Target, check_level, check_question, fit_once, make_interval
-from vhat.methods.requirements import require_one_output
+from vhat.methods.base.method import Claim, Limits, Target, check_level, check_question, fit_once, make_interval
+from vhat.methods.base.requirements import require_one_output
 
 if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["Conformal", "FittedConformal", "RecipeRegressor"]
 

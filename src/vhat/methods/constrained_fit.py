@@ -12,12 +12,12 @@ from scipy import stats
 from vhat import bounds
 from vhat.checks import check_choice
 from vhat.errors import InputError
-from vhat.fit.many import Recipe
+from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import check_positive
-from vhat.interval import Interval
-from vhat.methods.edge_walk import Region, farthest
-from vhat.methods.local_error import shortfall
-from vhat.methods.method import (
+from vhat.intervals.interval import Interval
+from vhat.methods.base.profile_likelihood import Region, farthest
+from vhat.methods.base.local_error import shortfall
+from vhat.methods.base.method import (
     Claim,
     Limits,
     Target,
@@ -28,13 +28,13 @@ from vhat.methods.method import (
     make_interval,
     widened,
 )
-from vhat.methods.noise_levels import different, met_levels, scaled_levels, unlike_rows
-from vhat.methods.requirements import require_square_loss
-from vhat.methods.smoother import at_once
+from vhat.methods.base.noise_levels import different, met_levels, scaled_levels, unlike_rows
+from vhat.methods.base.requirements import require_square_loss
+from vhat.methods.base.smoother import at_once
 
 if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
-    from vhat.noise import Noise
+    from vhat.fitted.model import FittedModel
+    from vhat.variance.noise import Noise
 
 __all__ = ["ConstrainedFit", "FittedRegion"]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from vhat.checks import check_count
-from vhat.fit.many import Recipe, fit_many
-from vhat.methods.ensemble import Ensemble, new_seeds
-from vhat.methods.method import Claim, check_data, check_noise
+from vhat.fit.many_fits import Recipe, fit_many
+from vhat.methods.base.ensemble import Ensemble, new_seeds
+from vhat.methods.base.method import Claim, check_data, check_noise
 
 __all__ = ["DeepEnsemble"]
 

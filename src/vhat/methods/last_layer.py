@@ -10,11 +10,11 @@ import numpy as np
 from vhat import bounds
 from vhat.checks import check_count
 from vhat.errors import InputError
-from vhat.fit.many import Recipe
+from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import check_positive
 from vhat.fit.splits import check_table
-from vhat.interval import Interval
-from vhat.methods.method import (
+from vhat.intervals.interval import Interval
+from vhat.methods.base.method import (
     Claim,
     Limits,
     Target,
@@ -25,14 +25,14 @@ from vhat.methods.method import (
     make_interval,
     widened,
 )
-from vhat.methods.requirements import require_one_output, require_one_weight, require_square_loss
-from vhat.methods.smoother import KernelFit, check_bound, fit_kernel, offset
-from vhat.norm import gradient_blocks, row_curvature
+from vhat.methods.base.requirements import require_one_output, require_one_weight, require_square_loss
+from vhat.methods.base.smoother import KernelFit, check_bound, fit_kernel, offset
+from vhat.variance.weighted_norm import gradient_blocks, row_curvature
 
 if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
-    from vhat.noise import Noise
-    from vhat.problem import Problem
+    from vhat.fitted.model import FittedModel
+    from vhat.variance.noise import Noise
+    from vhat.models.problem import Problem
 
 __all__ = ["FittedLastLayer", "LastLayer"]
 

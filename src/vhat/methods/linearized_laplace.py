@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.fit.many import Recipe
-from vhat.interval import Interval
-from vhat.methods.evidence import best_factor
-from vhat.methods.local_error import shortfall
-from vhat.methods.method import (
+from vhat.fit.many_fits import Recipe
+from vhat.intervals.interval import Interval
+from vhat.methods.base.marginal_likelihood import best_factor
+from vhat.methods.base.local_error import shortfall
+from vhat.methods.base.method import (
     Claim,
     Target,
     check_noise,
@@ -24,12 +24,12 @@ from vhat.methods.method import (
     normal_limits,
     widened,
 )
-from vhat.methods.noise_levels import different, met_levels, scaled_levels, unlike_rows
-from vhat.methods.requirements import require_square_loss
-from vhat.norm import row_curvature
+from vhat.methods.base.noise_levels import different, met_levels, scaled_levels, unlike_rows
+from vhat.methods.base.requirements import require_square_loss
+from vhat.variance.weighted_norm import row_curvature
 
 if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["FittedLaplace", "LinearizedLaplace"]
 

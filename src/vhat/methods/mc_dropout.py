@@ -10,15 +10,15 @@ import numpy as np
 from vhat.checks import check_count
 from vhat.errors import InputError
 from vhat.fit.adam_steps import CosineAdam
-from vhat.fit.many import Recipe
+from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import NetworkRecipe
-from vhat.methods.dropout_training import train_with_dropout
-from vhat.methods.ensemble import Ensemble, new_seeds
-from vhat.methods.method import Claim, Predictor, check_level, check_noise, fit_once
+from vhat.methods.base.dropout_training import train_with_dropout
+from vhat.methods.base.ensemble import Ensemble, new_seeds
+from vhat.methods.base.method import Claim, Predictor, check_level, check_noise, fit_once
 
 if TYPE_CHECKING:
-    from vhat.fit.networks import Network, Params
-    from vhat.fitted import FittedModel
+    from vhat.models.networks import Network, Params
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["MCDropout"]
 
@@ -90,7 +90,7 @@ class MCDropout:
     def _network(
         self, recipe: NetworkRecipe, X: Any, y: Any, seed: int
     ) -> tuple[FittedModel, tuple[DroppedNetwork, ...]]:
-        from vhat.construct import from_jax
+        from vhat.fitted.construct import from_jax
 
         if not isinstance(recipe, CosineAdam):
             raise InputError(

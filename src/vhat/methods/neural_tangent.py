@@ -10,10 +10,10 @@ import numpy as np
 from vhat import bounds
 from vhat.checks import check_choice, check_count
 from vhat.errors import InputError
-from vhat.fit.many import Recipe
+from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import NetworkRecipe
-from vhat.interval import Interval
-from vhat.methods.method import (
+from vhat.intervals.interval import Interval
+from vhat.methods.base.method import (
     Claim,
     Limits,
     Target,
@@ -23,13 +23,13 @@ from vhat.methods.method import (
     make_interval,
     widened,
 )
-from vhat.methods.requirements import require_one_output, require_square_loss
-from vhat.methods.smoother import KernelFit, check_bound, fit_kernel, offset
-from vhat.norm import gradient_blocks, row_curvature
+from vhat.methods.base.requirements import require_one_output, require_square_loss
+from vhat.methods.base.smoother import KernelFit, check_bound, fit_kernel, offset
+from vhat.variance.weighted_norm import gradient_blocks, row_curvature
 
 if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
-    from vhat.noise import Noise
+    from vhat.fitted.model import FittedModel
+    from vhat.variance.noise import Noise
 
 __all__ = ["FittedTangent", "NeuralTangent"]
 
@@ -95,7 +95,7 @@ class NeuralTangent:
         return FittedTangent(self, fitted, fit_kernel(gram, y, lam, curvature / bend), rows)
 
     def _begin(self, recipe: Recipe, X: Any, y: Any, seed: int) -> FittedModel:
-        from vhat.construct import from_jax
+        from vhat.fitted.construct import from_jax
 
         if not isinstance(recipe, NetworkRecipe):
             raise InputError(

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from vhat.checks import check_count
-from vhat.fit.many import Recipe, fit_many
-from vhat.methods.ensemble import Ensemble, new_seeds
-from vhat.methods.method import Claim, check_noise, find_noise, fit_once, responses
-from vhat.methods.requirements import require_residuals
+from vhat.fit.many_fits import Recipe, fit_many
+from vhat.methods.base.ensemble import Ensemble, new_seeds
+from vhat.methods.base.method import Claim, check_noise, find_noise, fit_once, responses
+from vhat.methods.base.requirements import require_residuals
 
 __all__ = ["PerturbedResponses"]
 

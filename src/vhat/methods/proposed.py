@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vhat.estimated_tail import EstimatedTail, Redraws
-from vhat.fit.many import Recipe
-from vhat.interval import Interval
-from vhat.limits import Options
-from vhat.methods.method import Target, fit_once
-from vhat.solve import Solver
-from vhat.tail import Tail
+from vhat.intervals.estimated_tail import EstimatedTail, Redraws
+from vhat.fit.many_fits import Recipe
+from vhat.intervals.interval import Interval
+from vhat.intervals.limits import Options
+from vhat.methods.base.method import Target, fit_once
+from vhat.linalg.solvers import Solver
+from vhat.intervals.tail import Tail
 
 if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["FittedProposed", "Proposed"]
 

@@ -10,15 +10,15 @@ import numpy as np
 
 from vhat.checks import check_count
 from vhat.errors import InputError
-from vhat.fit.many import Recipe, fit_many
+from vhat.fit.many_fits import Recipe, fit_many
 from vhat.fit.recipe import NetworkRecipe, check_positive
-from vhat.methods.ensemble import Ensemble, new_seeds
-from vhat.methods.method import Claim, check_noise, find_noise, fit_once, responses
-from vhat.methods.requirements import require_square_loss
+from vhat.methods.base.ensemble import Ensemble, new_seeds
+from vhat.methods.base.method import Claim, check_noise, find_noise, fit_once, responses
+from vhat.methods.base.requirements import require_square_loss
 
 if TYPE_CHECKING:
-    from vhat.fit.networks import Network
-    from vhat.fitted import FittedModel
+    from vhat.models.networks import Network
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["NetworkPrior", "RandomizedPrior"]
 

@@ -12,16 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhat.checks import check_count
-from vhat.curvature import Operator
+from vhat.linalg.curvature import Operator
 from vhat.errors import InputError, MissingPackage, ModelError
-from vhat.fit.many import Recipe
-from vhat.methods.ensemble import Ensemble, predictions
-from vhat.methods.method import Claim, check_level, check_noise, find_noise, fit_once
-from vhat.methods.posterior import Posterior, as_posterior, log_density, members, noise_clause
+from vhat.fit.many_fits import Recipe
+from vhat.methods.base.ensemble import Ensemble, predictions
+from vhat.methods.base.method import Claim, check_level, check_noise, find_noise, fit_once
+from vhat.methods.base.posterior import Posterior, as_posterior, log_density, members, noise_clause
 
 if TYPE_CHECKING:
-    from vhat.frontends.jax.kernels import Model
-    from vhat.problem import Problem
+    from vhat.models.jax.compiled import Model
+    from vhat.models.problem import Problem
 
 __all__ = ["SGLD"]
 

@@ -16,17 +16,17 @@ from vhat.errors import InputError, MemoryBudgetError, ModelError
 from vhat.fit import training
 from vhat.fit.data import check_fits
 from vhat.fit.gradient_descent import DescentRule, DescentState, GradientDescent
-from vhat.fit.many import Recipe
-from vhat.fit.networks import Network, Params
+from vhat.fit.many_fits import Recipe
+from vhat.models.networks import Network, Params
 from vhat.fit.training import Fit, penalised
-from vhat.interval import Interval
-from vhat.methods.method import Claim, Limits, Target, check_noise, check_question, make_interval, widened
-from vhat.noise import Freedom, Noise, estimate_noise, given_noise
-from vhat.norm import gradient_blocks
+from vhat.intervals.interval import Interval
+from vhat.methods.base.method import Claim, Limits, Target, check_noise, check_question, make_interval, widened
+from vhat.variance.noise import Freedom, Noise, estimate_noise, given_noise
+from vhat.variance.weighted_norm import gradient_blocks
 from vhat.progress import bar
 
 if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["FittedDescent", "UnrolledDescent"]
 
@@ -76,7 +76,7 @@ class UnrolledDescent:
             InputError: When the recipe is another one.
             MemoryBudgetError: When the derivatives would not fit.
         """
-        from vhat.construct import from_jax
+        from vhat.fitted.construct import from_jax
 
         if not isinstance(recipe, GradientDescent):
             raise InputError(

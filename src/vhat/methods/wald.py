@@ -9,10 +9,10 @@ import numpy as np
 
 from vhat.checks import check_choice
 from vhat.errors import InputError, NotPositiveDefinite
-from vhat.fit.many import Recipe
-from vhat.interval import Interval
-from vhat.methods.local_error import propagated_error, shortfall
-from vhat.methods.method import (
+from vhat.fit.many_fits import Recipe
+from vhat.intervals.interval import Interval
+from vhat.methods.base.local_error import propagated_error, shortfall
+from vhat.methods.base.method import (
     Claim,
     Target,
     check_noise,
@@ -24,12 +24,12 @@ from vhat.methods.method import (
     residuals,
     widened,
 )
-from vhat.methods.requirements import require_residuals
-from vhat.solve import Status
+from vhat.methods.base.requirements import require_residuals
+from vhat.linalg.solvers import Status
 
 if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
-    from vhat.noise import Noise
+    from vhat.fitted.model import FittedModel
+    from vhat.variance.noise import Noise
 
 __all__ = ["FittedWald", "Wald"]
 
@@ -111,7 +111,7 @@ class FittedWald:
         return self._fisher(x, delta, target) if self.options.covariance == "fisher" else self._robust(x, delta, target)
 
     def _fisher(self, x: Any, delta: float, target: Target) -> Interval:
-        from vhat.fitted import FittedModel
+        from vhat.fitted.model import FittedModel
 
         noise = find_noise(self.fitted, self.options.noise)
         problem = self.fitted.problem

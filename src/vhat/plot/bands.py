@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.plot.look import BLACK, BLUE, DARK, GREY, LEGEND, ORANGE, STYLE, column, new_axis, style
+from vhat.plot.style import BLACK, BLUE, DARK, GREY, LEGEND, ORANGE, STYLE, column, new_axis, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vhat.plot.look import BLACK, GREY
+from vhat.plot.style import BLACK, GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from vhat.fitted import FittedModel
-from vhat.leave_one_out import LeaveOneOut
-from vhat.problem import Problem
+from vhat.fitted.model import FittedModel
+from vhat.evidence.leave_one_out import LeaveOneOut
+from vhat.models.problem import Problem
 from vhat.report.numbers import plain
 
 __all__ = ["LEANED", "influence"]

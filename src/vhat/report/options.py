@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from vhat.checks import check_count, check_delta
 from vhat.errors import InputError
-from vhat.row_names import RowNames
+from vhat.tables.row_names import RowNames
 
 if TYPE_CHECKING:
     from vhat.fit import Curve
-    from vhat.fitted import FittedModel
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["Options", "Subject"]
 

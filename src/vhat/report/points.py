@@ -10,12 +10,12 @@ import numpy as np
 
 from vhat.checks import as_numbers
 from vhat.errors import InputError
-from vhat.fitted import FittedModel
-from vhat.interval import Interval
+from vhat.fitted.model import FittedModel
+from vhat.intervals.interval import Interval
 from vhat.report.options import Options
 from vhat.report.slices import Slice
 from vhat.report.table import Table
-from vhat.row_names import RowNames
+from vhat.tables.row_names import RowNames
 
 __all__ = ["MOST", "Group", "HeldOut", "Shown", "ask", "held_out_rows", "thin"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.problem import Problem
+from vhat.models.problem import Problem
 
 __all__ = ["Table", "training_table"]
 

@@ -2,7 +2,7 @@
 
 - :mod:`vhat.store.directory`: any document with arrays in it, written at once or not at all, and checked when read;
 - :mod:`vhat.store.fitted`: a fitted model as such a document, and back;
-- :mod:`vhat.store.match`: whether the code and data that come with ``load`` are those that were saved.
+- :mod:`vhat.store.match_model`: whether the code and data that come with ``load`` are those that were saved.
 """
 
 from vhat.store.directory import read, write

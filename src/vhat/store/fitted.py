@@ -10,10 +10,10 @@ from typing import Any
 
 from vhat.checks import check_choice
 from vhat.errors import InputError, StoreError, VhatError
-from vhat.fitted import FittedModel
+from vhat.fitted.model import FittedModel
 from vhat.store import directory
 from vhat.store.document import Document
-from vhat.store.match import Brought, check_probe, check_reference, probe, refer
+from vhat.store.match_model import Brought, check_probe, check_reference, probe, refer
 from vhat.store.records import (
     describe_factorisation,
     describe_polished,

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhat.errors import StoreError
-from vhat.fit.networks import Network, VarianceScaling
-from vhat.frontends.jax import jax_problem
-from vhat.frontends.jax import tree as trees
-from vhat.frontends.jax.problem import JaxProblem
+from vhat.models.networks import Network, VarianceScaling
+from vhat.models.jax import jax_problem
+from vhat.models.jax import pytrees as trees
+from vhat.models.jax.problem import JaxProblem
 from vhat.store.document import Document, is_plain
-from vhat.store.match import Brought
+from vhat.store.match_model import Brought
 
 __all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
 

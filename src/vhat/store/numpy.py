@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import StoreError
-from vhat.frontends.numpy import NumpyProblem, numpy_problem
-from vhat.frontends.numpy.model import CurveFit
+from vhat.models.numpy import NumpyProblem, numpy_problem
+from vhat.models.numpy.model import CurveFit
 from vhat.store import frames
 from vhat.store.document import Document
-from vhat.store.match import Brought
+from vhat.store.match_model import Brought
 
 __all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
 

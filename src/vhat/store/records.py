@@ -6,14 +6,14 @@ import warnings
 from dataclasses import fields
 from typing import Any
 
-from vhat.curvature.definiteness import Definiteness
+from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.errors import VhatWarning
-from vhat.minimise.polish import Polished
-from vhat.problem import Problem
-from vhat.solve.features import Features, Leaf, Structure
-from vhat.solve.kernel import Kernel, Root
+from vhat.evidence.minimise.polish import Polished
+from vhat.models.problem import Problem
+from vhat.linalg.solvers.jacobian_factors import Features, Leaf, Structure
+from vhat.linalg.solvers.kernel import Kernel, Root
 from vhat.store.document import Document
-from vhat.workspace import Workspace, outside
+from vhat.variance.workspace import Workspace, outside
 
 __all__ = ["describe_factorisation", "describe_polished", "restore_factorisation", "restore_polished"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from vhat.checks import as_numbers, match_columns
-from vhat.frontends.standardised import Scaling, StandardisedProblem
+from vhat.models.standardised import Scaling, StandardisedProblem
 from vhat.store.document import Document
-from vhat.store.match import Brought
+from vhat.store.match_model import Brought
 
 __all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
 

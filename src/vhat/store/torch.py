@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from vhat.errors import StoreError
-from vhat.frontends.torch import torch_problem
-from vhat.frontends.torch.model import State, read_state
-from vhat.frontends.torch.problem import TorchProblem, unwrapped
+from vhat.models.torch import torch_problem
+from vhat.models.torch.model import State, read_state
+from vhat.models.torch.problem import TorchProblem, unwrapped
 from vhat.store.document import Document
-from vhat.store.match import Brought
+from vhat.store.match_model import Brought
 
 __all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
 

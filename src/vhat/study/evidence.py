@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["audit_lines", "evidence"]
 

@@ -20,10 +20,10 @@ from vhat.study.data import Sample
 from vhat.study.evidence import audit_lines, evidence
 from vhat.study.paper_cg import FittedPaperCG
 from vhat.study.protocol import ALPHA, NOISE, PROTOCOL, Data, draw, level, make_method, make_recipe, make_truth
-from vhat.study.remembered import Remembered
+from vhat.study.cached_recipe import Remembered
 
 if TYPE_CHECKING:
-    from vhat.interval import Interval
+    from vhat.intervals.interval import Interval
     from vhat.methods import Method
 
 __all__ = ["measure", "score"]

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.study import regions, selection, unshared
+from vhat.study import regions, selection
+from vhat.study import delta_per_point
 from vhat.study.cell import Cell
 from vhat.study.experiments import Experiment, Plan
 from vhat.study.results import Results, write_whole
@@ -128,7 +129,7 @@ def _versions(results: Results) -> str:
 PARTS: dict[str, Callable[[Results], str]] = {
     "table1": _table("table1"),
     "table2": _table("table2"),
-    "unshared": unshared.to_markdown,
+    "unshared": delta_per_point.to_markdown,
     "selection": _chosen,
     "figure1": _regions,
     "figure1-missing": _missing("figure1"),

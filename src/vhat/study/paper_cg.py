@@ -2,7 +2,7 @@
 
 It is kept for the reproduction of figure 1 alone. There ``H + lam`` is indefinite, so that what it returns after 1000
 iterations is no solution of anything; the record says how often it met negative curvature and how large the residual
-was in the end. Everything else in this library uses :mod:`vhat.solve`, which refuses such rows.
+was in the end. Everything else in this library uses :mod:`vhat.linalg.solvers`, which refuses such rows.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 
 from vhat import bounds
 from vhat.checks import check_count, check_tolerance
-from vhat.fit.many import Recipe
-from vhat.methods.method import Claim, Limits, Target, check_question, fit_once, make_interval
-from vhat.problem import Problem
+from vhat.fit.many_fits import Recipe
+from vhat.methods.base.method import Claim, Limits, Target, check_question, fit_once, make_interval
+from vhat.models.problem import Problem
 from vhat.study.protocol import NOISE
 
 if TYPE_CHECKING:
-    from vhat.fitted import FittedModel
-    from vhat.interval import Interval
+    from vhat.fitted.model import FittedModel
+    from vhat.intervals.interval import Interval
 
 __all__ = ["Descent", "FittedPaperCG", "PaperCG", "descend"]
 

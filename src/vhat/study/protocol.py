@@ -142,7 +142,7 @@ def make_method(cell: Cell) -> Method:
         InputError: For a method that :mod:`vhat.methods` does not have.
     """
     from vhat import methods
-    from vhat.tail import Tail
+    from vhat.intervals.tail import Tail
 
     if cell.method == "proposed":
         if cell.version == "published":

@@ -1,6 +1,0 @@
-"""Does the theory apply to this fitted model? One line an assumption: a number, a threshold, a verdict, a remedy."""
-
-from vhat.audit.line import Audit, Line
-from vhat.audit.lines import audit_fit, moved_by, stationarity_line
-
-__all__ = ["Audit", "Line", "audit_fit", "moved_by", "stationarity_line"]

@@ -1,5 +1,0 @@
-"""``A = H + lam`` as an operator: its natural scale, its sign, and the inner products that stand for it."""
-
-from vhat.curvature.operator import Operator, assemble, scale
-
-__all__ = ["Operator", "assemble", "scale"]

@@ -1,0 +1,115 @@
+"""What the estimator says: the findings of the library underneath, with what its own options can do about them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.errors import (
+    CurvatureWarning,
+    InputError,
+    NoiseWarning,
+    NotMinimumWarning,
+    SupportWarning,
+    VhatWarning,
+    name_rows,
+)
+from vhat.intervals.guarantee import FEW
+from vhat.intervals.interval import MOSTLY
+from vhat.variance.workspace import outside
+
+if TYPE_CHECKING:
+    from vhat.intervals.interval import Interval
+
+__all__ = ["refuse_kinks", "spoken", "warn_of_few", "warn_of_support"]
+
+_SMOOTH = 'activation="tanh", "softplus", "gelu" or "silu"'
+
+
+def refuse_kinks(recipe: str, activation: str) -> None:
+    """Refuse a recipe that certifies a minimum for a network that has none in its sense.
+
+    Raises:
+        InputError: With the choices that there are.
+    """
+    if recipe == "minimum" and activation == "relu":
+        raise InputError(
+            f'activation="relu" has kinks, and recipe="minimum" certifies a smooth minimum. Use {_SMOOTH}. '
+            '(recipe="adam" trains "relu", but its intervals then rest on no minimum, and say so.)'
+        )
+
+
+@contextmanager
+def spoken(recipe: Any, activation: str) -> Iterator[None]:
+    """Let warnings of a fit that is no minimum say what the options of the estimator can do about it."""
+    from vhat.fit.decay_path import heard
+
+    with heard() as said:
+        yield
+    for warning in said:
+        warnings.warn(_in_own_words(warning, recipe, activation), stacklevel=outside())
+
+
+def _in_own_words(warning: VhatWarning, recipe: Any, activation: str) -> VhatWarning:
+    name = f"recipe={recipe!r}" if isinstance(recipe, str) else "this recipe"
+    what = f'{_SMOOTH} with recipe="minimum"' if activation == "relu" else 'recipe="minimum"'
+    remedy = f"{what} trains to a certified minimum. network.audit() has the numbers."
+    if isinstance(warning, NotMinimumWarning):
+        return NotMinimumWarning(
+            f"{name} ended where the gradient does not vanish. Intervals are about a minimum, and may be off. {remedy}"
+        )
+    if isinstance(warning, CurvatureWarning):
+        return CurvatureWarning(
+            f"{name} ended where the curvature is not positive in every direction, so that these parameters are no "
+            f"minimum; intervals use the Gauss-Newton matrix in place of the Hessian, and are rougher. {remedy}"
+        )
+    return warning
+
+
+def warn_of_few(band: Interval) -> None:
+    """Warn of a noise level that is taken as known though few degrees of freedom are behind it.
+
+    Warns:
+        NoiseWarning: Naming the bound that allows for it.
+    """
+    if band.df is None or band.bound == "asymptotic" or not np.min(band.df) < FEW:
+        return
+    warnings.warn(
+        f"the noise level was estimated from {np.min(band.df):.2g} residual degrees of freedom, and "
+        f"bound={band.bound!r} takes it as known: with fewer than {FEW} its intervals may be too narrow. Ask for "
+        'bound="asymptotic", which allows for it (Student\'s t), or give noise=.',
+        NoiseWarning,
+        stacklevel=outside(),
+    )
+
+
+def warn_of_support(band: Interval, *, first: Callable[[str], bool]) -> None:
+    """Warn of a fit, or of rows, that the data do not decide.
+
+    Args:
+        band: The interval.
+        first: Whether an event happens to this model for the first time: what is true of the fit is said once.
+
+    Warns:
+        SupportWarning: The error there is bias, which is not in the width.
+    """
+    if band.undetermined is not None and first("warned support"):
+        text = (
+            f"weight decay decides this fit: the data leave {100 * band.undetermined:.3g}% of its freedom open, and "
+            "its predictions hardly follow them. Intervals are narrow because nothing is left to vary, not because "
+            "the predictions are right. Lower weight_decay."
+        )
+    else:
+        doubtful = np.flatnonzero(np.any(np.reshape(band.unsupported > MOSTLY, (len(band), -1)), axis=1))
+        if not doubtful.size:
+            return
+        text = (
+            f"the training data hardly speak for {doubtful.size} of {len(band)} rows ({name_rows(doubtful, 6)}: "
+            f"unsupported above {MOSTLY}): the error there is bias, which is not in the width. "
+            f"band.abstain(max_unsupported={MOSTLY}) marks them."
+        )
+    warnings.warn(text, SupportWarning, stacklevel=outside())

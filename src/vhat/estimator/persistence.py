@@ -1,0 +1,122 @@
+"""An estimator on disk: its options, what it has learned, and the fitted model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.evidence.audit import Audit, Line
+from vhat.errors import StoreError
+from vhat.tables.row_names import RowNames
+
+if TYPE_CHECKING:
+    from vhat.estimator.regressor import NetworkRegressor
+    from vhat.fit import Selection
+    from vhat.fitted.model import FittedModel
+
+__all__ = ["KIND", "load", "save"]
+
+KIND = "NetworkRegressor"
+"""What a directory that holds a saved estimator calls its content."""
+
+
+def save(estimator: NetworkRegressor, directory: str | os.PathLike[str], *, factorisation: bool) -> None:
+    """Save a fitted estimator: see :meth:`vhat.NetworkRegressor.save`."""
+    from vhat.store import describe, write
+    from vhat.store.document import is_plain
+
+    recipe = None if callable(estimator.recipe) else estimator.recipe
+    params = {**estimator.get_params(deep=False), "recipe": recipe}
+    for name, value in params.items():
+        if not is_plain(value):
+            raise StoreError(f"{name}={value!r} is an object that no file without code can hold. Set it to a number.")
+    names = getattr(estimator, "feature_names_in_", None)
+    document = {
+        "params": params,
+        "weight_decay": estimator.weight_decay_,
+        "columns": estimator.n_features_in_,
+        "names": None if names is None else list(names),
+        "target": estimator.target_name_,
+        "constants": estimator.constants_,
+        "rows": estimator.rows_,
+        "row_names": _describe_names(estimator.row_names_),
+        "fitted": describe(estimator.fitted_, factorisation=factorisation),
+        "selection": _describe_selection(estimator.selection_),
+        "audit": None if estimator.audited_ is None else [vars(line) for line in estimator.audited_],
+    }
+    write(directory, KIND, document)
+
+
+def load(
+    cls: type[NetworkRegressor], directory: str | os.PathLike[str], recipe: Callable[..., Any] | None
+) -> NetworkRegressor:
+    """Load an estimator: see :meth:`vhat.NetworkRegressor.load`."""
+    from vhat.store import read, restore
+
+    saved = read(directory, KIND)
+    params = dict(saved["params"])
+    if (params["recipe"] is None) != (recipe is not None):
+        found = "a function, which is not saved" if recipe is None else f"{params['recipe']!r}, which was saved"
+        remedy = "Give load(..., recipe=your function)." if recipe is None else "Leave recipe= out."
+        raise StoreError(f"the recipe of this estimator was {found}. {remedy}")
+    params["recipe"] = params["recipe"] if recipe is None else recipe
+    loaded = cls(**params)
+    loaded.fitted_ = restore(saved["fitted"])
+    loaded.scaling_ = loaded.fitted_.problem.scaling  # type: ignore[attr-defined]
+    loaded.weight_decay_ = saved["weight_decay"]
+    loaded.selection_ = _restore_selection(saved.get("selection"), loaded.fitted_, loaded.weight_decay_)
+    loaded.constants_, loaded.n_features_in_ = saved["constants"], saved["columns"]
+    loaded.target_name_ = saved.get("target")
+    lines = saved.get("audit")
+    loaded.audited_ = None if lines is None else Audit(tuple(Line(**line) for line in lines))
+    loaded.rows_ = saved.get("rows", np.arange(loaded.fitted_.problem.n))
+    loaded.row_names_ = _restore_names(saved.get("row_names"), loaded.rows_)
+    if saved["names"] is not None:
+        loaded.feature_names_in_ = np.array(saved["names"], dtype=object)
+    return loaded
+
+
+def _describe_names(names: RowNames) -> dict[str, Any]:
+    """Keep numbers as an array, and text as text."""
+    labels = names.labels.tolist() if names.labels.dtype == object else names.labels
+    return {"labels": labels, "noun": names.noun, "origin": names.origin}
+
+
+def _restore_names(saved: dict[str, Any] | None, rows: np.ndarray) -> RowNames:
+    """Return the names that were saved; numbers in the table where a model was saved without."""
+    if saved is None:
+        return RowNames(rows)
+    labels = saved["labels"]
+    kind = object if isinstance(labels, list) else labels.dtype
+    return RowNames(np.array(labels, dtype=kind), saved["noun"], saved["origin"])
+
+
+def _describe_selection(selection: Selection | None) -> dict[str, Any] | None:
+    """Keep the curve; the model under the chosen lam is the fitted one."""
+    if selection is None:
+        return None
+    curve = selection.curve
+    numbers = {name: getattr(curve, name) for name in _NUMBERS}
+    words = {name: getattr(curve, name).astype(str).tolist() for name in ("status", "remark")}
+    return {"by": selection.by, "measure": curve.measure, **numbers, **words}
+
+
+def _restore_selection(saved: dict[str, Any] | None, fitted: FittedModel, weight_decay: float) -> Selection | None:
+    """Return the selection that was saved; its model is the fitted one in standardised units."""
+    from vhat.fit import Curve, Selection
+    from vhat.fitted.model import FittedModel
+
+    if saved is None:
+        return None
+    words = {name: np.array(saved[name], dtype=object) for name in ("status", "remark")}
+    curve = Curve(measure=saved["measure"], **{name: saved[name] for name in _NUMBERS}, **words)
+    base, record = fitted.problem.base, fitted.polished  # type: ignore[attr-defined]
+    trained = FittedModel(base, polished=None if record is None else replace(record, problem=base))
+    return Selection(weight_decay, trained, curve, saved["by"])
+
+
+_NUMBERS = ("weight_decay", "score", "standard_error", "relative_gradient")

@@ -1,0 +1,38 @@
+"""From a model of standardised rows to one in the units of the user."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from vhat.tables import validate
+from vhat.fitted.model import FittedModel
+from vhat.models.standardised import Scaling, StandardisedProblem
+
+__all__ = ["in_user_units"]
+
+
+def in_user_units(
+    trained: FittedModel, scaling: Scaling, rows: validate.Rows, weight_decay: float, names: Any
+) -> FittedModel:
+    """Put the parameters that were found with all rows of the table, copies among them, in the user's units."""
+    from vhat.models.jax import JaxProblem, jax_problem
+
+    base = trained.problem
+    assert isinstance(base, JaxProblem)
+    problem = StandardisedProblem(
+        jax_problem(
+            base.model.predict.value,
+            trained.params,
+            scaling.inputs(rows.X),
+            scaling.responses(rows.y),
+            weight_decay=weight_decay,
+            sample_weight=rows.weights,
+        ),
+        scaling,
+        rows.X,
+        rows.y.reshape(len(rows.y), -1),
+        None if names is None else tuple(names),
+    )
+    record = trained.polished
+    return FittedModel(problem, polished=None if record is None else replace(record, problem=problem))

@@ -1,0 +1,89 @@
+"""The weight decay of an estimator: a number, a grid to choose from, or a grid of the estimator's own."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.errors import InputError, TableWarning
+from vhat.variance.workspace import outside
+
+if TYPE_CHECKING:
+    from vhat.fit import Selection
+    from vhat.fit.recipe import NetworkRecipe
+
+__all__ = ["Decay"]
+
+_ENOUGH = 10
+"""Rows, copies counted once, below which leave-one-out cannot choose a weight decay."""
+_SAFE = 0.1
+"""The weight decay of such a small table: a little flexibility, in the standardised target."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decay:
+    """The option ``weight_decay``, checked.
+
+    Attributes:
+        given: The number, or None where it is to be chosen.
+        grid: The numbers to choose from; None for the estimator's own.
+    """
+
+    given: float | None = None
+    grid: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, option: Any) -> Decay:
+        """Read the option.
+
+        Raises:
+            InputError: When it is neither a number, nor a grid, nor ``"auto"``.
+        """
+        if isinstance(option, str) and option == "auto":
+            return cls()
+        if isinstance(option, numbers.Real) and not isinstance(option, bool) and 0 <= float(option) < math.inf:
+            return cls(given=float(option))
+        if isinstance(option, list | tuple | np.ndarray) and np.ndim(option) == 1:
+            from vhat.fit.decay_path import check_grid
+
+            return cls(grid=check_grid(option, "weight_decay"))
+        raise InputError(
+            f'weight_decay={option!r} is neither a finite number of at least 0, nor "auto", nor a list of two or more '
+            "numbers above 0 to choose from."
+        )
+
+    def number(self, different: int) -> float | None:
+        """Return the number: as given, or a safe one for too few rows to choose by; None where it is to be chosen.
+
+        Args:
+            different: How many rows there are, copies counted once.
+
+        Warns:
+            TableWarning: Of too few rows.
+        """
+        if self.given is not None or different >= _ENOUGH:
+            return self.given
+        safe, whose = (_SAFE, 'weight_decay="auto"') if self.grid is None else (self.grid[-1], "a grid of weight_decay")
+        warnings.warn(
+            f"{whose} holds rows out to choose one, and {different} different rows are too few for that (it takes "
+            f"{_ENOUGH}): {safe:g} is taken. Give more rows, or the number that you want.",
+            TableWarning,
+            stacklevel=outside(),
+        )
+        return float(safe)
+
+    def choose(
+        self, recipe: NetworkRecipe, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray, seed: int
+    ) -> Selection:
+        """Choose by leave-one-out."""
+        from vhat.fit import choose_weight_decay
+        from vhat.fit.quick_selection import choose_sparingly
+
+        if self.grid is None:
+            return choose_sparingly(recipe, X, y, sample_weight=sample_weight, seed=seed)
+        return choose_weight_decay(recipe, X, y, grid=self.grid, sample_weight=sample_weight, seed=seed)

@@ -1,0 +1,149 @@
+"""Which decay do the parameters themselves align with? At a minimum ``grad L = -lam theta``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from vhat.evidence.audit.line import Line
+from vhat.models.problem import Problem
+
+__all__ = ["alignment_lines"]
+
+_ALIGNED = 0.05
+"""How far from one the ratio may be."""
+_PARALLEL = 0.9
+"""From this cosine on, the data pull along the decay, and the ratio is that of two decays."""
+_IDLE = 0.2
+"""Below this ratio the decay hardly acted."""
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class _Balance:
+    """The pull of the data against the pull of the decay, over the parameters that decay (over all, if none does).
+
+    Attributes:
+        implied: ``-<grad L, theta>/|theta|^2``.
+        stated: ``sum_j lam_j theta_j^2/|theta|^2``: lam itself where it is one number.
+        ratio: Implied over stated; infinite where nothing was stated.
+        cosine: Between ``-grad L`` and ``diag(lam) theta``, each parameter in the unit ``lam^-1/2`` of its decay.
+    """
+
+    implied: float
+    stated: float
+    ratio: float
+    cosine: float
+
+    @classmethod
+    def of(cls, problem: Problem) -> _Balance:
+        """Measure it."""
+        decay = problem.numpy(problem.decay)
+        among = decay > 0 if decay.any() else np.ones(decay.shape, dtype=bool)
+        theta, slope = problem.numpy(problem.theta)[among], problem.numpy(problem.gradient())[among]
+        lam = decay[among] if decay.any() else np.ones(theta.shape)
+        size, push, pull = float(theta @ theta), -float(theta @ slope), float(theta @ (lam * theta))
+        if not size > 0:
+            return cls(NAN, NAN, NAN, NAN)
+        lengths = float(np.linalg.norm(slope / np.sqrt(lam))) * pull**0.5
+        cosine = push / lengths if lengths > 0 else 0.0
+        if not decay.any():
+            return cls(push / size, 0.0, float("inf"), cosine)
+        return cls(push / size, pull / size, push / pull, cosine)
+
+
+def alignment_lines(problem: Problem, stationary: bool, resolution: float) -> list[Line]:
+    """Say whether the data pull on the parameters as strongly as the decay described, and if not, why.
+
+    Args:
+        problem: The training problem.
+        stationary: Whether the stationarity line holds.
+        resolution: The rounding of the objective.
+    """
+    found = _Balance.of(problem)
+    return [_ratio_line(problem, found, stationary, resolution), _implied_line(found)]
+
+
+def _implied_line(found: _Balance) -> Line:
+    return Line(
+        "implied decay", found.implied, found.stated, "noted",
+        'The threshold is the lam that was described (for loss="mse", outputs/2 times the decay).',
+        "the lam with which the parameters that decay align, -<grad L, theta>/|theta|^2",
+    )  # fmt: skip
+
+
+def _ratio_line(problem: Problem, found: _Balance, stationary: bool, resolution: float) -> Line:
+    meaning = "implied over stated decay"
+    if np.isnan(found.ratio):
+        remedy = "The parameters are zero, so that no decay pulls on them."
+        return Line("alignment", NAN, NAN, "noted", remedy, meaning)
+    if np.isinf(found.ratio):
+        remedy = "No decay was described."
+        if not stationary and found.cosine >= _PARALLEL:
+            remedy += f" If one acted in training, it was lam = {found.implied:.3g}: pass it as weight_decay."
+        return Line("alignment", NAN, NAN, "noted", remedy, meaning)
+    if abs(found.ratio - 1) <= _ALIGNED:
+        return Line("alignment", found.ratio, 1.0, "holds", "The pull of the data balances the decay.", meaning)
+    decayed = float(problem.numpy(problem.theta**2) @ problem.numpy(problem.decay))
+    if stationary and _ALIGNED * decayed <= resolution:
+        remedy = "The decay is so weak that its pull is lost in rounding: the data alone decide."
+        return Line("alignment", found.ratio, 1.0, "noted", remedy, meaning)
+    return Line("alignment", found.ratio, 1.0, "fails", _remedy(problem, found), meaning)
+
+
+def _remedy(problem: Problem, found: _Balance) -> str:
+    """Name what is known to give this ratio, where the pull of the data has the direction of the decay."""
+    if found.cosine >= _PARALLEL:
+        causes = list(_causes(found.ratio, problem.outputs, problem.n))
+        if causes:
+            return " Or: ".join(causes[:2])
+        return (
+            f"The parameters are stationary for {found.ratio:.3g} times the decay described (lam = {found.implied:.3g} "
+            "in all). If training used that, pass it; else call fitted.polish()."
+        )
+    if abs(found.ratio) < _IDLE:
+        return (
+            "The decay hardly acted: decoupled decay (AdamW), or too few steps. Call fitted.polish() to reach the "
+            "minimum for the decay described."
+        )
+    return (
+        "The gradient of the loss does not point along the decay: training stopped short of a minimum. Train longer, "
+        "or call fitted.polish()."
+    )
+
+
+def _causes(ratio: float, K: int, n: int) -> Iterator[str]:
+    """Yield the mistakes that give this ratio. The audit sees lam only, not which loss was named."""
+    known = (
+        (
+            K / 2,
+            f"The ratio is outputs/2 = {K / 2:g}: training used torch's MSELoss, a mean over rows and outputs without "
+            'the half. Pass loss="mse".',
+        ),
+        (
+            1 / 2 if K > 1 else NAN,  # with one output this is MSELoss
+            "The ratio is 1/2: training used squares summed over outputs without the half, 1/n sum |f - y|^2. Halve "
+            "weight_decay.",
+        ),
+        (
+            2.0,
+            "The ratio is 2: the penalty in training was lam |theta|^2, without the half. Double weight_decay.",
+        ),
+        (
+            2 / K,
+            f'The ratio is 2/outputs = {2 / K:g}: loss="mse" was passed for a model trained on the half squared error. '
+            'Pass loss="half_mse".',
+        ),
+        (
+            1 / n,
+            f"The ratio is 1/n: training summed the half squares over the {n} rows. Divide weight_decay by n.",
+        ),
+        (
+            1 / (2 * n),
+            f"The ratio is 1/(2n): training summed the squares over the {n} rows (MSELoss with reduction='sum'). "
+            "Divide weight_decay by 2n.",
+        ),
+    )
+    return (text for factor, text in known if abs(ratio / factor - 1) <= _ALIGNED)

@@ -1,0 +1,345 @@
+"""Each check of the audit, as a function of the workspace."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from vhat.evidence.audit.alignment import alignment_lines
+from vhat.evidence.audit.line import Audit, Line, Verdict
+from vhat.evidence.audit.smoothness import basin_line, noise_pushes, residual_curvature_line, smoothness_line
+from vhat.evidence.audit.support import support_line
+from vhat.checks import check_count
+from vhat.linalg.curvature.definiteness import Definiteness
+from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
+from vhat.evidence.minimise.stationarity import evaluate, relative_gradient, units
+from vhat.variance.noise import Noise, given_noise
+from vhat.models.problem import Curvature, Problem
+from vhat.linalg.solvers import Status
+
+if TYPE_CHECKING:
+    from vhat.variance.workspace import Workspace
+
+__all__ = ["audit_fit", "stationarity_line"]
+
+_STATIONARY = 0.01
+_STATIONARY_WITHOUT_NOISE = 1e-6
+_NEARLY_SINGULAR = 1e-8
+_LEAST_SHARE = 0.01
+_FEW = 5
+"""Below so many residual degrees of freedom the estimated noise is off by a third and more."""
+_REDRAWS = 8
+_FEW_ROWS = 128
+_ACCURATE = 1e-3
+_SEEN = 8
+"""Rows that are predicted again."""
+NAN = float("nan")
+
+
+def audit_fit(
+    work: Workspace, *, noise: Any, curvature: str, refits: int, seed: int, given: Problem | None = None
+) -> Audit:
+    """Run every check; a check that cannot be made is a line too.
+
+    Raises:
+        InputError: For options that cannot be used.
+    """
+    problem = work.problem
+    check_count("refits", refits)
+    check_count("seed", seed)
+    if noise is not None:
+        given_noise(noise, problem)
+    try:
+        chosen = _curvature(work, curvature)
+    except NotPositiveDefinite as error:
+        return _without_solves(work, noise, str(error))
+    level, noise_found = _noise_line(work, noise, chosen, seed)
+    stationary = stationarity_line(work, chosen, level, seed)
+    minimum = stationary.verdict == "holds"
+    return Audit(
+        (
+            stationary,
+            *alignment_lines(problem, minimum, units(problem).resolution),
+            *_eigenvalue_lines(work.definiteness("hessian")),
+            residual_curvature_line(work, chosen, seed),
+            smoothness_line(work, chosen, level, seed),
+            _at_minimum(noise_found, minimum),
+            _at_minimum(support_line(work, chosen, seed), minimum),
+            *_model_lines(problem),
+            basin_line(work, chosen, level, refits, seed, minimum=minimum, near_fold=work.amplifies(chosen, seed)),
+            *_moved_lines(given, problem, level),
+            *_assumptions(problem),
+        )
+    )
+
+
+def _at_minimum(line: Line, minimum: bool) -> Line:
+    """The line; where the parameters are no minimum its advice waits, since another point may need none."""
+    if minimum or line.verdict not in ("fails", "undecided"):
+        return line
+    return replace(line, remedy=f"Polish first, as stationarity fails; if this line then stays: {line.remedy}")
+
+
+def moved_by(given: Problem, problem: Problem, level: Noise) -> float:
+    """How far the training predictions have moved from the model given: root mean square, in noise levels."""
+    return float(np.sqrt(np.mean(((problem.fitted_values - given.fitted_values) / level.level) ** 2)))
+
+
+def _moved_lines(given: Problem | None, problem: Problem, level: Noise | None) -> list[Line]:
+    if given is None:
+        return []
+    value = NAN if level is None else moved_by(given, problem, level)
+    remedy = (
+        "Intervals are those of the polished model: predict with it (fitted.predict, fitted.write_to). Whether loss "
+        "and weight_decay were described rightly is seen in the audit before polish."
+    )
+    return [
+        Line("moved", value, NAN, "noted", remedy, "how far polish moved the training predictions, in noise levels")
+    ]
+
+
+def _curvature(work: Workspace, asked: str) -> Curvature:
+    """The matrix to measure with; where the one asked for is not positive definite, the eigenvalue line says so."""
+    try:
+        return work.choose_curvature(asked, quiet=True).curvature
+    except NotPositiveDefinite:
+        return work.choose_curvature("auto", quiet=True).curvature
+
+
+def stationarity_line(work: Workspace, curvature: Curvature, level: Noise | None, seed: int) -> Line:
+    """Return the line, measured once for each curvature, noise and seed."""
+    noise = None if level is None else hashlib.blake2b(np.ascontiguousarray(level.values).tobytes()).digest()
+    key = ("stationarity", curvature, noise, seed)
+    return work.keep(key, lambda: _measure_stationarity(work, curvature, level, seed))
+
+
+def _measure_stationarity(work: Workspace, curvature: Curvature, level: Noise | None, seed: int) -> Line:
+    """How far the minimum is, in units of the spread that the noise itself gives the parameters.
+
+    With ``d = A^-1 grad`` the step to the minimum and ``e`` the step that a redraw of the noise makes, the value is the
+    largest of ``|d|_A / |e|_A`` and, for each output, ``|J d| / |J e|``, root mean squares over redraws (exactly, for
+    few rows). Without decay the first is Bates and Watts' relative offset, the length of the residuals' projection on
+    the tangent plane over ``sigma sqrt(p)``. Weights, losses and the units of y, of each output and of the parameters
+    cancel.
+    """
+    problem = work.problem
+    if level is None:
+        return _relative_line(problem)
+    point, solver = evaluate(problem), work.own_solver(curvature)
+    pushed, times = noise_pushes(problem, level.values, seed, _REDRAWS, few=_FEW_ROWS)[0::2]
+    xp = array_namespace(point.gradient)
+    sides = xp.concat([point.gradient[None, :], pushed], axis=0)
+    solution = solver.solve(sides)
+    if np.any(solution.status != Status.CONVERGED):
+        return _relative_line(problem)
+    energy = problem.numpy(xp.sum(sides * solution.h, axis=1))
+    images = np.mean(problem.jvp(solution.h) ** 2, axis=1)
+    ratios = [_ratio(energy[0], times * np.mean(energy[1:]))]
+    ratios += [_ratio(images[0, k], times * np.mean(images[1:, k])) for k in range(problem.outputs)]
+    return _judge_stationarity(
+        float(np.nanmax(ratios)) if np.isfinite(ratios).any() else NAN,
+        _STATIONARY,
+        "the distance to the minimum over the spread that the noise gives the parameters",
+    )
+
+
+def _ratio(square: float, reference: float) -> float:
+    return float(np.sqrt(max(square, 0.0) / reference)) if reference > 0 else NAN
+
+
+def _relative_line(problem: Problem) -> Line:
+    """Stationarity where there is no noise to compare with."""
+    meaning = "the gradient relative to its terms, without unit"
+    return _judge_stationarity(relative_gradient(evaluate(problem), units(problem)), _STATIONARY_WITHOUT_NOISE, meaning)
+
+
+def _judge_stationarity(value: float, threshold: float, meaning: str) -> Line:
+    holds = value <= threshold
+    remedy = (
+        "The gradient vanishes for all purposes."
+        if holds
+        else "The parameters are not a minimum of the objective described: check loss and weight_decay against the "
+        "alignment line, train longer, or call fitted.polish()."
+    )
+    return Line("stationarity", value, threshold, "holds" if holds else "fails", remedy, meaning)
+
+
+def _eigenvalue_lines(sign: Definiteness) -> list[Line]:
+    verdict: Verdict = {"positive": "holds", "indefinite": "fails", "undecided": "undecided"}[sign.verdict]  # type: ignore[assignment]
+    settled = bool(np.isfinite(sign.error))
+    remedy = {
+        "positive": "The sign is certain."
+        if sign.method != "lanczos"
+        else "The iteration settled above zero. That is no proof: of a thousand such iterations, one may miss a value "
+        "below half of this one."
+        if sign.assured
+        else "The iteration settled above zero. That is no proof, and too few steps to tell how likely it is.",
+        "indefinite": "A direction of negative curvature was found: a saddle, or a point on the way to a minimum. Call "
+        "fitted.polish().",
+        "undecided": "Zero lies within the error: the data and the decay leave some direction undetermined. Raise "
+        "weight_decay, or remove redundant parameters."
+        if settled
+        else "The iteration did not settle, so that the sign is open. Raise weight_decay, or give more memory for a "
+        "factorisation.",
+    }[sign.verdict]
+    return [
+        Line(
+            "smallest eigenvalue", sign.value, sign.error, verdict, remedy,
+            "smallest eigenvalue of H + lam, each parameter in its natural unit; the threshold is its error",
+        ),
+        _conditioning_line(sign),
+    ]  # fmt: skip
+
+
+def _conditioning_line(sign: Definiteness) -> Line:
+    meaning = "the same eigenvalue against near-singularity"
+    if sign.verdict == "positive" and sign.value >= _NEARLY_SINGULAR:
+        verdict: Verdict = "holds"
+        remedy = "No direction is left to rounding."
+    elif sign.verdict == "indefinite":
+        verdict, remedy = "undecided", "Not a question before the curvature is positive."
+    else:
+        verdict = "undecided"
+        remedy = "The data barely determine some direction: V rests on lam there, or on rounding. Raise weight_decay."
+    return Line("conditioning", sign.value, _NEARLY_SINGULAR, verdict, remedy, meaning)
+
+
+def _noise_line(work: Workspace, noise: Any, curvature: Curvature, seed: int) -> tuple[Noise | None, Line]:
+    """What the noise level rests on: the freedom that the fit left to the residuals, or the user's word."""
+    problem = work.problem
+    given = None if noise is None else given_noise(noise, problem)
+    try:
+        freedom = work.residual_freedom(curvature, seed)
+    except NotConverged as error:
+        verdict: Verdict = "undecided" if given is None else "assumed"
+        return given, Line("noise", NAN, _LEAST_SHARE, verdict, _told(given, None) or _as_sentence(error), "")
+    share = freedom.share
+    fitted = f"effective degrees of freedom {float(freedom.effective.sum()):.4g} of {freedom.rows * problem.outputs}"
+    meaning = f"share of the residuals' freedom that the fit left; {fitted}"
+    try:
+        estimate = work.noise(None, curvature, seed)
+    except NoiseError as error:
+        if given is None:
+            return None, Line("noise", share, _LEAST_SHARE, "fails", _as_sentence(error), meaning)
+        return given, Line("noise", share, _LEAST_SHARE, "assumed", _told(given, None), meaning)
+    if given is not None:
+        return given, Line("noise", share, _LEAST_SHARE, "assumed", _told(given, estimate), meaning)
+    verdict, remedy = _judge_estimate(estimate, work.amplifies(curvature, seed))
+    return estimate, Line("noise", share, _LEAST_SHARE, verdict, remedy, meaning)
+
+
+def _judge_estimate(estimate: Noise, amplified: bool) -> tuple[Verdict, str]:
+    """Whether an estimated level can be relied on."""
+    left = float(np.min(estimate.df)) if estimate.df is not None else NAN
+    told = f"The level {_level(estimate)} was {estimate.source}."
+    if left < _FEW:
+        few = f"It rests on {left:.2g} degrees of freedom, too few."
+        return "undecided", f"{told} {few} Ask for bound='asymptotic', which allows for it, give noise=, or more rows."
+    if amplified:
+        why = "The minimum is near a fold, or the model nearly interpolates."
+        return "undecided", f"{told} {why} Give noise=, or raise weight_decay."
+    return "holds", told
+
+
+def _told(given: Noise | None, estimate: Noise | None) -> str:
+    """The level that was given, beside what the residuals say where that is another."""
+    if given is None:
+        return ""
+    told = f"The level {_level(given)} was given."
+    if estimate is None:
+        return told
+    ratio = estimate.level / given.level
+    if np.max(ratio) > 2:
+        return f"{told} The residuals speak for {_level(estimate)}: the model misses the data, or the noise is larger."
+    if np.min(ratio) < 0.5:
+        return f"{told} The residuals speak for {_level(estimate)}: is it a standard deviation, in the unit of y?"
+    return f"{told} The residuals speak for {_level(estimate)}."
+
+
+def _level(noise: Noise) -> str:
+    return np.array2string(noise.level, precision=4) if noise.level.size > 1 else f"{noise.overall:.4g}"
+
+
+def _as_sentence(error: Exception) -> str:
+    text = str(error)
+    return text[:1].upper() + text[1:]
+
+
+def _model_lines(problem: Problem) -> list[Line]:
+    facts = problem.facts()
+    same = facts.deterministic and _repeats(problem, 1e-3 if facts.narrow_casts else 1e-6)
+    casts = ", ".join(facts.narrow_casts[:3])
+    rough = not facts.accuracy <= _ACCURATE
+    remedy = f"Parameters came as {facts.dtype}; everything was computed in float64."
+    if facts.narrow_casts:
+        remedy = f"The model leaves float64 inside ({casts}): let constants and casts follow the input's dtype."
+    elif rough:
+        remedy = "Differences do not settle on this model's derivatives: give jac= and hess=, or use from_jax."
+    return [
+        Line(
+            "determinism", NAN, NAN, "holds" if same else "fails",
+            "Two evaluations agree."
+            if same
+            else "Two evaluations of the same rows differ: switch dropout off, fix the random state, and let the model "
+            "read nothing that changes.",
+            "whether the model is a function",
+        ),
+        Line(
+            "precision", facts.accuracy, NAN if facts.narrow_casts else _ACCURATE,
+            "fails" if facts.narrow_casts or rough else "holds", remedy,
+            "relative accuracy of second derivatives",
+        ),
+    ]  # fmt: skip
+
+
+def _repeats(problem: Problem, rtol: float) -> bool:
+    """Whether the first training rows are predicted as they were when the model was given."""
+    few = min(problem.n, _SEEN)
+    seen = problem.fitted_values[:few]
+    atol = rtol * float(np.max(np.abs(seen)))
+    return all(bool(np.all(np.abs(problem.predict(problem.take(problem.X, 0, few)) - seen) <= atol)) for _ in range(2))
+
+
+def _assumptions(problem: Problem) -> list[Line]:
+    meaning = "independent Gaussian noise in y at fixed inputs"
+    if problem.n > _SEEN and any(len(np.unique(column)) == 2 for column in problem.targets.T):
+        verdict: Verdict = "fails"
+        remedy = "y takes two values only: yes/no responses are not covered. Model them by another method."
+    else:
+        verdict, remedy = "assumed", "Counts and yes/no responses are not covered."
+    return [
+        Line("tail", NAN, NAN, "assumed", "Supply vhat.Tail(v, c) where it is known.", "how V varies with the noise"),
+        Line("gaussian noise", NAN, NAN, verdict, remedy, meaning),
+    ]
+
+
+def _without_solves(work: Workspace, noise: Any, reason: str) -> Audit:
+    """The same lines where no system can be solved: singular even in its Gauss-Newton part."""
+    problem, why = work.problem, f"Not tested, because {reason}"
+    try:
+        stationary, resolution = _relative_line(problem), units(problem).resolution
+        eigenvalues = _eigenvalue_lines(work.definiteness("hessian"))
+    except NotPositiveDefinite:
+        names = ("smallest eigenvalue", "conditioning")
+        stationary, resolution = Line("stationarity", NAN, NAN, "undecided", why, ""), 0.0
+        eigenvalues = [Line(name, NAN, NAN, "fails", _as_sentence(Exception(reason)), "") for name in names]
+    given = None if noise is None else given_noise(noise, problem)
+    told = Line("noise", NAN, _LEAST_SHARE, "assumed" if given else "undecided", _told(given, None) or why, "")
+    return Audit(
+        (
+            stationary,
+            *alignment_lines(problem, stationary.verdict == "holds", resolution),
+            *eigenvalues,
+            Line("residual curvature", NAN, NAN, "noted", why, ""),
+            Line("smoothness", NAN, NAN, "undecided", why, ""),
+            told,
+            Line("support", NAN, NAN, "undecided", why, ""),
+            *_model_lines(problem),
+            Line("basin", NAN, NAN, "undecided", why, ""),
+            *_assumptions(problem),
+        )
+    )

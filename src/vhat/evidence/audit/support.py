@@ -1,0 +1,36 @@
+"""Whether the data, rather than the weight decay, decide the fit."""
+
+from __future__ import annotations
+
+from vhat.evidence.audit.line import Line
+from vhat.errors import NotConverged
+from vhat.intervals.interval import MOSTLY
+from vhat.models.problem import Curvature
+from vhat.variance.workspace import Workspace
+
+__all__ = ["support_line"]
+
+
+def support_line(work: Workspace, curvature: Curvature, seed: int) -> Line:
+    """How much of the training predictions' freedom the data leave to the weight decay: ``1 - tr(SS) / tr S``.
+
+    Nothing that a bound assumes fails where it is most of it: the interval covers the mean of the prediction. But that
+    mean is then what the penalty made it, far from the truth, with next to no variance about it.
+    """
+    problem = work.problem
+    try:
+        freedom = work.residual_freedom(curvature, seed)
+    except NotConverged as error:
+        return Line("support", float("nan"), MOSTLY, "undecided", f"Not measured, because {error}", "")
+    share = freedom.undetermined(problem.p)
+    meaning = (
+        "share of the training predictions' freedom that the data leave open; effective degrees of "
+        f"freedom {float(freedom.effective.sum()):.3g}, parameters {problem.p}"
+    )
+    if share <= MOSTLY:
+        return Line("support", share, MOSTLY, "holds", "The data decide the fit.", meaning)
+    remedy = (
+        "Weight decay decides the fit: intervals are narrow because little is left to vary, around predictions that "
+        "are off by bias. Lower weight_decay; or read intervals for new responses that are calibrated."
+    )
+    return Line("support", share, MOSTLY, "fails", remedy, meaning)

@@ -1,0 +1,238 @@
+"""What the model would have predicted at each training row, had it not seen that row: from the solves, no refit.
+
+Without row i, and with ``1/n`` and the decay as they are, the minimum moves to first order by
+``A^-1 G_i' (l'_i + C_i u) / n``, where ``u`` is the move of the row's own prediction. With ``a = G_i A^-1 G_i' / n``::
+
+    u = (I - a C_i)^-1 a l'_i
+
+which for the square loss is ``(y - f)_-i = (y - f)_i / (1 - S_ii)``. Exact for models linear in their parameters.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from vhat.errors import ConvergenceWarning, LeverageWarning, name_rows
+from vhat.evidence.minimise.stationarity import units
+from vhat.variance.weighted_norm import contract, gradient_blocks
+from vhat.models.problem import Problem
+from vhat.progress import bar
+from vhat.linalg.solvers import Prepared, Status
+from vhat.linalg.solvers.contract import Response
+from vhat.variance.workspace import outside
+
+__all__ = ["HIGH_LEVERAGE", "ROUGH", "LeaveOneOut", "LeftOut", "describe", "leave_rows_out", "warn_of_rows"]
+
+HIGH_LEVERAGE = "leverage"
+_SLACK = 1e-6
+"""Leverages this close to 1 are called 1: the accuracy to which the solves are accepted."""
+ROUGH = 0.5
+"""Above this leverage a row's absence moves its own prediction by more than the residual that is seen."""
+_MANY = 0.25
+"""Where more than this share of the rows are such, means over them are not to be relied on."""
+_ALONE = 0.9
+"""Above this leverage a first-order residual is ten times the one that is seen: in refits it was off by up to 90 times,
+up to 0.75 by a sixth."""
+_LINEAR = 1e-5
+"""What a straight line may miss of a move of the predictions, as a share of it, where the model is linear."""
+
+
+@dataclass(frozen=True, repr=False)
+class LeaveOneOut:
+    """Predictions at the training rows by models that never saw them. Shapes are (n,) or (n, outputs) unless said.
+
+    Attributes:
+        prediction: ``f_-i(x_i)``; NaN where the status is not ``converged``.
+        residual: ``y_i - f_-i(x_i)``; None for a loss that is not a function of f - y, whose predictions are not on
+            the scale of y.
+        leverage: The share of a row's prediction that its own response decides, (n,): ``S_ii`` for the square loss;
+            with several outputs, or weights, the largest eigenvalue of the row's block ``a C``. At or above 1 the
+            row holds its own prediction up alone, there is no first-order answer, and the row is NaN.
+        weighted_norm: V at the row for the model that never saw it: its first-order variance is ``sigma^2 V/n``.
+        status: (n,): ``"converged"``, ``"leverage"`` where it is at or above 1, or how the row's solve failed.
+        curvature: ``"hessian"`` or ``"ggn"``.
+        solver: The solver's name.
+        rough: How many rows have a leverage above 0.5 in a model that is not linear in its parameters: what is said of
+            them is rough, and may be off by many times where the leverage is near 1.
+
+    Examples:
+        >>> import numpy as np, vhat
+        >>> x = np.linspace(0, 4, 30)
+        >>> y = 2.0 * np.exp(-x) + 0.01 * np.cos(30 * x)
+        >>> fitted = vhat.from_numpy(lambda q, x: q[0] * np.exp(-q[1] * x), [2.0, 1.0], x, y).polish()
+        >>> found = fitted.leave_one_out()
+        >>> bool(np.all(np.abs(found.residual) >= np.abs(y - fitted.predict(x))))
+        True
+    """
+
+    prediction: np.ndarray
+    residual: np.ndarray | None
+    leverage: np.ndarray
+    weighted_norm: np.ndarray
+    status: np.ndarray
+    curvature: str
+    solver: str
+    rough: int = 0
+
+    def __repr__(self) -> str:
+        good = self.status == Status.CONVERGED
+        size = "" if self.residual is None else f"root mean square {np.sqrt(np.nanmean(self.residual**2)):.4g}, "
+        known = self.leverage[np.isfinite(self.leverage)]
+        usable = f"{int(good.sum())} usable" + (f", {self.rough} of them roughly" if self.rough else "")
+        span = f"{known.min():.3g} to {known.max():.3g}" if known.size else "unknown"
+        return (
+            f"LeaveOneOut of {len(self.status)} rows ({self.curvature}, {self.solver}, {usable}): {size}leverage {span}"
+        )
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The same, flat and before anything is divided by a noise level.
+
+    Attributes:
+        prediction: ``f_-i(x_i)``, (n, K).
+        leverage: (n,).
+        variance: ``n sum_jb sigma_jb^2 (d f_-i(x_i) / d y_jb)^2``, (n, K).
+        status: (n,) of str.
+        rough: How many rows have so much leverage that a first-order step does not do for them; none where it is exact.
+    """
+
+    prediction: np.ndarray
+    leverage: np.ndarray
+    variance: np.ndarray
+    status: np.ndarray
+    rough: int = 0
+
+    @property
+    def unreliable(self) -> bool:
+        """Whether so many rows are rough that what is averaged over all of them is, too."""
+        return self.rough > _MANY * len(self.leverage)
+
+
+def leave_rows_out(problem: Problem, prepared: Prepared, sigma: np.ndarray) -> LeftOut:
+    """Leave out each training row in turn: n K right-hand sides through one prepared solver, block by block.
+
+    Args:
+        problem: The training problem, at its minimum.
+        prepared: The solver of ``A = H + lam``.
+        sigma: Noise of each training response, (n, K).
+    """
+    parts, start, blocks = [], 0, gradient_blocks(problem, problem.X)
+    with bar("rows left out", len(blocks)) as advance:
+        for g in blocks:
+            parts.append(_leave_block_out(problem, prepared.respond(g), sigma, start))
+            start += len(parts[-1].status)
+            advance("")
+    names = ("prediction", "leverage", "variance", "status")
+    found = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    high = int(np.sum(found["leverage"] > ROUGH))
+    return LeftOut(**found, rough=high if high and not _is_linear(problem) else 0)
+
+
+def describe(problem: Problem, found: LeftOut, levels: np.ndarray, curvature: str, solver: str) -> LeaveOneOut:
+    """Bring what was found to the shape of the model's predictions, and warn of rows that have no answer.
+
+    Args:
+        problem: The training problem.
+        found: The rows left out, with noise of the relative sizes that ``levels`` belong to.
+        levels: Mean square of those sizes, one an output, (K,).
+        curvature: The curvature's name.
+        solver: The solver's name.
+    """
+    warn_of_rows(found, few=True)
+    norm, residual = found.variance / levels, problem.targets - found.prediction
+    prediction, residual, norm = (a[:, 0] if problem.squeeze else a for a in (found.prediction, residual, norm))
+    known = residual if problem.loss_derivatives.location else None
+    return LeaveOneOut(prediction, known, found.leverage, norm, found.status, curvature, solver, found.rough)
+
+
+def _is_linear(problem: Problem) -> bool:
+    """Whether the predictions are linear in the parameters, by one random move as large as the residuals."""
+    measured = units(problem)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=problem.p)
+    move = problem.native(signs * measured.root / (problem.numpy(measured.scale) * np.sqrt(problem.p)))
+    straight = problem.jvp(move[None, :])[0]
+    missed = problem.at(problem.theta + move).fitted_values - problem.fitted_values - straight
+    return bool(np.all(np.abs(missed).max(axis=0) <= _LINEAR * np.abs(straight).max(axis=0)))
+
+
+def warn_of_rows(found: LeftOut, *, few: bool = False) -> None:
+    """Warn of rows that cannot be left out, or only roughly, with the remedy.
+
+    Args:
+        found: The rows left out.
+        few: Whether to warn of single rows of very high leverage, too, where no guarantee tells of them.
+    """
+    status = found.status
+    high = np.flatnonzero(status == HIGH_LEVERAGE)
+    if high.size:
+        warnings.warn(
+            f"{high.size} of {status.size} training rows have leverage at or above 1 ({name_rows(high)}): they alone "
+            "hold up their own prediction, what it would be without them is not to be had to first order, and they are "
+            "NaN. Refit without them to know, or fit with more weight decay.",
+            LeverageWarning,
+            stacklevel=outside(),
+        )
+    elif found.unreliable:
+        warnings.warn(
+            f"{found.rough} of {status.size} training rows have leverage above {ROUGH}: without one of "
+            "them the fit would change by more than a first-order step tells, and errors at new rows are larger than "
+            "those that are found here. Keep rows apart to know them, or fit with more weight decay.",
+            LeverageWarning,
+            stacklevel=outside(),
+        )
+    alone = np.flatnonzero((found.leverage > _ALONE) & (status == Status.CONVERGED))
+    if few and found.rough and alone.size and (high.size or not found.unreliable):
+        warnings.warn(
+            f"{alone.size} of {status.size} training rows have leverage above {_ALONE} ({name_rows(alone)}), the "
+            f"largest {found.leverage[alone].max():.4g}: without one of them the fit would change by more than a "
+            "first-order step tells, and what is said of them may be off by many times. Refit without them to know, or "
+            "leave out rows of so much leverage.",
+            LeverageWarning,
+            stacklevel=outside(),
+        )
+    failed = np.flatnonzero((status != HIGH_LEVERAGE) & (status != Status.CONVERGED))
+    if failed.size:
+        told = "; ".join(f"{kind}: {Status(kind).remedy}" for kind in dict.fromkeys(status[failed]))
+        warnings.warn(
+            f"{failed.size} of {status.size} training rows could not be left out ({name_rows(failed)}) and are NaN. "
+            f"{told}.",
+            ConvergenceWarning,
+            stacklevel=outside(),
+        )
+
+
+def _leave_block_out(problem: Problem, found: Response, sigma: np.ndarray, start: int) -> LeftOut:
+    """Leave out rows ``start`` on, one after the other, given the responses to their own gradients."""
+    n, K, loss = problem.n, problem.outputs, problem.loss_derivatives
+    status = _row_status(found.status.reshape(-1, K))
+    solved = (status == Status.CONVERGED)[:, None, None, None]
+    image = np.where(solved, found.image.reshape(-1, K, n, K), 0.0)
+    here = np.arange(len(image))
+    rows = start + here
+    a = image[here, :, rows, :] / n
+    curvature = loss.curvature[rows]
+    aC = a * curvature[:, None, :] if curvature.ndim == 2 else a @ curvature
+    leverage = np.linalg.eigvals(aC).real.max(axis=1)  # real: a C is similar to the symmetric a^1/2 C a^1/2
+    leverage[~solved.ravel()] = np.nan
+    status = np.where(leverage >= 1 - _SLACK, HIGH_LEVERAGE, status)
+    usable = status == Status.CONVERGED
+    remaining = np.where(usable[:, None, None], np.eye(K) - aC, np.eye(K))
+    moved = np.linalg.solve(remaining, a @ loss.first[rows][:, :, None])[:, :, 0]
+    leans = contract(image.reshape(-1, n, K), loss.cross).reshape(image.shape)  # -n d f_i / d y
+    leans[here, :, rows, :] = 0.0  # the row's own response is no longer there
+    leans = np.linalg.solve(remaining, leans.reshape(len(here), K, -1)).reshape(image.shape)
+    variance = np.sum((sigma * leans) ** 2, axis=(2, 3)) / n
+    prediction = problem.fitted_values[rows] + moved
+    prediction[~usable], variance[~usable] = np.nan, np.nan
+    return LeftOut(prediction, leverage, variance, status)
+
+
+def _row_status(status: np.ndarray) -> np.ndarray:
+    """Return the status of each row from those of its outputs, (b, K): the first that is not converged."""
+    failed = status != Status.CONVERGED
+    first = status[np.arange(len(status)), failed.argmax(axis=1)]
+    return np.where(failed.any(axis=1), first, Status.CONVERGED.value)

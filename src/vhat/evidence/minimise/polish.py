@@ -1,0 +1,272 @@
+"""The nearest certified minimum of the penalised objective."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from vhat.checks import check_count, check_tolerance
+from vhat.linalg.curvature.definiteness import Definiteness, smallest_eigenvalue
+from vhat.linalg.curvature.hidden_kinks import UNEXPLAINED, unexplained_change
+from vhat.errors import InputError, NotPositiveDefinite, PolishError
+from vhat.evidence.minimise.lbfgs import lbfgs
+from vhat.evidence.minimise.newton import Descent, MetricMaker, Progress, newton
+from vhat.evidence.minimise.quasi_newton import quasi_newton
+from vhat.evidence.minimise.stationarity import Point, decrease, evaluate
+from vhat.models.problem import Problem
+
+__all__ = ["Polished", "polish"]
+
+_NEAR = 1e-3
+"""Below this relative gradient Newton starts at once: L-BFGS could leave for another minimum."""
+_FAR_DOWN = 1e-8
+"""Where L-BFGS in the metric hands over: before that a small gradient may be a bend of the valley, not its end."""
+_ROUND = 50
+"""Newton steps before L-BFGS, far cheaper a step in a long curved valley, is given another turn."""
+_SHORT_ROUND = 10
+"""The same where L-BFGS has a metric: it needs no help in the valley, only past saddles and at the end."""
+_FLOOR = 1e-6
+"""A stalled iteration below this relative gradient is at the rounding floor, above it at a kink."""
+_SEEN = 1e-12
+"""A change of slope below this share of the objective's root unit is rounding."""
+
+
+@dataclass(frozen=True)
+class Polished:
+    """A stationary point and its certificate.
+
+    Attributes:
+        problem: The problem at the point reached.
+        objective: The penalised objective there.
+        gradient_norm: ``|grad L_lam|``, Euclidean, in the units of the parameters as they are.
+        relative_gradient: The same without unit: see :mod:`vhat.evidence.minimise.stationarity`.
+        definiteness: The smallest eigenvalue of ``H + lam`` there; its verdict is "positive", or "undecided" where
+            p is too large for the matrix and Lanczos did not settle.
+        status: "converged" to ``gtol``, or "rounding floor": no step lowers the gradient further.
+        warmup_steps: L-BFGS steps, without and with the metric.
+        steps: Newton steps tried.
+        products: Hessian products used, certificates included.
+        escapes: Saddles left along negative curvature.
+    """
+
+    problem: Problem = field(repr=False)
+    objective: float
+    gradient_norm: float
+    relative_gradient: float
+    definiteness: Definiteness
+    status: Literal["converged", "rounding floor"]
+    warmup_steps: int
+    steps: int
+    products: int
+    escapes: int
+
+
+def polish(
+    problem: Problem,
+    *,
+    gtol: float = 1e-10,
+    max_steps: int = 1000,
+    warmup: int = 1000,
+    metric: MetricMaker | None = None,
+    progress: Progress | None = None,
+    seed: int = 0,
+) -> Polished:
+    """Descend from the problem's parameters to a minimum, and certify that it is one.
+
+    L-BFGS first (left out where the gradient is small already), then L-BFGS in the metric, where there is one, then
+    trust-region Newton on exact Hessian products: in turns while none has arrived. A stationary point whose Hessian
+    is indefinite is a saddle: it is left along negative curvature. The end is a point whose relative gradient is at
+    most ``gtol`` (or as small as rounding allows) and whose ``H + lam`` is positive definite. The problem given is
+    not changed, so an interruption leaves nothing half done.
+
+    Args:
+        problem: The training problem at the parameters to start from.
+        gtol: The relative gradient to reach; without unit.
+        max_steps: The most Newton steps tried.
+        warmup: The most L-BFGS steps before each round of Newton's, and as many in the metric; 0 leaves them out.
+        metric: Makes the metric at a problem's parameters, close to the Gauss-Newton matrix there; the diagonal of
+            strides by default (:func:`vhat.evidence.minimise.stationarity.units`).
+        progress: Called as ``progress(step, objective, relative_gradient)`` after each step of either kind.
+        seed: Seed of the eigenvalue certificate.
+
+    Returns:
+        The problem at the minimum, its gradient and its certificate.
+
+    Raises:
+        InputError: For options out of range or parameters at which the objective is not finite.
+        PolishError: When no certified minimum could be reached.
+        NotPositiveDefinite: When a parameter given has no influence on any training prediction and no decay.
+    """
+    _check(gtol, max_steps, warmup, seed)
+    with problem.scope():
+        start = Descent.begin(_start(problem), metric)
+        told = _numbered(progress)
+        try:
+            return _descend(start, gtol, max_steps, warmup, metric, told, seed)
+        except NotPositiveDefinite as error:
+            raise PolishError(f"no minimum was reached: on the way down {error}") from error
+
+
+def _descend(
+    now: Descent,
+    gtol: float,
+    max_steps: int,
+    warmup: int,
+    metric: MetricMaker | None,
+    progress: Progress | None,
+    seed: int,
+) -> Polished:
+    """Alternate L-BFGS, Newton and escapes from saddles until a minimum is certified."""
+    warmed = escapes = rounds = 0
+    length = _ROUND if metric is None else _SHORT_ROUND
+    while True:
+        if warmup:
+            now, taken = _by_gradients(now, rounds, warmup, metric, progress)
+            warmed, rounds = warmed + taken, rounds + 1
+        limit = min(now.steps + length, max_steps) if warmup else max_steps
+        now = newton(now, gtol=gtol, max_steps=limit, metric=metric, progress=progress)
+        if now.status == "moving" and now.steps < max_steps:
+            continue
+        found = _certificate(now, metric, seed)
+        now = replace(now, products=now.products + found.steps)
+        if now.status == "moving" or (now.status == "stalled" and now.relative > _FLOOR):
+            raise _unfinished(now, found)
+        if found.singular:
+            raise _singular(now, found)
+        if found.verdict != "indefinite":
+            if unexplained_change(now.point.problem, seed) > UNEXPLAINED:
+                raise _hidden(now, found)
+            return _polished(now, found, warmed, escapes)
+        now, escapes = _escape(now, found).refreshed(metric), escapes + 1
+
+
+def _by_gradients(
+    now: Descent, rounds: int, most: int, metric: MetricMaker | None, progress: Progress | None
+) -> tuple[Descent, int]:
+    """Descend without Hessian products, as far as that pays; return the steps as well.
+
+    A first turn goes without the metric, which is dear, and is left out near a minimum. Later ones have it.
+    """
+    taken = more = 0
+    if now.relative > _NEAR and (rounds == 0 or metric is None):
+        point, taken = lbfgs(now.point, now.measured, gtol=_NEAR**2, max_steps=most, progress=progress)
+        now = replace(now, point=point).refreshed(metric)
+    if metric is not None and (rounds or taken):
+        now, more = quasi_newton(now, gtol=_FAR_DOWN, max_steps=most, metric=metric, progress=progress)
+    return now, taken + more
+
+
+def _certificate(now: Descent, metric: MetricMaker | None, seed: int) -> Definiteness:
+    return smallest_eigenvalue(
+        now.point.problem, scale=now.measured.scale, metric=now.metric if metric else None, seed=seed
+    )
+
+
+def _check(gtol: float, max_steps: int, warmup: int, seed: int) -> None:
+    check_tolerance("gtol", gtol)
+    check_count("max_steps", max_steps, least=1)
+    check_count("warmup", warmup)
+    check_count("seed", seed)
+
+
+def _start(problem: Problem) -> Point:
+    point = evaluate(problem)
+    if not point.finite:
+        raise InputError(
+            f"the objective ({point.objective}) or its gradient is not finite at the parameters given. Start "
+            "from parameters at which every prediction is finite."
+        )
+    return point
+
+
+def _numbered(progress: Progress | None) -> Progress | None:
+    """Return a progress callback that counts the steps of both methods in one row."""
+    if progress is None:
+        return None
+    steps = itertools.count(1)
+    return lambda _, objective, relative: progress(next(steps), objective, relative)
+
+
+def _escape(now: Descent, found: Definiteness) -> Descent:
+    """Leave a saddle along the direction of negative curvature, downhill where the gradient says which way.
+
+    Raises:
+        PolishError: When the objective does not fall along it, although the Hessian says so.
+    """
+    problem, v = now.point.problem, found.vector
+    slope = float(now.point.gradient @ v)
+    radius = max(now.radius, now.measured.root)
+    while abs(found.value) * radius > _SEEN * now.measured.root:
+        for sign in (-1.0, 1.0) if slope > 0 else (1.0, -1.0):
+            trial = evaluate(problem.at(problem.theta + sign * radius * v))
+            promised = 0.5 * abs(found.value) * radius**2
+            if decrease(now.point, trial, promised, now.measured) > 0.1 * promised:
+                return replace(now, point=trial, radius=radius, steps=now.steps + 1)
+        radius *= 0.5
+    if now.relative <= _FLOOR:
+        raise _singular(now, found)
+    raise _unfinished(replace(now, status="stalled"), found)
+
+
+def _polished(now: Descent, found: Definiteness, warmed: int, escapes: int) -> Polished:
+    return Polished(
+        problem=now.point.problem,
+        objective=now.point.objective,
+        gradient_norm=now.point.gradient_norm,
+        relative_gradient=now.relative,
+        definiteness=found,
+        status="converged" if now.status == "stationary" else "rounding floor",
+        warmup_steps=warmed,
+        steps=now.steps,
+        products=now.products,
+        escapes=escapes,
+    )
+
+
+def _reached(now: Descent, found: Definiteness) -> str:
+    return (
+        f"relative gradient {now.relative:.1e} (|grad| = {now.point.gradient_norm:.1e}) after {now.steps} Newton "
+        f"steps, smallest eigenvalue of H + lam {found.value:.1e} (without unit, {found.verdict})"
+    )
+
+
+def _unfinished(now: Descent, found: Definiteness) -> PolishError:
+    remedy = (
+        "If the model has kinks (relu, abs, max), replace them by a smooth activation such as tanh, softplus or gelu, "
+        'or keep these parameters and use curvature="ggn".'
+    )
+    if now.status == "moving":
+        return PolishError(
+            f"no minimum within max_steps={now.steps}: {_reached(now, found)}", f"Raise max_steps. {remedy}"
+        )
+    return PolishError(
+        f"no minimum was reached: {_reached(now, found)}, and no step, however short, goes further down as the "
+        "derivatives promise",
+        remedy,
+    )
+
+
+def _hidden(now: Descent, found: Definiteness) -> PolishError:
+    return PolishError(
+        f"every derivative says that this is a minimum ({_reached(now, found)}), but the loss changes otherwise when "
+        "parameters move that no prediction depends on to first order: they sit on a kink (relu units at exactly zero, "
+        "pruned or never started?)",
+        "Leave those parameters out of the model, start them away from zero, or use a smooth activation such as tanh, "
+        "softplus or gelu.",
+    )
+
+
+def _singular(now: Descent, found: Definiteness) -> PolishError:
+    free = bool(np.any(now.point.problem.numpy(now.point.problem.decay) == 0))
+    reason = (
+        "The data do not determine every parameter and some have no weight decay. Give a weight_decay above 0, or "
+        "leave out redundant parameters."
+        if free
+        else "Some direction is flat to rounding: the weight decay is lost beside the curvature of the data, or a "
+        "normalisation layer makes the size of the weights before it irrelevant. Raise weight_decay, or freeze those "
+        "weights."
+    )
+    return PolishError(f"a stationary point was reached, but H + lam is singular there: {_reached(now, found)}", reason)

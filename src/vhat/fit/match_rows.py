@@ -1,0 +1,117 @@
+"""Which of the rows that a recipe was handed its model holds: whatever is done with a fit, row by row, rests on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.checks import as_numbers, check_weights
+from vhat.errors import InputError
+
+if TYPE_CHECKING:
+    from vhat.fitted.model import FittedModel
+
+__all__ = ["held_rows"]
+
+_ROUNDED = 4 * float(np.finfo(np.float32).eps)
+"""What training in float32 may do to a response, as a share of the largest."""
+_BLURRED = 1e-3
+"""No rounding may blur more than this share of the range of y: beyond it, the responses are others."""
+
+
+def held_rows(fitted: FittedModel, y: Any, sample_weight: Any = None) -> np.ndarray:
+    """Return the rows, by number, that a model holds of those that its recipe was handed.
+
+    That is all of them in their order; or all but those of weight zero; or, where weights are whole numbers, as many
+    copies of each as its weight says.
+
+    Args:
+        fitted: What the recipe returned.
+        y: The responses that it was handed, (n,) or (n, outputs).
+        sample_weight: The weights that it was handed, (n,), or None.
+
+    Returns:
+        Row numbers, (rows of the model,).
+
+    Raises:
+        InputError: When the model holds other responses: what they look like, and what to do.
+    """
+    came = as_numbers("y", y)
+    came, held = came.reshape(len(came), -1), fitted.problem.targets
+    possible = list(_possible(len(came), sample_weight))
+    for rows in possible:
+        if _same(held, came[rows]):
+            return rows
+    of_its_size = [rows for rows in possible if len(rows) == len(held)]
+    raise InputError(_difference(held, came[of_its_size[0]] if of_its_size else came))
+
+
+def _possible(n: int, sample_weight: Any) -> Iterator[np.ndarray]:
+    yield np.arange(n)
+    if sample_weight is not None:
+        weights = check_weights(sample_weight, n)
+        yield np.flatnonzero(weights)
+        if np.all(weights == np.round(weights)):
+            yield np.repeat(np.arange(n), weights.astype(int))
+
+
+def _same(held: np.ndarray, came: np.ndarray) -> bool:
+    return held.shape == came.shape and bool(np.all(np.abs(held - came) <= _tolerance(came)))
+
+
+def _tolerance(y: np.ndarray) -> np.ndarray:
+    """The rounding of float32, an output; less where it would drown the range of y, but never less than float64's."""
+    size, extent = np.abs(y).max(axis=0), np.ptp(y, axis=0)
+    blurred = _BLURRED * np.where(extent > 0, extent, size)
+    tolerance: np.ndarray = np.maximum(np.minimum(_ROUNDED * size, blurred), 1e-12 * size)
+    return tolerance
+
+
+def _difference(held: np.ndarray, came: np.ndarray) -> str:
+    """Say what the responses of a model look like, beside those that came, and what to do."""
+    hand_over = "Give vhat.from_torch, from_jax or from_numpy the rows as they came"
+    if held.shape[1] != came.shape[1]:
+        return (
+            f"the recipe was handed {came.shape[1]} response(s) a row and its model holds {held.shape[1]}. {hand_over}."
+        )
+    if len(held) != len(came):
+        why = " (a part kept for validation, rows dropped?)" if len(held) < len(came) else ""
+        return (
+            f"the recipe was handed {len(came)} rows and its model holds {len(held)}{why}. Train on all rows that "
+            f"come. {hand_over}, all of them; only rows of weight zero may be left out."
+        )
+    if _same(np.sort(held, axis=0), np.sort(came, axis=0)):
+        return (
+            "the recipe's model holds the responses in another order than they came in. Shuffle inside the training "
+            f"alone. {hand_over}: row i of the model is row i of the data."
+        )
+    scale = _scale(held, came)
+    if scale is not None:
+        return (
+            f"the recipe's model holds y in other units, {scale[0]:.3g} y {'-' if scale[1] < 0 else '+'} "
+            f"{abs(scale[1]):.3g} (standardised inside?). {hand_over}, and a model that predicts in the units of y; "
+            "vhat.NetworkRegressor standardises inside and does."
+        )
+    row, k = np.unravel_index(int(np.argmax(np.abs(held - came) / _tolerance(came).clip(min=1e-300))), held.shape)
+    return (
+        f"the recipe's model holds other responses than came: {held[row, k]:.6g} in row {row} where y has "
+        f"{came[row, k]:.6g} (transformed, reordered or rounded inside?). {hand_over}."
+    )
+
+
+def _scale(held: np.ndarray, came: np.ndarray) -> tuple[float, float] | None:
+    """Return b and a of ``held = a + b came`` in the first output where they differ, if every output has such."""
+    found = []
+    for mine, given in zip(held.T, came.T, strict=True):
+        middle, extent = given.mean(), np.ptp(given)
+        if not extent:
+            return None
+        b = float((given - middle) @ mine / ((given - middle) @ given))
+        a = float(mine.mean() - b * middle)
+        if not b or np.any(np.abs(mine - (a + b * given)) > _BLURRED * abs(b) * extent):
+            return None
+        found.append((b, a))
+    changed = [at for at in range(held.shape[1]) if not _same(held[:, [at]], came[:, [at]])]
+    return found[changed[0]]

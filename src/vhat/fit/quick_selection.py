@@ -1,0 +1,97 @@
+"""The choice of weight decay with few fits, for a table that is to be fitted in seconds."""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.errors import SelectionWarning
+from vhat.fit.score_curve import joined
+from vhat.fit.decay_path import default_grid
+from vhat.fit.selection import choose_weight_decay
+from vhat.fit.splits import check_table
+from vhat.variance.workspace import outside
+
+if TYPE_CHECKING:
+    from vhat.fit.score_curve import Curve
+    from vhat.fit.recipe import NetworkRecipe
+    from vhat.fit.selection import Selection
+
+__all__ = ["choose_sparingly"]
+
+_LAMS = 9
+"""Lams of the default grid that are tried at the most, from the largest down: four decades."""
+_BELOW = 3
+"""Lams below the best by leave-one-out, one and a half decades, that cross-validation tries."""
+_FALLING = 0.05
+"""A score that falls by this share between the two smallest lams has not reached its floor."""
+
+
+def choose_sparingly(
+    recipe: NetworkRecipe, X: np.ndarray, y: np.ndarray, *, sample_weight: Any, seed: int
+) -> Selection:
+    """Choose lam by leave-one-out: among large ones first, and among small ones only where the large ask for it.
+
+    A fit that nearly interpolates takes many times as long, and leaving rows out of it to first order is rough, or not
+    to be had. Where that leaves the choice in doubt, cross-validation chooses instead, whose folds are refitted. Where
+    the smallest lam of all is best by a hair, it is taken without a word: there is little for weight decay to do.
+
+    Args:
+        recipe: A recipe of :mod:`vhat.fit`; its own weight decay does not matter.
+        X: Standardised rows.
+        y: Standardised responses.
+        sample_weight: Weights of the rows, or None.
+        seed: Draws the first parameters.
+
+    Returns:
+        The selection, with the curve of every lam that was tried.
+
+    Warns:
+        SelectionWarning: When the largest lam is best, or the score still falls towards the smallest, or the next
+            smaller lam cannot be fitted.
+    """
+    grid = default_grid(recipe, check_table(X, y, sample_weight), seed)[-_LAMS:]
+    half = len(grid) // 2
+    choose = functools.partial(choose_weight_decay, recipe, X, y, sample_weight=sample_weight, seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SelectionWarning)  # it asks to extend the grid, which is done here
+        found = choose(grid=grid[half:])
+        if found.weight_decay == grid[half]:
+            found = _both(choose(grid=grid[: half + 1]), found)
+        if found.curve.doubt:
+            lowest = max(int(np.searchsorted(grid, found.weight_decay)) - _BELOW, 0)
+            found = choose(grid=grid[lowest:], by="cross_validation")
+    _warn_of_an_end(found.curve)
+    return found
+
+
+def _both(low: Selection, high: Selection) -> Selection:
+    """Return the better of two selections, with the curve of both: their grids meet in one lam."""
+    best = min(low, high, key=lambda each: float(np.min(each.curve.score)))
+    return replace(best, curve=joined(low.curve, high.curve))
+
+
+def _warn_of_an_end(curve: Curve) -> None:
+    """Say in words of a table what the best lam at an end of the grid, or beside one without a score, means."""
+    lams, score = curve.weight_decay, curve.score
+    if curve.best == len(lams) - 1:
+        text = (
+            f"the most weight decay that was tried ({lams[-1]:.2g}) predicted best: the columns tell little about y, "
+            "and the prediction is close to its mean everywhere. Look at the score on rows that were kept apart."
+        )
+    elif curve.best == 0 and score[0] < (1 - _FALLING) * score[1]:
+        low = math.floor(math.log10(lams[0]))
+        text = (
+            f"the least weight decay that was tried ({lams[0]:.2g}) predicted best, and the score was still falling: "
+            f"less may do better. Give weight_decay=numpy.logspace({low - 3}, {low + 1}, 9), a grid that looks further "
+            "down; fits take longer there."
+        )
+    else:
+        text = curve.doubt
+    if text:
+        warnings.warn(text, SelectionWarning, stacklevel=outside())

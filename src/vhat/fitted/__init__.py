@@ -1,0 +1,5 @@
+"""The fitted model that a user holds, and the calls that make one."""
+
+from vhat.fitted.model import FittedModel
+
+__all__ = ["FittedModel"]

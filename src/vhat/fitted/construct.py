@@ -1,0 +1,224 @@
+"""The four doors: from a model in JAX, torch, NumPy or SciPy to a fitted model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vhat.errors import InputError
+from vhat.fitted.model import FittedModel
+
+__all__ = ["from_curve_fit", "from_jax", "from_numpy", "from_torch"]
+
+
+def from_jax(
+    predict: Callable[[Any, Any], Any],
+    params: Any,
+    X: Any,
+    y: Any,
+    *,
+    weight_decay: Any,
+    loss: Any = "half_mse",
+    sample_weight: Any = None,
+    memory: float | None = None,
+) -> FittedModel:
+    """Take a JAX function, its fitted parameters and its training data.
+
+    Args:
+        predict: ``predict(params, X)`` returning (n,) or (n, outputs), each row on its own.
+        params: Any pytree; floating-point leaves are the parameters (a Flax or Equinox model will do). All other leaves
+            are held fixed, integers among them: a parameter that happens to be ``1`` is written ``1.0``.
+        X: Training inputs: an array, or a dict or tuple of arrays, one row a point.
+        y: Training responses, of the shape that ``predict`` returns.
+        weight_decay: lam of ``L + lam/2 |theta|^2``: a number, or a pytree prefix of ``params``; zeros allowed.
+        loss: ``"half_mse"`` for ``1/(2n) sum |f - y|^2``, ``"mse"`` for a mean over rows and outputs without the
+            half, or ``loss(f_i, y_i)`` of one row.
+        sample_weight: Weights ``w_i >= 0`` of ``1/n sum w_i l_i``.
+        memory: Budget in bytes; half of the free memory by default.
+
+    Returns:
+        The fitted model.
+
+    Raises:
+        InputError: For data or options that cannot be used.
+        ModelError: For a model that cannot be used.
+
+    Examples:
+        >>> import numpy as np, vhat
+        >>> x = np.linspace(-1, 1, 20)[:, None]
+        >>> y = 2 * x[:, 0] + 0.1 * np.sin(40 * x[:, 0])
+        >>> line = {"slope": np.array([2.0]), "offset": 0.0}
+        >>> fitted = vhat.from_jax(lambda q, x: x @ q["slope"] + q["offset"], line, x, y, weight_decay=1e-6)
+        >>> band = fitted.polish().interval([[0.0], [5.0]])
+        >>> bool(band.half_width[1] > 5 * band.half_width[0])
+        True
+    """
+    from vhat.models.jax import jax_problem
+
+    return FittedModel(
+        jax_problem(
+            predict,
+            params,
+            X,
+            y,
+            weight_decay=weight_decay,
+            loss=loss,
+            sample_weight=sample_weight,
+            memory=memory,
+        )
+    )
+
+
+def from_torch(
+    module: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    weight_decay: Any,
+    loss: Any = "half_mse",
+    sample_weight: Any = None,
+    target_key: str | None = None,
+    memory: float | None = None,
+) -> FittedModel:
+    """Take a trained ``nn.Module`` and its training data.
+
+    The module is left as it is: state, mode, gradients and dtype. Frozen parameters are used but not counted.
+
+    Args:
+        module: The module, in ``eval()`` mode where it has dropout or batch-norm.
+        X: Tensor, array, tuple or dict of tensors; or a DataLoader, read once in the order of its dataset.
+        y: Responses of the shape that the module returns; None with a DataLoader.
+        weight_decay: The decay of the optimiser (lam): a number, or a mapping from parameter names to numbers.
+        loss: ``"half_mse"``, ``"mse"`` (torch's ``MSELoss``: lam is then outputs/2 times the decay), or
+            ``loss(f_i, y_i)`` of one row.
+        sample_weight: Weights of the rows.
+        target_key: The key of the responses in dict batches.
+        memory: Budget in bytes.
+
+    Returns:
+        The fitted model.
+
+    Raises:
+        InputError: For data or options that cannot be used.
+        ModelError: For a module that cannot be used.
+    """
+    from vhat.models.torch import torch_problem
+
+    return FittedModel(
+        torch_problem(
+            module,
+            X,
+            y,
+            weight_decay=weight_decay,
+            loss=loss,
+            sample_weight=sample_weight,
+            target_key=target_key,
+            memory=memory,
+        )
+    )
+
+
+def from_numpy(
+    predict: Callable[..., Any],
+    theta: Any,
+    X: Any,
+    y: Any,
+    *,
+    jac: Callable[..., Any] | None = None,
+    hess: Callable[..., Any] | None = None,
+    weight_decay: Any = 0.0,
+    loss: Any = "half_mse",
+    sample_weight: Any = None,
+    memory: float | None = None,
+) -> FittedModel:
+    """Take a NumPy function with a modest number of parameters.
+
+    Args:
+        predict: ``predict(theta, X)`` returning (n,) or (n, outputs).
+        theta: The fitted parameters, (p,).
+        X: Training inputs, one row a point.
+        y: Training responses.
+        jac: ``jac(theta, X)`` returning (n, p) or (n, outputs, p); by adaptive differences when None.
+        hess: ``hess(theta, X)`` returning (n, p, p) or (n, outputs, p, p); by differences when None.
+        weight_decay: lam, a number or (p,).
+        loss: As in :func:`from_jax`, with a NumPy callable.
+        sample_weight: Weights of the rows.
+        memory: Budget in bytes.
+
+    Returns:
+        The fitted model.
+
+    Raises:
+        InputError: For data or options that cannot be used.
+        ModelError: For a model that cannot be used.
+
+    Examples:
+        >>> import numpy as np, vhat
+        >>> x = np.linspace(0, 4, 30)
+        >>> y = 2.0 * np.exp(-x) + 0.01 * np.cos(30 * x)
+        >>> decay = lambda q, x: q[0] * np.exp(-q[1] * x)
+        >>> fitted = vhat.from_numpy(decay, [2.0, 1.0], x, y).polish()
+        >>> fitted.interval([1.0]).center.round(1)
+        array([0.7])
+    """
+    from vhat.models.numpy import numpy_problem
+
+    return FittedModel(
+        numpy_problem(
+            predict,
+            theta,
+            X,
+            y,
+            jac=jac,
+            hess=hess,
+            weight_decay=weight_decay,
+            loss=loss,
+            sample_weight=sample_weight,
+            memory=memory,
+        )
+    )
+
+
+def from_curve_fit(
+    f: Callable[..., Any], popt: Any, x: Any, y: Any, sigma: Any = None, *, absolute_sigma: bool = False
+) -> FittedModel:
+    """Take the result of :func:`scipy.optimize.curve_fit`.
+
+    With ``sigma`` the rows are weighted by ``1/sigma^2`` and the noise of row i is a common factor times
+    ``sigma[i]``; the factor is estimated (scipy's ``absolute_sigma=False``). Where sigma is the noise itself, pass it
+    to the interval: ``interval(x, noise=sigma)``.
+
+    Args:
+        f: ``f(x, *params)``.
+        popt: The fitted parameters.
+        x: The independent variable, as curve_fit got it.
+        y: The responses.
+        sigma: Standard deviations as curve_fit got them, or None.
+        absolute_sigma: Here for the reader of curve_fit: True is refused with the words of what to ask instead.
+
+    Returns:
+        The fitted model, with no weight decay.
+
+    Raises:
+        InputError: For data that cannot be used, a sigma that is a matrix, or ``absolute_sigma=True``.
+
+    Examples:
+        >>> import numpy as np, vhat
+        >>> from scipy.optimize import curve_fit
+        >>> line = lambda x, a, b: a + b * x
+        >>> x = np.arange(8.0)
+        >>> y = np.array([1.1, 2.9, 5.2, 6.8, 9.1, 11.2, 12.8, 15.1])
+        >>> popt, pcov = curve_fit(line, x, y)
+        >>> errors = vhat.from_curve_fit(line, popt, x, y).functional(lambda q: q).standard_error
+        >>> bool(np.allclose(errors, np.sqrt(np.diag(pcov)), rtol=1e-6))
+        True
+    """
+    from vhat.models.numpy import curve_fit_problem
+
+    if absolute_sigma:
+        raise InputError(
+            "absolute_sigma=True moves no parameter, only the error bars: leave it out here, and give the noise where "
+            "they are asked for, interval(..., noise=sigma) or functional(..., noise=sigma)."
+        )
+    problem, shape = curve_fit_problem(f, popt, x, y, sigma)
+    return FittedModel(problem, noise_shape=None if shape is None else shape[:, None])

@@ -1,0 +1,610 @@
+"""The fitted model that a user holds: no mathematics, only delegation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from vhat.intervals import limits
+from vhat.evidence.acquire import Acquisition, acquire
+from vhat.intervals.answer import (
+    Question,
+    answer,
+    at_minimum,
+    measured,
+    nothing_yet,
+    ready,
+    require_residuals,
+    warn_of_failed,
+)
+from vhat.evidence.audit import Audit, audit_fit
+from vhat.intervals.calibrate import Calibrated, common_noise, left_out_scores, refuse_training_rows, split_scores
+from vhat.checks import check_choice, check_count
+from vhat.errors import InputError, NoiseError
+from vhat.intervals.estimated_tail import EstimatedTail, Redraws
+from vhat.intervals.interval import Interval
+from vhat.evidence.leave_one_out import LeaveOneOut, describe, leave_rows_out
+from vhat.evidence.minimise.polish import Polished, polish
+from vhat.variance.weighted_norm import Recorder, WeightedNorm, gradient_blocks, measure, row_curvature
+from vhat.models.problem import Array, Problem
+from vhat.progress import steps_shown
+from vhat.linalg.solvers import Plan, Prepared, Solver, Status, choose
+from vhat.linalg.solvers.kernel import newton_metric
+from vhat.intervals.tail import Tail
+from vhat.variance.workspace import Workspace
+
+__all__ = ["FittedModel"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _scoped(method: F) -> F:
+    """Run a public method in the framework's float64 scope."""
+
+    @wraps(method)
+    def run(self: FittedModel, *args: Any, **kwargs: Any) -> Any:
+        with self.problem.scope():
+            return method(self, *args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+class FittedModel:
+    """A model, its parameters and its training data, ready to say how far its predictions can be trusted.
+
+    Made by :func:`vhat.from_jax`, :func:`vhat.from_torch`, :func:`vhat.from_numpy` or :func:`vhat.from_curve_fit`.
+
+    Attributes:
+        problem: The training problem behind the front end.
+        polished: The record of the polish that led here, or None.
+        given: The problem at the parameters that the user gave, where polish has moved them; else None.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        noise_shape: np.ndarray | None = None,
+        polished: Polished | None = None,
+        given: Problem | None = None,
+    ) -> None:
+        self.problem = problem
+        self.polished = polished
+        self.given = given
+        shape = np.ones((problem.n, problem.outputs)) if noise_shape is None else noise_shape
+        level = float(np.sqrt(np.mean(shape**2)))
+        # a shape that has this norm already keeps its last bits: polish and load hand it on
+        self._work = Workspace(problem, shape if abs(level - 1.0) < 1e-12 else shape / level)
+
+    def __repr__(self) -> str:
+        problem = self.problem
+        decay = problem.numpy(problem.decay)
+        lam = f"{decay.max():.3g}" if np.ptp(decay) == 0 else f"{decay.min():.3g} to {decay.max():.3g}"
+        kind = type(problem).__name__.removesuffix("Problem").lower()
+        return f"FittedModel({kind}, n={problem.n}, outputs={problem.outputs}, p={problem.p}, lam={lam})"
+
+    # -- the model -------------------------------------------------------------------------
+    @property
+    def params(self) -> Any:
+        """The parameters in the user's own structure."""
+        with self.problem.scope():
+            return self.problem.params
+
+    @_scoped
+    def predict(self, x: Any) -> np.ndarray:
+        """Return the model's predictions in float64, (points,) or (points, outputs)."""
+        return self._shaped(self.problem.predict(self.problem.inputs(x)))
+
+    def write_to(self, module: Any) -> None:
+        """Copy the parameters into a torch module of the same architecture (after :meth:`polish`).
+
+        Raises:
+            InputError: When the model did not come from torch, or the module does not match.
+        """
+        write = getattr(self.problem, "write_to", None)
+        if write is None:
+            raise InputError("write_to is for models from from_torch; read fitted.params instead.")
+        write(module)
+
+    def release(self) -> None:
+        """Free the matrices and factorisations that were kept for reuse."""
+        self._work.release()
+
+    @property
+    def workspace(self) -> Workspace:
+        """What this model has worked out once and keeps."""
+        return self._work
+
+    def save(self, directory: str | os.PathLike[str], *, data: str = "copy", factorisation: bool = False) -> None:
+        """Save this model for :func:`vhat.load`: safetensors and JSON, no pickle, no code.
+
+        A model that the directory holds is replaced without asking, at once or, if this call is interrupted, not at
+        all: the new one is written beside it as the next version (``v0002``), ``vhat.json`` is pointed to it, and only
+        then is the old version removed. There is no history to go back to: give a new directory to keep both. Files and
+        folders of your own that you have put into the directory stay as they are.
+
+        Args:
+            directory: A new or empty directory, or one that was saved to before; one that holds anything else is
+                refused.
+            data: ``"copy"`` keeps the training data; ``"reference"`` keeps their checksum alone, and ``load`` asks for
+                them.
+            factorisation: Keep the matrix or kernel that has been worked out, so that it is not made again.
+
+        Raises:
+            StoreError: When the directory cannot be written, or something of the model cannot be kept.
+        """
+        from vhat.store import save
+
+        save(self, directory, data=data, factorisation=factorisation)
+
+    @_scoped
+    def scale_weight_decay(self, factor: float) -> FittedModel:
+        """Return the same parameters under ``factor`` times the weight decay; a kernel that was made serves both.
+
+        The parameters are a minimum for one decay only: polish what comes back, or ask it for ``curvature="ggn"``.
+
+        Raises:
+            InputError: When the factor is not positive and finite.
+        """
+        if not isinstance(factor, int | float | np.number) or not 0 < factor < np.inf:
+            raise InputError(f"factor={factor!r} is not a positive number.")
+        moved = FittedModel(self.problem.with_decay(factor * self.problem.decay), noise_shape=self._work.shape)
+        moved._work.twin = self._work
+        return moved
+
+    # -- intervals ---------------------------------------------------------------------------
+    @_scoped
+    def plan(self, x: Any, *, solver: Solver | str = "auto", curvature: str = "auto") -> Plan:
+        """Say which solver would answer for ``x``, what it will take, and why.
+
+        Args:
+            x: Test inputs, shaped like the training inputs.
+            solver: As in :meth:`weighted_norm`.
+            curvature: As in :meth:`weighted_norm`; the cost of ``"auto"`` is that of the exact Hessian.
+        """
+        check_choice("curvature", curvature, ("auto", "hessian", "ggn"))
+        inputs = self.problem.inputs(x)
+        return choose(self.problem, self.problem.count(inputs) * self.problem.outputs, solver, curvature)
+
+    @_scoped
+    def weighted_norm(
+        self, x: Any, *, solver: Solver | str = "auto", curvature: str = "auto", shortcut: bool = False
+    ) -> WeightedNorm:
+        """Compute V at every point.
+
+        Args:
+            x: Test inputs, shaped like the training inputs.
+            solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Dual`, :class:`vhat.Nystrom` or :class:`vhat.CG`.
+            curvature: ``"hessian"``, ``"ggn"`` or ``"auto"``.
+            shortcut: Return ``c g'h`` in place of V, ``c`` the second derivative of the loss of a row (1 for the half
+                squared error without weights): equal to V when the fit interpolates without decay, above it where
+                ``R + lam`` is positive, if all rows that count have one weight.
+
+        Returns:
+            V with a record per point.
+
+        Raises:
+            InputError: For inputs or options that cannot be used.
+            NotPositiveDefinite: When no positive definite curvature is available.
+            Interrupted: On Ctrl-C during the solves; the points that are finished are in its ``record``.
+        """
+        inputs = self.problem.inputs(x)
+        prepared, recorder = self._ready(inputs, solver, curvature, shortcut)
+        found = measured(self._work, prepared, gradient_blocks(self.problem, inputs), self._work.shape, recorder)
+        warn_of_failed(self.problem, found)
+        return recorder.record(found)
+
+    def _levels(self) -> np.ndarray:
+        """Mean square of the noise shape of each output, (K,)."""
+        levels: np.ndarray = np.mean(self._work.shape**2, axis=0)
+        return levels
+
+    @_scoped
+    def interval(
+        self,
+        x: Any,
+        delta: float = 0.05,
+        *,
+        simultaneous: bool | str = False,
+        bound: str = "tight",
+        tail: Tail | EstimatedTail | Redraws | str | None = None,
+        target: str = "mean",
+        noise: Any = None,
+        observation_noise: Any = None,
+        bias: Any = None,
+        solver: Solver | str = "auto",
+        curvature: str = "auto",
+        seed: int = 0,
+    ) -> Interval:
+        """Compute a confidence interval for the prediction at every point.
+
+        Args:
+            x: Test inputs, shaped like the training inputs.
+            delta: Probability of a miss: 0.05 asks for 95% confidence.
+            simultaneous: False for each point alone; True or ``"union"`` for all at once by the union bound;
+                ``"sup-t"`` for all at once with ``bound="asymptotic"``.
+            bound: ``"tight"``, ``"theorem"``, ``"sharp"``, ``"empirical"``, ``"chebyshev"`` or ``"asymptotic"``: see
+                the table.
+            tail: The tail of V over the noise: None neglects it; :class:`vhat.Tail`; ``"estimated"``, or
+                :class:`vhat.Redraws`, estimates it by refits under redrawn responses.
+            target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
+            noise: Standard deviation of the training responses: a number, one per row, or None to estimate it.
+            observation_noise: Standard deviation of a new response, where it differs from ``noise``.
+            bias: None, ``"plug-in"``, or a bound on the absolute bias to be added.
+            solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Dual`, :class:`vhat.Nystrom` or :class:`vhat.CG`.
+            curvature: ``"hessian"``, ``"ggn"`` or ``"auto"``.
+            seed: Seed of random probes and of the sup-t simulation.
+
+        Returns:
+            The interval, with its evidence in ``guarantee``.
+
+        Raises:
+            InputError: For inputs or options that cannot be used.
+            NoiseError: When the noise has to be estimated and the fit interpolates.
+            NotPositiveDefinite: When no positive definite curvature is available.
+
+        **The bounds**, all about the mean of the prediction over Gaussian noise (``docs/bounds.md`` derives them):
+
+        ============== ============================= ====================================== ===========================
+        bound          needs                         promises                               when to use it
+        ============== ============================= ====================================== ===========================
+        ``tight``      the noise level; a tail of V  the level, if E[V], the tail and the   the default; with ten and
+                       where V varies much           noise level are known; about 1.5       more residual degrees of
+                                                     times the textbook's width             freedom, or noise given
+        ``asymptotic`` nothing more                  the level as n grows (exact for linear few degrees of freedom
+                                                     models without decay); Student's t     (``tight`` takes the noise
+                                                     allows for an estimated noise level    as known); the usual width
+        ``empirical``  a tail known beforehand       the level, without E[V] being known    when V must not stand for
+                                                                                            its mean
+        ``chebyshev``  the noise level               the level, whatever the tail; wide     no idea of the tail
+        ``theorem``    as ``tight``                  the published bound, 1.57 times        to reproduce results
+                                                     ``tight``; unproved where v, c > 0
+        ``sharp``      as ``tight``                  the same before its root is split      to reproduce results
+        ============== ============================= ====================================== ===========================
+        """
+        options = limits.Options(delta, simultaneous, bound, tail, target, observation_noise, bias, seed)
+        inputs = self.problem.inputs(x)
+        center = self._shaped(self.problem.predict(inputs))
+        points = np.asarray(inputs) if isinstance(inputs, np.ndarray) else _as_array(x)
+        index = x.index if hasattr(x, "iloc") else None
+
+        def sides(problem: Problem) -> Iterable[Array]:
+            return gradient_blocks(problem, inputs)
+
+        question = Question(options, center, sides, points, index)
+        return answer(self._work, question, noise, solver, curvature, given=self.given)
+
+    @_scoped
+    def functional(
+        self,
+        q: Callable[[Any], Any],
+        delta: float = 0.05,
+        *,
+        simultaneous: bool | str = False,
+        bound: str = "tight",
+        tail: Tail | EstimatedTail | Redraws | str | None = None,
+        noise: Any = None,
+        bias: Any = None,
+        solver: Solver | str = "auto",
+        curvature: str = "auto",
+        seed: int = 0,
+    ) -> Interval:
+        """Compute a confidence interval for any differentiable function of the parameters.
+
+        Args:
+            q: ``q(params)`` in the user's own structure, returning a scalar or ``(k,)``: a parameter, a difference,
+                a slope, an average over a population.
+            delta: As in :meth:`interval`, like the options that follow.
+            simultaneous: As in :meth:`interval`.
+            bound: As in :meth:`interval`.
+            tail: As in :meth:`interval`.
+            noise: As in :meth:`interval`.
+            bias: As in :meth:`interval`.
+            solver: As in :meth:`interval`.
+            curvature: As in :meth:`interval`.
+            seed: As in :meth:`interval`.
+
+        Returns:
+            An interval of shape () or (k,).
+
+        Raises:
+            InputError: When q returns something else than a scalar or one axis, or is not differentiable.
+        """
+        options = limits.Options(delta, simultaneous, bound, tail, bias=bias, seed=seed)
+
+        def sides(problem: Problem) -> Iterable[Array]:
+            return [problem.functional(q).gradient]
+
+        center = self.problem.functional(q).value
+        question = Question(options, center, sides, per_output=False)
+        return answer(self._work, question, noise, solver, curvature, given=self.given)
+
+    @_scoped
+    def sensitivity(self, x: Any, *, solver: Solver | str = "auto", curvature: str = "auto") -> np.ndarray:
+        """Return ``d f(x) / d y``: how much each prediction leans on each training response.
+
+        Returns:
+            Shape (points, n); with several outputs (points, outputs, n, outputs).
+
+        Warns:
+            ConvergenceWarning: Of points whose solve failed; their rows are NaN.
+        """
+        inputs = self.problem.inputs(x)
+        prepared, recorder = self._ready(inputs, solver, curvature)
+        blocks = gradient_blocks(self.problem, inputs)
+        found = measured(self._work, prepared, blocks, self._work.shape, recorder, rows=True)
+        warn_of_failed(self.problem, found)
+        assert found.sensitivity is not None
+        found.sensitivity[found.status != Status.CONVERGED] = np.nan
+        if self.problem.squeeze:
+            return found.sensitivity[:, :, 0]
+        K = self.problem.outputs
+        return found.sensitivity.reshape(-1, K, self.problem.n, K)
+
+    @_scoped
+    def covariance(self, *, noise: Any = None, curvature: str = "auto", seed: int = 0) -> np.ndarray:
+        """Return the first-order covariance of the parameters, (p, p), in the order of the flat vector.
+
+        ``1/n^2 sum_ib sigma_ib^2 (A^-1 j_ib)(A^-1 j_ib)'``, the sandwich of the inverse regularised Hessian; for
+        ``curvature="ggn"`` and no decay it is the classical ``sigma^2 (J'J)^-1``.
+
+        Raises:
+            MemoryBudgetError: When p is too large for a dense matrix.
+        """
+        from vhat.linalg.solvers import Dense
+
+        check_count("seed", seed)
+        problem = self.problem
+        chosen, prepared = ready(self._work, Dense(), curvature, problem.p)
+        level = self._work.noise(noise, chosen.curvature, seed)
+        identity = problem.native(np.eye(problem.p))
+        found = measure(problem, prepared, [identity], level.values, rows=True)
+        assert found.sensitivity is not None
+        rows = (found.sensitivity * level.values).reshape(problem.p, -1)
+        covariance: np.ndarray = rows @ rows.T
+        return covariance
+
+    # -- what the interval leaves out, and what to do with it -----------------------------------
+    @_scoped
+    def leave_one_out(self, *, curvature: str = "auto", seed: int = 0) -> LeaveOneOut:
+        """Predict every training row by the model that had not seen it, without refitting.
+
+        ``y - f_-i = (y - f) / (1 - S_ii)`` with ``S = df/dy``; weights, other losses and several outputs (all of a row
+        are left out together) by the same first-order step. Exact for models linear in their parameters.
+
+        Args:
+            curvature: As in :meth:`interval`.
+            seed: Seed of the check that the parameters are a minimum.
+
+        Returns:
+            Predictions, residuals and leverages of the training rows, with a status each.
+
+        Raises:
+            NotPositiveDefinite: When no positive definite curvature is available.
+        """
+        chosen = self._work.choose_curvature(curvature)
+        try:
+            level = self._work.noise(None, chosen.curvature, seed)
+        except NoiseError:
+            level = None
+        at_minimum(self._work, level, chosen, seed)
+        solver = self._work.own_solver(chosen.curvature)
+        found = leave_rows_out(self.problem, solver, self._work.shape)
+        return describe(self.problem, found, self._levels(), chosen.curvature, solver.name)
+
+    @_scoped
+    def calibrate(
+        self,
+        X_cal: Any,
+        y_cal: Any = None,
+        *,
+        noise: Any = None,
+        observation_noise: Any = None,
+        solver: Solver | str = "auto",
+        curvature: str = "auto",
+        seed: int = 0,
+    ) -> Calibrated:
+        """Take the level of observation intervals from responses that the fit has not seen, bias included.
+
+        Args:
+            X_cal: Calibration inputs that training did not see; or ``"loo"``: the training rows, each left out in turn.
+            y_cal: Their responses.
+            noise: As in :meth:`interval`. It shapes the widths; the level of a split calibration holds for any value.
+            observation_noise: Standard deviation of the calibration responses, where it differs from ``noise``: a
+                number, which ``.interval(x)`` then uses for new responses too; or one per row, and
+                ``.interval(x, observation_noise=...)`` needs that of the new ones.
+            solver: As in :meth:`interval`.
+            curvature: As in :meth:`interval`.
+            seed: As in :meth:`interval`.
+
+        Returns:
+            The calibrated model: ``.interval(x, delta)``, with what it may claim in ``.guarantee``.
+
+        Raises:
+            InputError: For data that cannot be used, or that are the training data.
+            NoiseError: When the noise has to be estimated and the fit interpolates.
+        """
+        base = partial(
+            self.interval,
+            bound="asymptotic",
+            target="observation",
+            noise=noise,
+            solver=solver,
+            curvature=curvature,
+            seed=seed,
+        )
+        if isinstance(X_cal, str):
+            if X_cal not in ("loo", "leave_one_out"):
+                raise InputError(f"X_cal={X_cal!r} is neither rows, to be given with y_cal, nor 'loo'.")
+            if y_cal is not None or observation_noise is not None:
+                raise InputError("calibrate('loo') scores the training rows: give neither y_cal nor observation_noise.")
+            return self._calibrated_by_training_rows(noise, curvature, seed, base)
+        if y_cal is None:
+            raise InputError("calibrate(X_cal, y_cal) needs the responses y_cal; calibrate('loo') needs no rows.")
+        inputs = self._checked("X_cal", X_cal)
+        scores = split_scores(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
+        repeated = refuse_training_rows(self.problem, inputs, y_cal)
+        common, per_row = common_noise(observation_noise)
+        return Calibrated("split", scores, repeated, base, observation_noise=common, per_row=per_row)
+
+    @_scoped
+    def acquire(self, pool: Any, k: int = 1, *, solver: Solver | str = "auto", curvature: str = "auto") -> Acquisition:
+        """Choose the k points of a pool whose responses would pin down most of the pool's predictions.
+
+        Greedy: each choice is made as if the earlier ones had been measured, so that they do not crowd in one place.
+
+        Args:
+            pool: Inputs at which a response could be had, shaped like the training inputs.
+            k: How many to choose.
+            solver: As in :meth:`interval`.
+            curvature: As in :meth:`interval`.
+
+        Returns:
+            The choice: ``.indices`` into the pool, the most useful first.
+
+        Raises:
+            InputError: For a pool that cannot be used or holds fewer than k points.
+            MemoryBudgetError: When the pool is too large for its kernel.
+        """
+        inputs = self._checked("pool", pool)
+        _, prepared = ready(self._work, solver, curvature, self.problem.count(inputs) * self.problem.outputs)
+        return acquire(self.problem, prepared, gradient_blocks(self.problem, inputs), k)
+
+    # -- evidence ------------------------------------------------------------------------------
+    @_scoped
+    def audit(self, *, noise: Any = None, curvature: str = "auto", refits: int = 0, seed: int = 0) -> Audit:
+        """Check what the theorem assumes of this fitted model, one line an assumption.
+
+        Args:
+            noise: As in :meth:`interval`.
+            curvature: As in :meth:`interval`.
+            refits: How many times to refit under perturbed responses to probe that the minimum moves continuously.
+            seed: Seed of the random directions.
+
+        Returns:
+            The audit; it prints as a table.
+        """
+        return audit_fit(self._work, noise=noise, curvature=curvature, refits=refits, seed=seed, given=self.given)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        delta: float = 0.05,
+        held_out: tuple[Any, Any] | None = None,
+        response: str | tuple[str, ...] | None = None,
+        columns: tuple[str, ...] | None = None,
+        noise: Any = None,
+        max_unsupported: float = 0.5,
+        refits: int = 0,
+        seed: int = 0,
+        force: bool = False,
+    ) -> Path:
+        """Write one self-contained HTML file: the audit, the intervals, their calibration, what predictions lean on.
+
+        It needs no network and no other file. Every number in it is what the methods of this class return.
+
+        Args:
+            path: The file, such as ``"report.html"``.
+            delta: Probability of a miss of every interval on the page.
+            held_out: ``(X, y)`` that training did not see, for the calibration; without them the training rows are
+                left out in turn, and the page says so.
+            response: What y is called, with its unit; or one name an output.
+            columns: The names of the columns, where the training inputs had none.
+            noise: As in :meth:`interval`.
+            max_unsupported: Predictions with more than this share of unsupported freedom are listed as abstained.
+            refits: As in :meth:`audit`.
+            seed: Seed of random probes, and of the choice of rows where there are too many to show.
+            force: Write over a file that is there.
+
+        Returns:
+            The file.
+
+        Raises:
+            InputError: For options, held-out rows or a path that cannot be used, and for inputs that are not one array.
+        """
+        from vhat.report import Options, Subject, write
+
+        options = Options(delta, held_out, response, noise, max_unsupported, refits, seed)
+        names = None if columns is None else tuple(columns)
+        return write(Subject(self, columns=names), path, options, force=force)
+
+    @_scoped
+    def polish(self, *, gtol: float = 1e-10, max_steps: int = 1000, warmup: int = 1000, seed: int = 0) -> FittedModel:
+        """Go to the nearest certified minimum: vanishing gradient and a positive definite Hessian.
+
+        Args:
+            gtol: Relative gradient to reach, without unit.
+            max_steps: Newton steps after which to give up.
+            warmup: L-BFGS steps before Newton; left out where the gradient is small already.
+            seed: Seed of the eigenvalue certificate.
+
+        Returns:
+            A new fitted model at the minimum, its record in ``polished``. This one is unchanged, and so is the
+            user's module: predict with ``polished.predict``, or copy the parameters by :meth:`write_to`. How far the
+            predictions moved stands in the audit and in every guarantee.
+
+        Raises:
+            PolishError: When there is no certified minimum to be reached: kinks, or too few steps.
+        """
+        with steps_shown("polish") as show:
+            record = polish(
+                self.problem,
+                gtol=gtol,
+                max_steps=max_steps,
+                warmup=warmup,
+                metric=newton_metric(self.problem),
+                progress=show,
+                seed=seed,
+            )
+        given = self.problem if self.given is None else self.given
+        return FittedModel(record.problem, noise_shape=self._work.shape, polished=record, given=given)
+
+    # -- inside ----------------------------------------------------------------------------------
+    def _shaped(self, rows: np.ndarray) -> np.ndarray:
+        """Give flat rows the shape that the model's predictions have."""
+        columns = rows.reshape(-1, self.problem.outputs)
+        return columns[:, 0].copy() if self.problem.squeeze else columns.copy()
+
+    def _checked(self, name: str, x: Any) -> Any:
+        """Check inputs that the user knows by another name than x."""
+        try:
+            return self.problem.inputs(x)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
+
+    def _calibrated_by_training_rows(
+        self, noise: Any, curvature: str, seed: int, base: Callable[..., Interval]
+    ) -> Calibrated:
+        require_residuals(self.problem)
+        chosen = self._work.choose_curvature(curvature)
+        level = self._work.noise(noise, chosen.curvature, seed)
+        at_minimum(self._work, level, chosen, seed)
+        found = leave_rows_out(self.problem, self._work.own_solver(chosen.curvature), level.values)
+        scores = self._shaped(left_out_scores(self.problem, found, level))
+        return Calibrated("loo", scores, 0, base, found.rough, per_row=not level.uniform)
+
+    def _ready(
+        self, inputs: Any, solver: Solver | str, curvature: str, shortcut: bool = False
+    ) -> tuple[Prepared, Recorder]:
+        """Make a solver ready for points, and the record that they will have."""
+        count, outputs = self.problem.count(inputs), self.problem.outputs
+        shape = (count,) if self.problem.squeeze else (count, outputs)
+        with nothing_yet(shape, solver, curvature).keeping():
+            chosen, prepared = ready(self._work, solver, curvature, count * outputs)
+        unit = row_curvature(self.problem) if shortcut else None
+        return prepared, Recorder(np.sqrt(self._levels()), shape, chosen.curvature, prepared.name, unit)
+
+
+def _as_array(x: Any) -> np.ndarray | None:
+    """Keep points for plotting where they are one numeric array."""
+    try:
+        array = np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return array

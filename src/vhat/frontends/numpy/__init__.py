@@ -1,5 +1,0 @@
-"""NumPy functions, and SciPy's ``curve_fit`` results, as problems."""
-
-from vhat.frontends.numpy.door import NumpyProblem, curve_fit_problem, numpy_problem
-
-__all__ = ["NumpyProblem", "curve_fit_problem", "numpy_problem"]

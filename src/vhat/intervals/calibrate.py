@@ -1,0 +1,296 @@
+"""Intervals for a new response whose level is read off responses that the fit has not seen, bias included.
+
+A score is the size of a miss in units of the spread that the model itself claims for a new response there::
+
+    score = |y - f(x)| / sqrt(sigma^2 + sigma^2 V(x) / n)
+
+With m scores, the interval ``f(x) +- q spread(x)`` takes for q the ``ceil((1 - delta)(m + 1))``-th smallest of them.
+The scores and the interval must take the noise of a response from the same source: a level that was given for the
+scores is kept for the interval, and one that is given for the interval alone is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+
+from vhat.checks import as_numbers, check_delta, check_finite
+from vhat.errors import CalibrationWarning, InputError, name_rows
+from vhat.intervals.interval import Interval
+from vhat.evidence.leave_one_out import ROUGH, LeftOut, warn_of_rows
+from vhat.level import level_text
+from vhat.variance.noise import Noise
+from vhat.models.problem import Problem
+from vhat.linalg.solvers import Status
+from vhat.variance.workspace import outside
+
+__all__ = ["Calibrated", "Source", "common_noise", "left_out_scores", "refuse_training_rows", "split_scores"]
+
+Source = Literal["split", "loo"]
+
+
+@dataclass(frozen=True, repr=False)
+class Calibrated:
+    """A fitted model whose observation intervals take their level from scores instead of from a formula.
+
+    Attributes:
+        source: ``"split"``: scores of calibration rows that training did not see; ``"loo"``: of the training rows,
+            each left out in turn.
+        scores: ``|y - f| / spread``, (m,) or (m, outputs); infinite where a row has none, which errs upwards. Where
+            the model and its noise are right they are the sizes of standard normals.
+        repeated: How many calibration rows are training rows too.
+        base: Makes the observation interval that is rescaled, at a point and a delta.
+        rough: How many rows the fit leans on so much that leaving them out to first order is rough.
+        observation_noise: The standard deviation that was given for all calibration responses alike, () or
+            (1, outputs); :meth:`interval` uses it for new responses. None where none was given, or one per row.
+        per_row: Whether each scored row had a noise level of its own; :meth:`interval` then needs that of the new
+            responses.
+
+    Examples:
+        >>> import numpy as np, vhat
+        >>> x = np.linspace(0, 4, 30)
+        >>> y = 2.0 * np.exp(-x) + 0.01 * np.cos(30 * x)
+        >>> fitted = vhat.from_numpy(lambda q, x: q[0] * np.exp(-q[1] * x), [2.0, 1.0], x, y).polish()
+        >>> fresh = np.linspace(0.1, 3.9, 19)
+        >>> calibrated = fitted.calibrate(fresh, 2.0 * np.exp(-fresh) + 0.01 * np.sin(30 * fresh))
+        >>> calibrated.interval([1.0, 2.0]).center.round(2)
+        array([0.74, 0.27])
+    """
+
+    source: Source
+    scores: np.ndarray
+    repeated: int
+    base: Callable[..., Interval] = field(repr=False)
+    rough: int = 0
+    observation_noise: np.ndarray | None = None
+    per_row: bool = False
+
+    @property
+    def guarantee(self) -> str:
+        """What an interval at any delta may claim: one sentence."""
+        return _sentence(self, "1 - delta", "delta")
+
+    @property
+    def finest(self) -> float:
+        """The smallest delta for which there are enough scores: ``1/(m + 1)`` when none of them is infinite."""
+        unusable = int(np.max(np.sum(~np.isfinite(self.scores), axis=0)))
+        return (1 + unusable) / (1 + len(self.scores))
+
+    def quantile(self, delta: float = 0.05) -> np.ndarray:
+        """Return the factor on the spread: the ``ceil((1 - delta)(m + 1))``-th smallest score, () or (outputs,).
+
+        Raises:
+            InputError: For a delta outside (0, 1), or too small for so few scores.
+        """
+        delta, m = check_delta(delta), len(self.scores)
+        # the decimal that was written, not its binary neighbour: 0.95 * 20 must not become 20 of 19
+        rank = math.ceil((1 - Fraction(repr(delta))) * (m + 1))
+        factor = np.sort(self.scores, axis=0)[rank - 1] if rank <= m else np.asarray(np.inf)
+        if not np.all(np.isfinite(factor)):
+            raise InputError(
+                f"{m} scores are too few for delta={delta:g}: the interval would be infinite. The smallest delta that "
+                f"they allow is {self.finest:.3g}. Ask for that or more, or calibrate with at least "
+                f"{math.ceil(1 / Fraction(repr(delta))) - 1} rows."
+            )
+        return np.asarray(factor)
+
+    def interval(self, x: Any, delta: float = 0.05, *, observation_noise: Any = None) -> Interval:
+        """Compute an interval for a new response at every point.
+
+        Args:
+            x: Test inputs, shaped like the training inputs.
+            delta: Probability of a miss.
+            observation_noise: Standard deviation of a new response at x: a number, or one per row of x. Needed where
+                the calibration rows had one each; by default the number that ``calibrate`` was given; refused where
+                ``calibrate`` was given none.
+
+        Returns:
+            The interval; its sentence says what this kind of calibration can claim.
+
+        Raises:
+            InputError: For inputs that cannot be used, a delta too small for so few scores, or a noise level of new
+                responses where the scores had none, and none where they had.
+        """
+        factor = self.quantile(delta)
+        fresh = self._fresh_noise(observation_noise)
+        band = self.base(x, delta, observation_noise=fresh)
+        width = factor * spread(band, fresh)
+        return replace(
+            band,
+            lower=band.center - width,
+            upper=band.center + width,
+            half_width=width,
+            bound=self.source,
+            guarantee=_sentence(self, level_text(band.delta), f"{band.delta:g}"),
+        )
+
+    def _fresh_noise(self, given: Any) -> Any:
+        """Return the noise level of new responses, on the same footing as that of the scores.
+
+        Raises:
+            InputError: When only one of them is known.
+        """
+        if given is not None:
+            if self.observation_noise is None and not self.per_row:
+                raise InputError(_ONLY_HERE[self.source])
+            return given
+        if self.per_row:
+            raise InputError(_ONLY_THERE[self.source])
+        return self.observation_noise
+
+    def __repr__(self) -> str:
+        usable = self.scores[np.isfinite(self.scores)]
+        middle = f"median score {np.median(usable):.3g} (0.674 where the model is right), " if usable.size else ""
+        return (
+            f"Calibrated by {self.source}: {len(self.scores)} rows, {middle}delta from {self.finest:.3g} up\n"
+            f"{self.guarantee}"
+        )
+
+
+_ONLY_HERE: dict[Source, str] = {
+    "split": (
+        "observation_noise was given to interval() and not to calibrate(): the scores are in units of the fit's noise, "
+        "and would be read in other units here. Give it to both, fitted.calibrate(X_cal, y_cal, "
+        "observation_noise=...).interval(x, observation_noise=...), or to neither."
+    ),
+    "loo": (
+        "observation_noise was given to interval(), and the scores of calibrate('loo') are in units of the fit's "
+        "noise, which is the same in all rows. Leave it out; or calibrate with noise=, one number per training row, "
+        "where the noise differs between rows."
+    ),
+}
+"""Noise of new responses that was given for the interval and not for the scores."""
+_ONLY_THERE: dict[Source, str] = {
+    "split": (
+        "calibrate() was given one observation_noise per calibration row, which says nothing of new responses. Give "
+        "interval(x, observation_noise=...): the standard deviation of a new response, a number or one per row of x."
+    ),
+    "loo": (
+        "the training rows have noise of different sizes, so the noise of a new response is not known. Give "
+        "interval(x, observation_noise=...): the standard deviation of a new response, a number or one per row of x."
+    ),
+}
+"""Noise that each scored row had of its own, and that is not given for the interval."""
+
+
+def common_noise(observation_noise: Any) -> tuple[np.ndarray | None, bool]:
+    """Return the noise level that all calibration rows share, if there is one, and whether each row has its own."""
+    if observation_noise is None:
+        return None, False
+    levels = as_numbers("observation_noise", observation_noise)
+    if levels.ndim > 0 and len(levels) > 1:
+        return None, True
+    return levels, False
+
+
+def spread(band: Interval, observation_noise: Any) -> np.ndarray:
+    """Return the standard deviation that the model claims for a new response: that of the mean and of the noise."""
+    fresh = band.noise if observation_noise is None else as_numbers("observation_noise", observation_noise)
+    return np.hypot(band.standard_error, fresh)
+
+
+def split_scores(band: Interval, y: Any, observation_noise: Any) -> np.ndarray:
+    """Score calibration responses against the model's own observation interval at their inputs.
+
+    Raises:
+        InputError: For responses of another shape, or that are not finite.
+    """
+    responses = as_numbers("y_cal", y)
+    if responses.shape != band.center.shape:
+        raise InputError(
+            f"y_cal has shape {responses.shape}; the model predicts shape {band.center.shape} at X_cal. Bring them to "
+            "one shape, one row a calibration point."
+        )
+    check_finite("y_cal", responses)
+    scores = np.abs(responses - band.center) / spread(band, observation_noise)
+    return np.where(band.status == Status.CONVERGED, scores, np.inf)
+
+
+def left_out_scores(problem: Problem, found: LeftOut, noise: Noise) -> np.ndarray:
+    """Score the training rows that the loss sees, each against the model that never saw it, (rows, K)."""
+    warn_of_rows(found)
+    sizes = np.sqrt(noise.values**2 + found.variance / problem.n)
+    scores = np.abs(problem.targets - found.prediction) / sizes
+    seen = np.any(problem.loss_derivatives.cross.reshape(problem.n, -1) != 0, axis=1)
+    return np.where(np.isnan(scores), np.inf, scores)[seen]
+
+
+def refuse_training_rows(problem: Problem, inputs: Any, y: Any) -> int:
+    """Return how many calibration rows, input and response, are training rows too; warn of some, refuse all.
+
+    Raises:
+        InputError: When every calibration row is a training row.
+    """
+    responses = as_numbers("y_cal", y).reshape(-1, problem.outputs)
+    try:
+        fitted = set(_row_keys(problem, problem.X, problem.targets))
+        same = [row for row, key in enumerate(_row_keys(problem, inputs, responses)) if key in fitted]
+    except TypeError:  # a container of the user's own, whose arrays are not ours to find
+        return 0
+    if same and len(same) == problem.count(inputs):
+        raise InputError(
+            "every calibration row is also a training row, input and response alike: its residual says nothing about "
+            "a new response. Give rows that training did not see, or use calibrate('loo')."
+        )
+    if same:
+        warnings.warn(
+            f"{len(same)} of {problem.count(inputs)} calibration rows are also training rows, input and response alike "
+            f"({name_rows(same)}). If training saw them, leave them out: the level does not hold with them.",
+            CalibrationWarning,
+            stacklevel=outside(),
+        )
+    return len(same)
+
+
+def _row_keys(problem: Problem, inputs: Any, targets: np.ndarray) -> list[Any]:
+    """Return one hashable key a row of checked inputs and their responses."""
+    tables = [_table(problem, leaf) for leaf in (*_leaves(inputs), targets)]
+    return list(zip(*(map(_key, table) for table in tables), strict=True))
+
+
+def _leaves(inputs: Any) -> Iterator[Any]:
+    """Yield the arrays of checked inputs, whatever holds them together."""
+    parts = inputs.values() if isinstance(inputs, Mapping) else inputs
+    if isinstance(inputs, Mapping | tuple | list):
+        for part in parts:
+            yield from _leaves(part)
+    else:
+        yield inputs
+
+
+def _table(problem: Problem, leaf: Any) -> np.ndarray:
+    """Return an array of inputs as (rows, columns): numbers as float64, without a negative zero."""
+    try:
+        return problem.numpy(leaf).reshape(len(leaf), -1) + 0.0
+    except (TypeError, ValueError):  # names or dates, which a NumPy model may take
+        return np.asarray(leaf, dtype=object).reshape(len(leaf), -1)
+
+
+def _key(row: np.ndarray) -> Any:
+    return tuple(row) if row.dtype == object else row.tobytes()
+
+
+def _sentence(found: Calibrated, level: str, miss: str) -> str:
+    m, each = len(found.scores), " (each output alone)" if found.scores.ndim == 2 else ""
+    if found.source == "loo":
+        leans = f", BUT {found.rough} OF THEM HAVE LEVERAGE ABOVE {ROUGH}" if found.rough else ""
+        return (
+            f"Nominal {level} for a new response at one point{each}, bias included, from the {m} training rows, each "
+            "left out in turn to first order; there is no finite-sample guarantee (jackknife+ with exact refits would "
+            f"miss with probability at most 2 x {miss}); assumed: the new row and the training rows exchangeable, and "
+            f"a fit that hardly depends on any one row{leans}."
+        )
+    known = f", BUT {found.repeated} OF THEM ARE TRAINING ROWS TOO" if found.repeated else ""
+    return (
+        f"A new response at one point{each} is missed with probability at most {miss}, bias included, in the mean over "
+        f"draws of the {m} calibration rows and of the new one together, not for each x nor for these {m} rows given "
+        "(split conformal); assumed: calibration rows and the new row exchangeable (the same population, no shift), "
+        "and model, noise level and weight decay fixed before these rows were seen, not chosen with "
+        f"them{known}; nothing is assumed of the model, its minimum or its noise."
+    )

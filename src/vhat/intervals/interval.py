@@ -1,0 +1,200 @@
+"""The interval a user holds: numbers, where they came from, and one honest sentence about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.checks import as_numbers
+from vhat.errors import InputError
+from vhat.intervals.estimated_tail import EstimatedTail
+from vhat.intervals.guarantee import headline
+from vhat.level import level_text
+from vhat.linalg.solvers import Status
+from vhat.intervals.tail import Tail
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+__all__ = ["MOSTLY", "Interval"]
+
+MOSTLY = 0.5
+"""A prediction of which more than this share is unsupported is decided by weight decay rather than by data."""
+_SHOWN = 6
+
+
+@dataclass(frozen=True, repr=False)
+class Interval:
+    """A confidence interval for each prediction. Arrays are (points,), (points, outputs), or () for one functional.
+
+    Attributes:
+        center: The prediction.
+        lower: Lower limit; NaN where the status is not ``converged``.
+        upper: Upper limit.
+        half_width: Half the width.
+        standard_error: ``sigma sqrt(V/n)``, the first-order standard deviation of the prediction over the noise.
+        weighted_norm: V, without unit.
+        unsupported: Share of the prediction's freedom that no training row pins down (0: all data, 1: none; below 0
+            where the residuals' curvature softens the minimum, see :class:`vhat.WeightedNorm`).
+        noise: The noise level sigma that was used: a number, or one an output.
+        noise_source: Where it came from.
+        df: Residual degrees of freedom when the noise was estimated, else None.
+        status: How each solve ended.
+        delta: Probability of a miss; NaN where the method has no level that it could state.
+        bound: The bound's name.
+        tail: The tail of V, supplied or estimated, or None where it was neglected.
+        target: ``"mean"`` or ``"observation"``.
+        curvature: ``"hessian"`` or ``"ggn"``; empty for a method that rests on neither (:mod:`vhat.methods`).
+        solver: The solver's name, likewise.
+        guarantee: What is claimed, what to beware of, what was checked, what was assumed: one sentence. Printing the
+            interval shows its beginning.
+        inputs: The points asked about, where they were a single array.
+        index: The index of the data frame of points, where they were one.
+        undetermined: The share of the fit's own freedom that weight decay takes from the data, where that is more than
+            half: no prediction of such a fit is to be relied on. Else None.
+    """
+
+    center: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    half_width: np.ndarray
+    standard_error: np.ndarray
+    weighted_norm: np.ndarray
+    unsupported: np.ndarray
+    noise: float | np.ndarray
+    noise_source: str
+    df: float | np.ndarray | None
+    status: np.ndarray
+    delta: float
+    bound: str
+    tail: Tail | EstimatedTail | None
+    target: str
+    curvature: str
+    solver: str
+    guarantee: str
+    inputs: np.ndarray | None = field(default=None, repr=False)
+    index: pd.Index | None = field(default=None, repr=False)
+    undetermined: float | None = None
+
+    def __len__(self) -> int:
+        return 1 if self.center.ndim == 0 else len(self.center)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row a prediction: center, limits, half_width, standard_error, weighted_norm, unsupported, status.
+
+        The index is that of the points, where they were a data frame; with several outputs it is (point, output).
+        """
+        import pandas as pd
+
+        names = (
+            "center",
+            "lower",
+            "upper",
+            "half_width",
+            "standard_error",
+            "weighted_norm",
+            "unsupported",
+            "status",
+        )
+        frame = pd.DataFrame({name: np.ravel(getattr(self, name)) for name in names})
+        points = pd.RangeIndex(len(self), name="point") if self.index is None else self.index
+        if self.center.ndim == 2:
+            outputs = range(self.center.shape[1])
+            levels = [points.get_level_values(k).repeat(len(outputs)) for k in range(points.nlevels)]
+            called = [name or "point" for name in points.names] if points.nlevels == 1 else list(points.names)
+            frame.index = pd.MultiIndex.from_arrays([*levels, np.tile(outputs, len(self))], names=[*called, "output"])
+        elif self.index is not None:
+            frame.index = points
+        return frame
+
+    def abstain(self, *, max_half_width: Any = None, max_unsupported: Any = None) -> np.ndarray:
+        """Say where not to rely on the prediction.
+
+        A point is abstained from when its solve failed or its limits are NaN, whatever else is asked; when its interval
+        is wider than ``max_half_width``; and when more than ``max_unsupported`` of its freedom is outside the data,
+        where a narrow interval means nothing.
+
+        Args:
+            max_half_width: In the unit of the prediction: a number, or an array that broadcasts to the interval (with
+                several outputs, one an output). None asks nothing.
+            max_unsupported: A share, such as 0.5; 1 and above asks nothing. None asks nothing.
+
+        Returns:
+            A boolean array of the shape of ``center``, True where not to rely: ``x[~band.abstain(...)]`` are the rest.
+
+        Raises:
+            InputError: For a threshold that is NaN, negative, or of a shape that does not fit; for ``max_unsupported``
+                where the method that made the interval has no such notion.
+        """
+        converged = self.status == Status.CONVERGED
+        if max_unsupported is not None and np.any(converged & np.isnan(self.unsupported)):
+            raise InputError(f"{self.bound} knows nothing of what is unsupported: leave max_unsupported=None.")
+        doubtful = ~converged | np.isnan(self.half_width)
+        for name, most, values in (
+            ("max_half_width", max_half_width, self.half_width),
+            ("max_unsupported", max_unsupported, self.unsupported),
+        ):
+            if most is not None:
+                doubtful = doubtful | ~(values <= self._threshold(name, most))
+        return np.asarray(doubtful)
+
+    def _threshold(self, name: str, value: Any) -> np.ndarray:
+        """Spread a threshold over the interval."""
+        most = as_numbers(name, value)
+        if not np.all(most >= 0):
+            raise InputError(f"{name}={value!r} must not be NaN or negative.")
+        try:
+            return np.broadcast_to(most, self.center.shape)
+        except ValueError:
+            raise InputError(f"{name} has shape {most.shape}; the interval has shape {self.center.shape}.") from None
+
+    def plot(self, x: Any = None, ax: Axes | None = None, **options: Any) -> Axes:
+        """Draw the band over its single input; see :func:`vhat.plot.band` for the options."""
+        from vhat import plot
+
+        x = self.inputs if x is None else x
+        if x is None:
+            raise InputError("this interval does not belong to points of one array; give x to plot it against.")
+        return plot.band(self, x, ax, **options)
+
+    def __repr__(self) -> str:
+        good = int(np.sum(self.status == Status.CONVERGED))
+        noise = np.array2string(np.asarray(self.noise), precision=4)
+        parts = ((self.curvature, "curvature"), (self.solver, "solver"))  # empty where a method has none
+        how = [f"{name} {kind}" for name, kind in parts if name]
+        count = f"{self.center.size} value{'s' if self.center.size != 1 else ''}"
+        level = "no stated level" if np.isnan(self.delta) else f"{level_text(self.delta)} confidence"
+        head = [
+            f"Interval: {count}, {level}, target {self.target}, bound {self.bound}",
+            ", ".join([f"noise {noise} ({self.noise_source})", *how, f"{good} of {self.center.size} converged"]),
+        ]
+        said = headline(self.guarantee)
+        full = [] if said == self.guarantee else ["In full: .guarantee"]
+        return "\n".join([*head, *self._table(), said, *full])
+
+    def _table(self) -> list[str]:
+        """The first values as lines of text, with the digits that their half widths leave meaningful."""
+        shown = min(_SHOWN, self.center.size)
+        half, error, share, status = (
+            np.ravel(a)[:shown] for a in (self.half_width, self.standard_error, self.unsupported, self.status)
+        )
+        limits = [np.ravel(a)[:shown] for a in (self.center, self.lower, self.upper)]
+        texts = [[_digits(value, width) for value, width in zip(column, half, strict=True)] for column in limits]
+        wide = max(12, 2 + max((len(text) for column in texts for text in column), default=0))
+        lines = [f"{'center':>{wide}}{'lower':>{wide}}{'upper':>{wide}}{'std. error':>12}{'unsupported':>13}  status"]
+        for row, numbers in enumerate(zip(*texts, strict=True)):
+            limit = "".join(f"{text:>{wide}}" for text in numbers)
+            lines.append(f"{limit}{error[row]:>12.4g}{share[row]:>13.3f}  {status[row]}")
+        more = self.center.size - shown
+        return [*lines, f"{'...':>{wide}}  ({more} more)"] if more else lines
+
+
+def _digits(value: float, half_width: float) -> str:
+    """Write a number with two digits more than its half width shows at its first."""
+    digits = 4
+    if np.isfinite(value) and value and np.isfinite(half_width) and half_width > 0:
+        digits = int(np.clip(3 + np.floor(np.log10(abs(value))) - np.floor(np.log10(half_width)), 4, 17))
+    return f"{value:.{digits}g}"

@@ -1,0 +1,14 @@
+"""``(H + lam)^-1`` for blocks of right-hand sides: one algorithm a file, one contract for all.
+
+An options class (:class:`CG`, :class:`Dense`, ...) is prepared once for a problem and a curvature; what comes back
+answers any number of right-hand sides, each row with its own status and true residual.
+"""
+
+from vhat.linalg.solvers.cg import CG
+from vhat.linalg.solvers.contract import Prepared, Solution, Solver, Status
+from vhat.linalg.solvers.dense import Dense
+from vhat.linalg.solvers.dual import Dual
+from vhat.linalg.solvers.nystrom import Nystrom
+from vhat.linalg.solvers.plan import Plan, choose
+
+__all__ = ["CG", "Dense", "Dual", "Nystrom", "Plan", "Prepared", "Solution", "Solver", "Status", "choose"]

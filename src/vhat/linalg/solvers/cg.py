@@ -1,0 +1,98 @@
+"""Preconditioned conjugate gradients: the options and the two halves of one pure step on a block of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from vhat.checks import check_count, check_tolerance
+from vhat.linalg.curvature.metric import Jacobi
+from vhat.models.problem import Array, Curvature, Problem
+from vhat.linalg.solvers.softest_direction import Soft
+
+__all__ = ["CG", "descend", "redirect"]
+
+
+@dataclass(frozen=True)
+class CG:
+    """Conjugate gradients with Hessian-vector products, preconditioned by the Gauss-Newton diagonal.
+
+    Attributes:
+        rtol: A row stops when its residual, in the metric of the preconditioner, has fallen by this factor.
+        max_steps: Iterations after which a row is given up as ``not converged``.
+        restarts: How often a row is taken up again when its true residual turns out above ``rtol``.
+        block: How many right-hand sides are iterated together.
+
+    Examples:
+        >>> CG(rtol=1e-6).max_steps
+        5000
+        >>> CG(max_steps=0)
+        Traceback (most recent call last):
+        vhat.errors.InputError: max_steps=0 is not a whole number of at least 1.
+    """
+
+    rtol: float = 1e-8
+    max_steps: int = 5000
+    restarts: int = 2
+    block: int = 64
+
+    def __post_init__(self) -> None:
+        check_tolerance("rtol", self.rtol)
+        check_count("max_steps", self.max_steps, least=1)
+        check_count("restarts", self.restarts)
+        check_count("block", self.block, least=1)
+
+    @property
+    def name(self) -> str:
+        """The name that results carry."""
+        return "cg"
+
+    def prepare(self, problem: Problem, curvature: Curvature, scale: Array, soft: Soft | None = None) -> Any:
+        """Return a solver that iterates on this problem.
+
+        Args:
+            problem: The training problem.
+            curvature: Which matrix.
+            scale: The unit of each parameter.
+            soft: The direction of least curvature, if it is known: it is solved for exactly.
+        """
+        from vhat.linalg.solvers.cg_loop import Iteration
+
+        return Iteration(self, problem, curvature, Jacobi(scale), soft)
+
+
+def descend(x: Array, r: Array, q: Array, Aq: Array, rho: Array, active: Array) -> tuple[Array, Array, Array]:
+    """Move along ``q`` to the minimum of the quadratic; rows that are not active stand still.
+
+    Args:
+        x: Iterates (k, p).
+        r: Residuals (k, p).
+        q: Search directions (k, p).
+        Aq: ``A q``.
+        rho: ``r' M^-1 r``, (k, 1).
+        active: One for rows that still move, zero for the rest, (k, 1).
+
+    Returns:
+        New x, new r, and the curvature ``q'Aq`` (k, 1); where it is not positive the row did not move.
+    """
+    xp = array_namespace(x)
+    curvature = xp.sum(q * Aq, axis=1, keepdims=True)
+    downhill = curvature > 0
+    step = xp.where(downhill, rho / xp.where(downhill, curvature, xp.ones_like(curvature)), xp.zeros_like(rho))
+    step = step * active
+    return x + step * q, r - step * Aq, curvature
+
+
+def redirect(r: Array, z: Array, q: Array, rho: Array) -> tuple[Array, Array]:
+    """Make the next direction conjugate: ``q <- z + (rho_new / rho) q`` with ``z = M^-1 r``.
+
+    Returns:
+        The new direction and ``rho_new = r'z``, (k, 1).
+    """
+    xp = array_namespace(r)
+    rho_new = xp.sum(r * z, axis=1, keepdims=True)
+    positive = rho > 0
+    beta = xp.where(positive, rho_new / xp.where(positive, rho, xp.ones_like(rho)), xp.zeros_like(rho))
+    return z + beta * q, rho_new

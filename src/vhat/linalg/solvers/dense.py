@@ -1,0 +1,109 @@
+"""The whole matrix and one Cholesky factorisation for all points: exact, for models of modest size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.linalg
+
+from vhat.checks import check_tolerance
+from vhat.linalg.curvature import assemble
+from vhat.errors import MemoryBudgetError, NotPositiveDefinite
+from vhat.linalg.memory import in_words
+from vhat.models.problem import Array, Curvature, Problem
+from vhat.linalg.solvers.contract import Response, Solution, Status, respond_by_solving
+
+__all__ = ["Dense", "Factor", "dense_bytes"]
+
+
+def dense_bytes(p: int) -> int:
+    """What forming and factorising a (p, p) matrix takes: the matrix, its scaled copy and a transpose."""
+    return 3 * 8 * p * p
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Form ``A`` column by column and factorise it once.
+
+    Attributes:
+        rtol: Relative residual, in unit-free terms, above which a row is not called converged. Rounding alone leaves
+            about 1e-16 times the condition number.
+    """
+
+    rtol: float = 1e-7
+
+    def __post_init__(self) -> None:
+        check_tolerance("rtol", self.rtol)
+
+    @property
+    def name(self) -> str:
+        """The name that results carry."""
+        return "dense"
+
+    def prepare(self, problem: Problem, curvature: Curvature, scale: Array, matrix: np.ndarray | None = None) -> Factor:
+        """Factorise.
+
+        Args:
+            problem: The training problem.
+            curvature: Which ``A``.
+            scale: The unit of each parameter, from :func:`vhat.linalg.curvature.scale`.
+            matrix: ``A`` if it is at hand.
+
+        Raises:
+            MemoryBudgetError: When three p x p matrices exceed the budget.
+            NotPositiveDefinite: When the factorisation breaks down.
+        """
+        need = dense_bytes(problem.p)
+        if need > problem.memory:
+            raise MemoryBudgetError(
+                f"vhat.Dense() needs {in_words(need)} for p = {problem.p} parameters; the budget is "
+                f"{in_words(problem.memory)}. Use solver='auto', which takes what fits, or raise memory=."
+            )
+        matrix = assemble(problem, curvature) if matrix is None else matrix
+        unit = problem.numpy(scale)
+        try:
+            factor = scipy.linalg.cholesky(matrix / np.outer(unit, unit), lower=True, overwrite_a=True)
+        except (np.linalg.LinAlgError, ValueError) as error:
+            kind = "the exact Hessian" if curvature == "hessian" else "the Gauss-Newton matrix"
+            raise NotPositiveDefinite(
+                f"{kind} plus weight decay is not positive definite at these parameters ({error})."
+            ) from error
+        return Factor(problem, matrix, factor, unit, self.rtol)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A factorised ``A``: see :class:`Dense`."""
+
+    problem: Problem
+    matrix: np.ndarray = field(repr=False)
+    factor: np.ndarray = field(repr=False)
+    unit: np.ndarray = field(repr=False)
+    rtol: float
+    name: str = "dense"
+
+    def solve(self, g: Array) -> Solution:
+        """Solve for each row of g, with one step of iterative refinement."""
+        rhs = self.problem.numpy(g)
+        size = np.linalg.norm(rhs / self.unit, axis=1)
+        finite = np.isfinite(size)
+        rhs = np.where(finite[:, None], rhs, 0.0)
+        h = self._apply(rhs)
+        h += self._apply(rhs - h @ self.matrix)
+        left = np.linalg.norm((rhs - h @ self.matrix) / self.unit, axis=1)
+        residual = np.divide(left, size, out=np.zeros_like(left), where=finite & (size > 0))
+        status = np.where(residual <= self.rtol, Status.CONVERGED.value, Status.NOT_CONVERGED.value)
+        status = np.where(finite & np.isfinite(left), status, Status.NOT_FINITE.value)
+        return Solution(self.problem.native(h), status, residual, np.ones(len(size), dtype=int))
+
+    def respond(self, g: Array) -> Response:
+        """Solve, then look at the training rows."""
+        return respond_by_solving(self.problem, self.solve(g), g)
+
+    def _apply(self, rhs: np.ndarray) -> np.ndarray:
+        return scipy.linalg.cho_solve((self.factor, True), (rhs / self.unit).T).T / self.unit
+
+    def half(self, g: np.ndarray) -> np.ndarray:
+        """Return ``L^-1 g`` in the scaled basis, so that ``g_a' A^-1 g_b`` is a plain inner product: (k, p)."""
+        return scipy.linalg.solve_triangular(self.factor, (g / self.unit).T, lower=True).T

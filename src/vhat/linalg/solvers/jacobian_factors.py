@@ -1,0 +1,393 @@
+"""The training Jacobian, compressed: rank-one factors where a leaf has them, plain rows elsewhere.
+
+The gradient of one prediction in the weight matrix of a dense layer is an outer product ``u (x) w``, so two such
+gradients have the inner product ``(u.u')(w.w')``. A kernel over n rows then costs ``n^2 (a + b)`` for an a x b leaf
+and not ``n^2 a b``, the rows cost ``a + b`` numbers to keep, and products with the Jacobian become products of
+matrices that linear algebra libraries are fast at. Nothing needs to be known of layers: where a front end does not give
+the factors they are read off the gradients, and a leaf that is not of rank one in some row is kept plain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from vhat.models.problem import Array, Problem, leaf_rows, leaf_slices
+
+__all__ = ["GRAM_ROWS", "Features", "NotRankOne", "Structure", "compress", "find_structure", "read_features"]
+
+GRAM_ROWS = 512
+"""Rows of a kernel that are computed together."""
+_BLOCK_BYTES = 2**25
+_BLOCK_ROWS = 1024
+"""The most training rows that are differentiated together."""
+_WORK_BYTES = 2**26
+_ALIKE = 1e-14
+"""Relative difference of two arrays that are the same but for the order in which a decay was divided out."""
+_RANK_ONE = 1e-24
+"""Share of a gradient's square outside its best rank-one part, above which a leaf is plain."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of parameters within the flat vector.
+
+    Attributes:
+        number: Which of the user's arrays it is.
+        start: Where it begins.
+        stop: Where it ends.
+        matrix: Its shape (a, b) if it is to be factored, else None.
+        decay: lam of its entries: one number where it is factored, else one each.
+    """
+
+    number: int
+    start: int
+    stop: int
+    matrix: tuple[int, int] | None
+    decay: np.ndarray
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """How many numbers each array takes that a row of it is kept in."""
+        return self.matrix or (self.stop - self.start,)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """How the parameters fall into leaves with decay, and which of them have none.
+
+    Attributes:
+        p: How many parameters there are.
+        leaves: The leaves with decay.
+        free: Flat positions without decay.
+    """
+
+    p: int
+    leaves: tuple[Leaf, ...]
+    free: np.ndarray
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a row of features takes."""
+        return sum(sum(leaf.widths) for leaf in self.leaves) + len(self.free)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Compressed gradients of some rows: ``F = J Lam^-1/2`` over the parameters with decay, J itself over the others.
+
+    Attributes:
+        structure: The leaves that the parts belong to.
+        parts: For each leaf a pair of factors (rows, a), (rows, b), or a single (rows, size).
+        free: Gradients in the parameters without decay, (rows, free).
+    """
+
+    structure: Structure
+    parts: tuple[tuple[np.ndarray, ...], ...] = field(repr=False)
+    free: np.ndarray = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.free)
+
+    def cross(self, other: Features) -> np.ndarray:
+        """Return ``F F_other'``, (rows, rows of the other)."""
+        out = np.zeros((len(self), len(other)))
+        for left, right in zip(self.parts, other.parts, strict=True):
+            product = left[0] @ right[0].T
+            if len(left) == 2:
+                product *= left[1] @ right[1].T
+            out += product
+        return out
+
+    def gram(self, block: int = GRAM_ROWS) -> np.ndarray:
+        """Return ``F F'``, (rows, rows), its lower half computed a block of rows at a time and mirrored."""
+        out = np.zeros((len(self), len(self)))
+        terms = _terms(self.parts)
+        for start in range(0, len(self), block):
+            stop = min(start + block, len(self))
+            for term in terms:
+                out[start:stop, :stop] += term.product(start, stop)
+            out[:start, start:stop] = out[start:stop, :start].T
+        return out
+
+    def times(self, v: np.ndarray) -> np.ndarray:
+        """Return ``F v`` for each row of v: (k, p) to (k, rows)."""
+        out = np.zeros((len(self), len(v)), v.dtype)
+        for leaf, part in zip(self.structure.leaves, self.parts, strict=True):
+            block = v[:, leaf.start : leaf.stop]
+            if leaf.matrix is None:
+                out += part[0] @ block.T
+                continue
+            long, short, axes = _by_length(part)
+            columns = block.reshape(-1, *leaf.matrix).transpose(axes).reshape(long.shape[1], -1)
+            for rows in _rows_of_work(len(self), columns.shape[1]):
+                product = (long[rows] @ columns).reshape(-1, len(v), short.shape[1])
+                out[rows] += np.einsum("ikb,ib->ik", product, short[rows])
+        return np.ascontiguousarray(out.T)
+
+    def transposed(self, t: np.ndarray) -> np.ndarray:
+        """Return ``F' t`` for each row of t: (k, rows) to (k, p), zero for the parameters without decay."""
+        out = np.zeros((len(t), self.structure.p), t.dtype)
+        for leaf, part in zip(self.structure.leaves, self.parts, strict=True):
+            if leaf.matrix is None:
+                out[:, leaf.start : leaf.stop] = t @ part[0]
+                continue
+            long, short, axes = _by_length(part)
+            columns = np.zeros((long.shape[1], len(t) * short.shape[1]), t.dtype)
+            for rows in _rows_of_work(len(self), columns.shape[1]):
+                weighted = t.T[rows, :, None] * short[rows, None, :]
+                columns += long[rows].T @ weighted.reshape(len(weighted), -1)
+            block = columns.reshape(long.shape[1], len(t), short.shape[1]).transpose(np.argsort(axes))
+            out[:, leaf.start : leaf.stop] = block.reshape(len(t), -1)
+        return out
+
+    def plain(self, rows: slice) -> np.ndarray:
+        """Return rows of ``F`` in full, (rows, p), zero for the parameters without decay."""
+        out = np.zeros((len(self.free[rows]), self.structure.p))
+        for leaf, part in zip(self.structure.leaves, self.parts, strict=True):
+            out[:, leaf.start : leaf.stop] = _multiplied(tuple(factor[rows] for factor in part))
+        return out
+
+    def rescaled(self, factor: float) -> Features:
+        """Return ``factor F``: the features under another decay, ``1/factor^2`` times this one."""
+        parts = tuple((factor * part[0], *part[1:]) for part in self.parts)
+        return Features(self.structure, parts, self.free)
+
+    @cached_property
+    def single(self) -> Features:
+        """The same in single precision, for products with arrays in single precision."""
+        parts = tuple(tuple(factor.astype(np.float32) for factor in part) for part in self.parts)
+        return Features(self.structure, parts, self.free)
+
+    def _rows(self, start: int, stop: int) -> Features:
+        parts = tuple(tuple(factor[start:stop] for factor in part) for part in self.parts)
+        return Features(self.structure, parts, self.free[start:stop])
+
+    @staticmethod
+    def empty(structure: Structure, rows: int) -> Features:
+        """Return room for many rows, to be written to."""
+        parts = tuple(tuple(np.empty((rows, width)) for width in leaf.widths) for leaf in structure.leaves)
+        return Features(structure, parts, np.empty((rows, len(structure.free))))
+
+    def put(self, start: int, other: Features) -> None:
+        """Write rows from ``start`` on, in place."""
+        rows = slice(start, start + len(other))
+        for mine, others in zip(self.parts, other.parts, strict=True):
+            for factor, its in zip(mine, others, strict=True):
+                factor[rows] = its
+        self.free[rows] = other.free
+
+
+@dataclass(frozen=True)
+class _Term:
+    """``(v v') o (plain + u u')``: the kernel of leaves that share a factor.
+
+    Attributes:
+        shared: v, (rows, b).
+        other: u, (rows, a), of the outer products ``u (x) v``; None where there are none.
+        plain: The sum of the squares of what plain leaves are of v.
+    """
+
+    shared: np.ndarray
+    other: np.ndarray | None
+    plain: float = 0.0
+
+    def product(self, start: int, stop: int) -> np.ndarray:
+        """Return rows ``start`` to ``stop`` of it, up to the diagonal."""
+        found: np.ndarray = self.shared[start:stop] @ self.shared[:stop].T
+        weight = self.plain if self.other is None else self.other[start:stop] @ self.other[:stop].T + self.plain
+        found *= weight
+        return found
+
+    def joined(self, rows: np.ndarray) -> _Term | None:
+        """Return the term with a plain leaf in it, None where the leaf shares nothing with it."""
+        if (c := _multiple(rows, self.shared)) is not None:
+            return replace(self, plain=self.plain + c**2)
+        if self.plain == 0 and self.other is not None and (c := _multiple(rows, self.other)) is not None:
+            return _Term(self.other, self.shared, c**2)
+        return None
+
+
+def _terms(parts: Sequence[tuple[np.ndarray, ...]]) -> list[_Term]:
+    """Gather the leaves: the gradient in a bias is a factor of the gradient in its layer's matrix."""
+    terms = [_Term(w, u) for u, w in (part for part in parts if len(part) == 2)]
+    for (rows,) in (part for part in parts if len(part) == 1):
+        for k, term in enumerate(terms):
+            if (joined := term.joined(rows)) is not None:
+                terms[k] = joined
+                break
+        else:
+            terms.append(_Term(rows, None, 1.0))
+    return terms
+
+
+def _multiple(rows: np.ndarray, of: np.ndarray) -> float | None:
+    """Return c where ``rows`` are ``c of`` to the last digits, else None."""
+    if rows.shape != of.shape or not of.any():
+        return None
+    at = np.unravel_index(np.argmax(np.abs(of)), of.shape)
+    c = float(rows[at] / of[at])
+    same = all(np.allclose(rows[part], c * of[part], rtol=_ALIKE, atol=0) for part in (slice(8), slice(None)))
+    return c if same else None
+
+
+def _by_length(part: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray, tuple[int, int, int]]:
+    """Return the longer factor, the shorter, and the axes that turn (k, a, b) into (longer, k, shorter)."""
+    u, w = part
+    return (u, w, (1, 0, 2)) if u.shape[1] >= w.shape[1] else (w, u, (2, 0, 1))
+
+
+def _rows_of_work(n: int, columns: int) -> Iterator[slice]:
+    """Cut n rows so that (rows, columns) stays within a working set."""
+    size = max(16, _WORK_BYTES // (8 * columns))
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def find_structure(problem: Problem, plain: frozenset[int] = frozenset()) -> Structure:
+    """Lay out the leaves: a matrix whose entries share one decay is a candidate for factoring.
+
+    Args:
+        problem: The training problem.
+        plain: Leaves that are known not to be of rank one.
+    """
+    decay = problem.numpy(problem.decay)
+    plain = plain | _not_rank_one(problem, decay)
+    leaves = []
+    for number, (shape, at) in enumerate(zip(problem.leaves, leaf_slices(problem.leaves), strict=True)):
+        lam = decay[at]
+        if _may_be_factored(shape, lam) and number not in plain:
+            leaves.append(Leaf(number, at.start, at.stop, (shape[0], shape[1]), lam[:1]))
+        elif np.any(lam > 0):
+            leaves.append(Leaf(number, at.start, at.stop, None, lam))
+    return Structure(problem.p, tuple(leaves), np.flatnonzero(decay == 0))
+
+
+def _may_be_factored(shape: tuple[int, ...], decay: np.ndarray) -> bool:
+    """Whether a leaf is a matrix whose entries share one decay."""
+    return len(shape) == 2 and min(shape) > 1 and bool(decay[0] > 0) and np.ptp(decay) == 0
+
+
+def _not_rank_one(problem: Problem, decay: np.ndarray) -> frozenset[int]:
+    """Find the matrices that the front end does not know to have gradients of rank one, and that have not on two rows.
+
+    A weight that is used twice shows here, before the memory for its rows is planned.
+    """
+    leaves = list(zip(problem.leaves, leaf_slices(problem.leaves), strict=True))
+    matrices = {number for number, (shape, at) in enumerate(leaves) if _may_be_factored(shape, decay[at])}
+    unknown = matrices - problem.outer_leaves
+    if not unknown:
+        return frozenset()
+    with problem.scope():
+        rows = problem.factors(problem.take(problem.X, 0, min(2, problem.n)))
+        return frozenset(k for k in unknown if not _is_rank_one(problem, rows[k], problem.leaves[k]))
+
+
+def _is_rank_one(problem: Problem, rows: tuple[Array, ...], shape: tuple[int, ...]) -> bool:
+    if len(rows) == 2:
+        return True
+    _, _, left, size = map(problem.numpy, problem.compiled(rank_one)(rows[0].reshape(-1, *shape)))
+    return not np.any(left > _RANK_ONE * size)
+
+
+class NotRankOne(Exception):  # noqa: N818  (a finding, caught in this package)
+    """A leaf that was taken for an outer product is not one."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def read_features(problem: Problem, allow: Callable[[Structure], None] | None = None) -> Features:
+    """Compress the gradients of all training rows; a leaf that is not of rank one is made plain on the way.
+
+    Args:
+        problem: The training problem.
+        allow: Raises where there is no room for rows of a structure; asked again whenever it grows.
+    """
+    plain: frozenset[int] = frozenset()
+    while True:
+        structure = find_structure(problem, plain)
+        if allow is not None:
+            allow(structure)
+        try:
+            return _read(problem, structure)
+        except NotRankOne as found:
+            plain = plain | {found.number}
+
+
+def _read(problem: Problem, structure: Structure) -> Features:
+    # one array for all rows: pieces kept among blocks that come and go would leave the memory full of holes
+    found = Features.empty(structure, problem.n * problem.outputs)
+    rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // (8 * problem.factor_numbers * problem.outputs)))
+    for start in range(0, problem.n, rows):
+        part = problem.take(problem.X, start, min(start + rows, problem.n))
+        found.put(start * problem.outputs, _compressed(problem, problem.factors(part), structure))
+    return found
+
+
+def compress(problem: Problem, g: Array, structure: Structure) -> Features:
+    """Compress gradient rows, p-space (k, p).
+
+    Raises:
+        NotRankOne: When a leaf taken for an outer product is not one in some row.
+    """
+    return _compressed(problem, leaf_rows(g, problem.leaves), structure)
+
+
+def _compressed(problem: Problem, rows: Sequence[tuple[Array, ...]], structure: Structure) -> Features:
+    """Compress gradient rows that are given leaf by leaf."""
+    parts = tuple(_part(problem, rows[leaf.number], leaf) for leaf in structure.leaves)
+    free = [np.empty((len(rows[0][0]), 0))]
+    for leaf, at in zip(rows, leaf_slices(problem.leaves), strict=True):
+        inside = structure.free[(at.start <= structure.free) & (structure.free < at.stop)]
+        if inside.size:
+            free.append(_plain(problem, leaf)[:, inside - at.start])
+    return Features(structure, parts, np.concatenate(free, axis=1))
+
+
+def _part(problem: Problem, rows: tuple[Array, ...], leaf: Leaf) -> tuple[np.ndarray, ...]:
+    if leaf.matrix is None:
+        root = np.sqrt(leaf.decay, out=np.zeros_like(leaf.decay), where=leaf.decay > 0)
+        plain = _plain(problem, rows)
+        return (np.divide(plain, root, out=np.zeros(plain.shape), where=root > 0),)
+    if len(rows) == 2:
+        u, w = map(problem.numpy, rows)
+    else:
+        u, w, left, size = map(problem.numpy, problem.compiled(rank_one)(rows[0].reshape(-1, *leaf.matrix)))
+        if np.any(left > _RANK_ONE * size):
+            raise NotRankOne(leaf.number)
+    return u / np.sqrt(leaf.decay[0]), w
+
+
+def _plain(problem: Problem, rows: tuple[Array, ...]) -> np.ndarray:
+    """Return gradient rows of a leaf, (k, size), multiplied out where they are pairs."""
+    return _multiplied(tuple(map(problem.numpy, rows)))
+
+
+def _multiplied(part: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Return gradient rows of a leaf from their factors, (k, size)."""
+    if len(part) == 1:
+        return part[0]
+    u, w = part
+    return (u[:, :, None] * w[:, None, :]).reshape(len(u), -1)
+
+
+def rank_one(G: Array) -> tuple[Array, Array, Array, Array]:
+    """Write each ``G_i`` as ``u_i (x) w_i``, ``w_i`` its largest row made a unit vector and ``u_i = G_i w_i``.
+
+    Returns:
+        u (k, a), w (k, b), the square that ``u (x) w`` leaves of each ``G_i``, which must be rounding, or the kernel
+        would not belong to the Jacobian, and the square of ``G_i``, (k,) each.
+    """
+    xp = array_namespace(G)
+    squares = xp.sum(G * G, axis=2)
+    largest = xp.argmax(squares, axis=1)
+    row = G[xp.arange(G.shape[0]), largest]
+    size = xp.sqrt(xp.max(squares, axis=1))[:, None]
+    w = row / xp.where(size > 0, size, xp.ones_like(size))
+    u = xp.sum(G * w[:, None, :], axis=2)
+    left = G - u[:, :, None] * w[:, None, :]
+    return u, w, xp.sum(left * left, axis=(1, 2)), xp.sum(squares, axis=1)

@@ -1,0 +1,102 @@
+"""Adam with dropout on the hidden layers of a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from vhat.fit import training
+from vhat.fit.adam_steps import CosineAdam, cosine_schedule
+from vhat.fit.data import check_fits
+from vhat.models.networks import ACTIVATIONS, Network, Params
+from vhat.fit.training import Fit, inner, run
+
+__all__ = ["train_with_dropout"]
+
+_STREAM = 15
+
+
+class DropoutState(NamedTuple):
+    """Parameters, Adam's moments, the key of the next draw, and the share of units that is kept."""
+
+    params: Params
+    moments: Any
+    key: Any
+    kept: Any
+
+
+@dataclass(frozen=True)
+class DropoutRule:
+    """Adam's step on the loss of a network whose hidden units are dropped, each row its own.
+
+    Attributes:
+        decoupled: Whether the decay acts beside Adam's scaling, as in AdamW.
+        rate: The share that is dropped.
+        seed: The seed of the draws.
+    """
+
+    decoupled: bool
+    # only ``begin`` reads these, so that one compilation serves all
+    rate: float = field(compare=False)
+    seed: int = field(compare=False)
+
+    def begin(self, params: Params) -> DropoutState:
+        """Return parameters with moments of zero."""
+        key = jax.random.fold_in(jax.random.PRNGKey(self.seed % 2**32), _STREAM)
+        return DropoutState(params, optax.adamw(0.0).init(params), key, jnp.asarray(1 - self.rate))
+
+    def open(self, network: Network, fit: Fit, state: DropoutState) -> DropoutState:  # noqa: ARG002
+        """Nothing is prepared."""
+        return state
+
+    def step(self, network: Network, fit: Fit, state: DropoutState, rate: Any) -> DropoutState:
+        """Take one step at ``rate``."""
+        key, draw = jax.random.split(state.key)
+
+        def objective(params: Params) -> Any:
+            residual = _predict(network, params, fit.X, draw, state.kept) - fit.y
+            loss = jnp.sum(fit.weights[:, None] * residual**2) / (2 * len(fit.y))
+            return loss if self.decoupled else loss + fit.decay / 2 * inner(params, params)
+
+        method = optax.adamw(rate, weight_decay=fit.decay if self.decoupled else 0.0)
+        updates, moments = method.update(jax.grad(objective)(state.params), state.moments, state.params)
+        return DropoutState(optax.apply_updates(state.params, updates), moments, key, state.kept)
+
+
+def _predict(network: Network, params: Params, X: Any, key: Any, kept: Any) -> Any:
+    """Predictions (n, K) with hidden units dropped and the others scaled up."""
+    hidden = X
+    for layer, each in zip(params[:-1], jax.random.split(key, len(params) - 1), strict=True):
+        hidden = ACTIVATIONS[network.activation](jnp.matmul(hidden, layer["w"]) + layer["b"])
+        hidden = hidden * jax.random.bernoulli(each, kept, hidden.shape) / kept
+    return jnp.matmul(hidden, params[-1]["w"]) + params[-1]["b"]
+
+
+def train_with_dropout(recipe: CosineAdam, rate: float, X: Any, y: Any, seed: int) -> Params:
+    """Train the network of an Adam recipe as it would, with dropout; return the parameters.
+
+    Args:
+        recipe: :class:`vhat.fit.Adam` or :class:`vhat.fit.AdamW`.
+        rate: The share of hidden units that is dropped in each step.
+        X: Rows, (n, inputs).
+        y: Responses.
+        seed: Draws the first parameters and what is dropped.
+
+    Raises:
+        InputError: When the data cannot be used.
+        ModelError: When training diverges.
+    """
+    return run(
+        recipe.network,
+        DropoutRule(recipe._decoupled, rate, seed),
+        check_fits(recipe.network, X, y, seeds=[seed]),
+        [cosine_schedule(recipe.learning_rate, recipe.steps)],
+        decay=recipe.weight_decay,
+        dtype=recipe.dtype,
+        label="dropout",
+        chunks=-(-recipe.steps // training.CHUNK),
+    )[0].params

@@ -1,0 +1,100 @@
+"""The door for JAX: any ``predict(params, X)`` with any pytree of parameters, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from vhat.checks import (
+    check_loss,
+    check_memory,
+    check_prediction,
+    check_real_prediction,
+    check_targets,
+    check_weights,
+    decay_factor,
+)
+from vhat.errors import InputError, ModelError
+from vhat.models.jax import compiled, pytrees
+from vhat.models.jax.probe import refuse_unusable
+from vhat.models.jax.problem import JaxProblem
+
+__all__ = ["jax_problem"]
+
+_FEW = 8
+
+
+def jax_problem(
+    predict: Callable[[Any, Any], Any],
+    params: Any,
+    X: Any,
+    y: Any,
+    *,
+    weight_decay: Any,
+    loss: Any = "half_mse",
+    sample_weight: Any = None,
+    memory: float | None = None,
+) -> JaxProblem:
+    """Check a JAX model and its data at the door and make a problem of them.
+
+    Args:
+        predict: ``predict(params, X) -> (n,)`` or ``(n, outputs)``, each row on its own.
+        params: Any pytree; its floating-point leaves, Python floats among them, are the parameters. All other leaves
+            are held fixed: integers (a Python ``1`` too), flags, functions.
+        X: An array, or a dict or tuple of arrays, with one leading row axis.
+        y: Responses, of the shape that ``predict`` returns.
+        weight_decay: lam, a number or a pytree prefix of ``params``.
+        loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
+        sample_weight: One weight a row.
+        memory: Budget in bytes.
+
+    Returns:
+        The problem.
+
+    Raises:
+        InputError: For data, decay or options that cannot be used.
+        ModelError: For a model that cannot be used.
+    """
+    check_loss(loss)
+    if not callable(predict):
+        raise InputError(f"predict must be a function predict(params, X); got {type(predict).__name__}.")
+    with jax.enable_x64(True):
+        theta, layout, fixed, dtype = pytrees.flatten(params)
+        inputs = pytrees.as_inputs(X, "X")
+        shape = _probe(lambda t, x: predict(layout.unflatten(t, fixed), x), theta, inputs)
+        targets = check_targets(y, shape)
+        decay = pytrees.decay_vector(weight_decay, params) * decay_factor(loss, targets.shape[1])
+        held = None if isinstance(loss, str) else pytrees.Held(loss)
+        with pytrees.in_words("tracing predict(params, X) and the loss"):
+            example = pytrees.shapes_of((fixed, theta, pytrees.first_rows(inputs, _FEW)))
+            model = compiled.Model.of(pytrees.Held(predict), layout, held, len(shape) == 1, example)
+        problem = JaxProblem(
+            model=model,
+            fixed=fixed,
+            theta=jnp.asarray(theta),
+            decay=jnp.asarray(decay),
+            X=inputs,
+            columns=pytrees.columns_of(X),
+            targets=targets,
+            weights=check_weights(sample_weight, len(targets)),
+            memory=check_memory(memory),
+            dtype=dtype,
+        )
+        refuse_unusable(problem)
+    return problem
+
+
+def _probe(predict: Callable[..., Any], theta: Any, X: Any) -> tuple[int, ...]:
+    """Return the shape that the model gives for all rows, without running it on them."""
+    n = len(jax.tree.leaves(X)[0])
+    with pytrees.in_words("tracing predict(params, X)"):
+        output = jax.eval_shape(predict, theta, X)
+    shape = getattr(output, "shape", None)
+    if shape is None:
+        raise ModelError(f"predict returned {type(output).__name__}; it must return one array.")
+    check_prediction(shape, n)
+    check_real_prediction(output.dtype)
+    return tuple(shape)

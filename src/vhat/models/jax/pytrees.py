@@ -1,0 +1,309 @@
+"""Pytrees of parameters and of inputs: flattening, checking, slicing into chunks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vhat.checks import as_numbers, as_real, check_finite, check_nonnegative, column_names, match_columns, refuse_masked
+from vhat.errors import FixedParameterWarning, InputError, ModelError, VhatError
+from vhat.models.problem import leaf_slices
+
+__all__ = [
+    "Held",
+    "Layout",
+    "as_inputs",
+    "chunk",
+    "chunk_sizes",
+    "columns_of",
+    "decay_vector",
+    "first_rows",
+    "flatten",
+    "in_words",
+    "match_inputs",
+    "narrow_casts",
+    "pad",
+    "shapes_of",
+    "take",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """An object that may be a static argument of a compiled function: what has no hash is compared by identity.
+
+    Two networks of one shape are equal and share compilations; two functions are equal only if they are the same one.
+    """
+
+    value: Any
+
+    @property
+    def _key(self) -> Any:
+        try:
+            hash(self.value)
+        except TypeError:
+            return id(self.value)
+        return self.value
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Held) or type(self.value) is not type(other.value):
+            return False
+        return self.value is other.value or bool(self._key == other._key)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a flat parameter vector fills the user's pytree. Equal layouts share compilations.
+
+    Attributes:
+        treedef: The structure of the tree.
+        shapes: One entry a leaf: the shape of a trained array, ``None`` for an array that is held fixed, or a
+            ``Held`` object (an activation function, a flag).
+    """
+
+    treedef: Any
+    shapes: tuple[tuple[int, ...] | Held | None, ...]
+
+    @property
+    def trained(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the trained leaves."""
+        return tuple(shape for shape in self.shapes if isinstance(shape, tuple))
+
+    def unflatten(self, theta: Any, fixed: tuple[Any, ...]) -> Any:
+        """Return the user's pytree with its trained leaves read off ``theta``, (p,)."""
+        return self.fill(self.split(theta), fixed)
+
+    def split(self, theta: Any) -> list[Any]:
+        """Cut ``theta``, (p,), into the trained leaves."""
+        return [theta[at].reshape(shape) for shape, at in zip(self.trained, leaf_slices(self.trained), strict=True)]
+
+    def fill(self, trained: Sequence[Any], fixed: tuple[Any, ...]) -> Any:
+        """Return the user's pytree with these trained leaves."""
+        own, held = iter(trained), iter(fixed)
+        leaves = [
+            shape.value if isinstance(shape, Held) else next(held) if shape is None else next(own)
+            for shape in self.shapes
+        ]
+        return jax.tree.unflatten(self.treedef, leaves)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, float | np.ndarray | np.generic | jax.Array)
+
+
+def _is_trained(leaf: Any) -> bool:
+    return _is_array(leaf) and bool(jnp.issubdtype(np.asarray(leaf).dtype, jnp.floating))
+
+
+def flatten(params: Any) -> tuple[np.ndarray, Layout, tuple[Any, ...], str]:
+    """Return ``theta`` (p,) float64, its layout, the fixed arrays, and the dtype the parameters came in.
+
+    Floating-point leaves are trained; integer arrays are passed through; other leaves (functions, flags, Python
+    integers) are held.
+    """
+    leaves, treedef = jax.tree.flatten(params)
+    shapes: list[tuple[int, ...] | Held | None] = []
+    trained, fixed = [], []
+    for leaf in leaves:
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is not None and jnp.issubdtype(dtype, jnp.complexfloating):
+            raise InputError("params has a complex leaf; vhat needs real parameters. Split it into two real ones.")
+        refuse_masked("params", leaf)
+        if _is_trained(leaf):
+            trained.append(np.asarray(leaf, dtype=np.float64))
+            shapes.append(trained[-1].shape)
+        elif _is_array(leaf):
+            fixed.append(leaf)
+            shapes.append(None)
+        else:
+            shapes.append(Held(leaf))
+    if not trained:
+        raise InputError("params has no floating-point array: there is nothing that training could have moved.")
+    _warn_of_integers(params)
+    theta = np.concatenate([leaf.ravel() for leaf in trained])
+    if not np.all(np.isfinite(theta)):
+        raise InputError(
+            f"params has {int(np.sum(~np.isfinite(theta)))} NaN or infinite values: the training has diverged."
+        )
+    dtypes = sorted({str(np.asarray(leaf).dtype) for leaf in leaves if _is_trained(leaf)})
+    return theta, Layout(treedef, tuple(shapes)), tuple(fixed), "+".join(dtypes)
+
+
+def _warn_of_integers(params: Any) -> None:
+    """Say which numbers of params count as settings, because they were written without a decimal point."""
+    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+    found = [
+        f"params{jax.tree_util.keystr(path)} = {leaf}"
+        for path, leaf in leaves
+        if isinstance(leaf, int | np.integer) and not isinstance(leaf, bool)
+    ]
+    if found:
+        some = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+        warnings.warn(
+            f"held fixed, for they are whole numbers: {some}. A parameter that was trained must be a float, such as "
+            f"{found[0].split(' = ')[1]}.0; without it every interval is too narrow.",
+            FixedParameterWarning,
+            stacklevel=4,
+        )
+
+
+def decay_vector(weight_decay: Any, params: Any) -> np.ndarray:
+    """Return lam for every trained number, (p,), from one number or a pytree prefix of ``params``."""
+
+    def spread(decay: Any, subtree: Any) -> Any:
+        def fill(leaf: Any) -> Any:
+            if not _is_trained(leaf):
+                return np.zeros(0)
+            return np.broadcast_to(as_numbers("weight_decay", decay), np.shape(leaf)).ravel()
+
+        return jax.tree.map(fill, subtree)
+
+    try:
+        filled = jax.tree.map(spread, weight_decay, params)
+    except VhatError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            "weight_decay does not match params. Give one number, or the same structure as params (a prefix of it "
+            f"will do) with one number or one array a leaf. ({error})"
+        ) from error
+    decay = np.concatenate(jax.tree.leaves(filled))
+    check_nonnegative("weight_decay", decay)
+    return decay
+
+
+def columns_of(x: Any) -> tuple[tuple[Any, ...] | None, ...]:
+    """Return the names of the columns of every leaf that is a data frame, None for the others."""
+    return tuple(column_names(leaf) for leaf in jax.tree.leaves(x))
+
+
+def as_inputs(x: Any, name: str, columns: tuple[tuple[Any, ...] | None, ...] = ()) -> Any:
+    """Bring inputs (an array, or a dict or tuple of arrays with one leading axis) to float64 or integer NumPy.
+
+    Args:
+        x: The inputs.
+        name: What messages call them.
+        columns: The columns that data frames among the leaves are brought to, one entry a leaf.
+    """
+    leaves, structure = jax.tree.flatten(as_real(name, x) if isinstance(x, list) else x)
+    if len(columns) == len(leaves):
+        leaves = [match_columns(name, leaf, wanted) for leaf, wanted in zip(leaves, columns, strict=True)]
+    leaves = [_as_rows(leaf, name) for leaf in leaves]
+    lengths = {len(leaf) for leaf in leaves}
+    if not lengths:
+        raise InputError(f"{name} holds no array ({x!r}); give one with one row a point.")
+    if len(lengths) > 1:
+        raise InputError(f"{name} has parts of different lengths {sorted(lengths)}; one row a point is needed.")
+    if lengths == {0}:
+        raise InputError(f"{name} is empty; give at least one row.")
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _as_rows(leaf: Any, name: str) -> np.ndarray:
+    """Return a copy of one array of inputs: real numbers as float64, codes as they are."""
+    array = as_real(name, leaf)
+    if array.ndim == 0:
+        raise InputError(f"{name} is a single number; give an array with one row a point.")
+    array = array.astype(np.float64 if jnp.issubdtype(array.dtype, jnp.floating) else array.dtype)
+    check_finite(name, array)
+    return array
+
+
+def match_inputs(x: Any, reference: Any, columns: tuple[tuple[Any, ...] | None, ...], name: str = "x") -> Any:
+    """Check test inputs against the training inputs: the same structure, columns and shape of a row."""
+    x = as_inputs(x, name, columns)
+    if jax.tree.structure(x) != jax.tree.structure(reference):
+        raise InputError(f"{name} has structure {jax.tree.structure(x)}; X had {jax.tree.structure(reference)}.")
+    for got, wanted in zip(jax.tree.leaves(x), jax.tree.leaves(reference), strict=True):
+        if got.shape[1:] != wanted.shape[1:]:
+            hint = " For a single point give x[None]." if got.shape == wanted.shape[1:] else ""
+            raise InputError(
+                f"{name} has rows of shape {got.shape[1:]}; the training inputs have rows of shape "
+                f"{wanted.shape[1:]}.{hint}"
+            )
+        if got.dtype != wanted.dtype and not jnp.issubdtype(wanted.dtype, jnp.floating):
+            raise InputError(f"{name} has dtype {got.dtype}; the training inputs have {wanted.dtype}.")
+    return jax.tree.map(lambda got, wanted: got.astype(wanted.dtype), x, reference)
+
+
+def take(inputs: Any, start: int, stop: int) -> Any:
+    """Return rows ``start`` to ``stop``."""
+    return jax.tree.map(lambda leaf: leaf[start:stop], inputs)
+
+
+def chunk_sizes(n: int, most: int) -> tuple[int, int]:
+    """Return (chunks, rows a chunk): equal chunks of at most ``most`` rows, a power of two.
+
+    Few numbers of rows occur, so that little is compiled: multiples of 8, or of an eighth of ``most`` where n is more.
+    """
+    chunks = -(-n // most)
+    rows = -(-n // chunks)
+    grain = max(1, most // 8) if n > most else min(8, most)
+    return chunks, -(-rows // grain) * grain
+
+
+def chunk(array: np.ndarray, chunks: int, rows: int, *, fill: str = "repeat") -> np.ndarray:
+    """Reshape (n, ...) to (chunks, rows, ...); the padding repeats the last row, or is zero for weights."""
+    short = chunks * rows - len(array)
+    tail = np.repeat(array[-1:], short, axis=0) if fill == "repeat" else np.zeros((short, *array.shape[1:]))
+    return np.concatenate([array, tail]).reshape(chunks, rows, *array.shape[1:])
+
+
+def pad(array: np.ndarray, rows: int) -> np.ndarray:
+    """Repeat the last row up to ``rows`` rows."""
+    return np.concatenate([array, np.repeat(array[-1:], rows - len(array), axis=0)])
+
+
+def first_rows(inputs: Any, rows: int) -> Any:
+    """Return the first rows, the last of them repeated where there are fewer."""
+    return jax.tree.map(lambda leaf: pad(leaf[:rows], rows), inputs)
+
+
+def shapes_of(values: Any) -> Any:
+    """Return the shapes and dtypes of the arrays in a tree."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), np.asarray(leaf).dtype), values)
+
+
+def narrow_casts(jaxpr: Any) -> list[str]:
+    """List the operations of a traced model that take float64 and give a narrower float."""
+    found: list[str] = []
+    for equation in jaxpr.eqns:
+        widths = [jnp.finfo(v.aval.dtype).bits for v in equation.invars if _is_float(v)]
+        narrow = [str(v.aval.dtype) for v in equation.outvars if _is_float(v) and jnp.finfo(v.aval.dtype).bits < 64]
+        if narrow and 64 in widths:
+            found.append(f"{equation.primitive.name} to {narrow[0]}")
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda v: hasattr(v, "jaxpr")):
+            if hasattr(inner, "jaxpr"):
+                found.extend(narrow_casts(inner.jaxpr))
+            elif hasattr(inner, "eqns"):
+                found.extend(narrow_casts(inner))
+    return found
+
+
+def _is_float(variable: Any) -> bool:
+    return hasattr(variable.aval, "dtype") and jnp.issubdtype(variable.aval.dtype, jnp.floating)
+
+
+@contextmanager
+def in_words(action: str) -> Iterator[None]:
+    """Put whatever a user's function raises into a sentence that says what was being done."""
+    try:
+        yield
+    except VhatError:
+        raise
+    except Exception as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(
+            f"the model failed when {action}: {first} (vhat runs it in float64 with predict(params, X) of whole rows; "
+            "write it with jax.numpy, and let constants follow the dtype of params.)"
+        ) from error

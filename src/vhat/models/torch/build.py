@@ -1,0 +1,152 @@
+"""Torch modules as problems: any ``nn.Module``, with tensors, arrays or a DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from vhat.checks import (
+    as_numbers,
+    check_finite,
+    check_loss,
+    check_memory,
+    check_nonnegative,
+    check_targets,
+    check_weights,
+    decay_factor,
+)
+from vhat.errors import InputError, MemoryBudgetError, ModelError
+from vhat.models.refusals import refuse_loss
+from vhat.models.torch import probe
+from vhat.models.torch.inputs import plain, preserved_rng, read_rows, take_rows
+from vhat.models.torch.data_loader import is_loader, read_loader
+from vhat.models.torch.model import State, in_words, read_state
+from vhat.models.torch.problem import TorchProblem, unwrapped
+from vhat.models.torch.derivatives import tape_bytes_per_row
+
+__all__ = ["TorchProblem", "torch_problem"]
+
+
+def torch_problem(
+    module: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    weight_decay: Any,
+    loss: Any = "half_mse",
+    sample_weight: Any = None,
+    target_key: str | None = None,
+    memory: float | None = None,
+) -> TorchProblem:
+    """Check a torch module and its data at the door and make a problem of them.
+
+    Parameters with ``requires_grad=False`` are used but left out of theta; tied parameters count once. The module is
+    evaluated on float64 copies of its tensors, and nothing of it is changed.
+
+    Args:
+        module: Any ``nn.Module`` that returns (n,) or (n, outputs), each row on its own, in evaluation mode.
+        X: A tensor or array, a tuple or dict of them, or a DataLoader or Dataset (read once, in its dataset's order).
+        y: Responses, of the shape that the module returns; None with a DataLoader.
+        weight_decay: lam, a number or a mapping from the name of every trainable parameter to a number or a tensor.
+        loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
+        sample_weight: One weight a row; with a DataLoader, in the order of its dataset.
+        target_key: The key of the target in a DataLoader's dict batches.
+        memory: Budget in bytes.
+
+    Returns:
+        The problem.
+
+    Raises:
+        InputError: For data, decay or options that cannot be used.
+        ModelError: For a module that cannot be used.
+        MemoryBudgetError: When not even one row fits.
+    """
+    check_loss(loss)
+    budget = check_memory(memory)
+    module = unwrapped(module)
+    probe.refuse_module(module)
+    X, y = _data(X, y, target_key, budget)
+    state, theta = read_state(module)
+    with preserved_rng(state.device), torch.inference_mode(False):
+        layout, rows = read_rows(X, state.device)
+        model = probe.probe_model(module, state, theta, layout, rows)
+        n = len(rows[0])
+        with in_words("differentiating a few rows"):
+            row_bytes = tape_bytes_per_row(model, theta, take_rows(rows, slice(0, 4)))
+        targets = check_targets(plain(y), (n,) if model.squeeze else (n, model.outputs))
+        problem = TorchProblem(
+            model=model,
+            theta=theta,
+            decay=_decay(weight_decay, state) * decay_factor(loss, model.outputs),
+            X=rows,
+            y=torch.tensor(targets, device=state.device),
+            weights=torch.tensor(check_weights(plain(sample_weight), n), device=state.device),
+            loss="half_mse" if isinstance(loss, str) else loss,
+            memory=budget,
+            row_bytes=row_bytes,
+            target_key=target_key,
+        )
+        _refuse_unusable(problem)
+    return problem
+
+
+def _data(X: Any, y: Any, target_key: str | None, memory: int) -> tuple[Any, Any]:
+    if is_loader(X):
+        if y is not None:
+            raise InputError("X is a DataLoader, which brings its targets; leave y out.")
+        return read_loader(X, target_key, memory)
+    if y is None and isinstance(X, Mapping) and target_key in X:
+        return {key: value for key, value in X.items() if key != target_key}, X[target_key]
+    if y is None:
+        raise InputError("y is missing; give the responses, or a DataLoader that yields (x, y).")
+    return X, y
+
+
+def _decay(weight_decay: Any, state: State) -> Any:
+    """Return the diagonal lam in the order of the flat parameters."""
+    if not isinstance(weight_decay, Mapping):
+        weight_decay = dict.fromkeys(state.names, as_numbers("weight_decay", plain(weight_decay)))
+    missing = [name for name in state.names if name not in weight_decay]
+    unknown = [str(name) for name in weight_decay if name not in state.names]
+    if missing or unknown:
+        raise InputError(
+            "weight_decay must name every trainable parameter once (frozen ones and second names of tied ones left "
+            f"out): missing {missing or 'none'}, unknown {unknown or 'none'}."
+        )
+    parts = []
+    for name, shape in zip(state.names, state.shapes, strict=True):
+        value = as_numbers(f"weight_decay of {name!r}", plain(weight_decay[name]))
+        check_nonnegative(f"weight_decay of {name!r}", value)
+        if value.shape not in ((), shape):
+            raise InputError(f"weight_decay of {name!r} has shape {value.shape}; give a number or shape {shape}.")
+        parts.append(np.broadcast_to(value, shape).reshape(-1))
+    return torch.tensor(np.concatenate(parts), device=state.device)
+
+
+def _refuse_unusable(problem: TorchProblem) -> None:
+    """Refuse what only all training rows can show: predictions, loss or derivatives that are not there."""
+    if problem.row_bytes > problem.memory:
+        raise MemoryBudgetError(
+            f"one row needs {problem.row_bytes:.3g} bytes to be differentiated and the budget is {problem.memory:.3g}. "
+            "Give a larger memory."
+        )
+    with in_words("evaluating the module on the training rows"):
+        check_finite("the model's prediction on X", problem.fitted_values, ModelError)
+    refuse_loss(problem.loss_derivatives)
+    noise = np.random.default_rng(0).standard_normal((1, problem.n, problem.outputs))
+    with in_words("differentiating the module on the training rows"):
+        slope = problem.vjp(noise)
+        curved = problem.product(slope, "hessian")
+    if not slope.any():
+        raise ModelError(
+            "the derivative of the prediction is zero in every parameter (rounding, sign or a threshold inside?). "
+            "vhat needs a differentiable module."
+        )
+    if not (slope.isfinite().all() and curved.isfinite().all()):
+        raise ModelError(
+            "the first or second derivative of the module is not finite at these parameters (a square root or norm at "
+            "zero, or an overflow?). Rewrite that operation so that its derivative exists."
+        )

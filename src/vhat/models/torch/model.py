@@ -1,0 +1,267 @@
+"""A torch module as a pure float64 function of one flat parameter vector and rows of inputs."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from vhat.errors import ModelError, VhatError
+from vhat.models.torch.inputs import Layout, Rows
+
+__all__ = ["Linear", "State", "TorchModel", "choose_convention", "in_words", "read_state", "training_submodules"]
+
+Convention = Literal["positional", "together", "keywords"]
+
+
+@dataclass(frozen=True)
+class State:
+    """The tensors of a module, in float64: what training moved, and what it did not.
+
+    Attributes:
+        names: The trainable parameters, tied ones once.
+        shapes: Their shapes.
+        fixed: Frozen parameters and buffers by name.
+        frozen: The names of the frozen parameters among ``fixed``.
+        device: Where all of them live.
+        dtype: The dtype in which the trainable parameters were given.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    fixed: dict[str, Any]
+    frozen: tuple[str, ...]
+    device: Any
+    dtype: str
+
+    def split(self, theta: Any) -> dict[str, Any]:
+        """Return the trainable parameters as views of the flat vector, by name."""
+        sizes = [torch.Size(shape).numel() for shape in self.shapes]
+        parts = zip(self.names, torch.split(theta, sizes), self.shapes, strict=True)
+        return {name: part.reshape(shape) for name, part, shape in parts}
+
+
+class Linear(NamedTuple):
+    """The names of a linear layer's own parameters; None where it has no bias, or one that is not its own."""
+
+    weight: str
+    bias: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class TorchModel:
+    """``f(theta, rows) -> (m, K)``: the module with its parameters replaced, whatever it returns and is called with.
+
+    Attributes:
+        module: The user's module; only its code runs, its tensors are swapped for float64 copies during a call.
+        state: Those copies.
+        layout: How the training inputs were given.
+        convention: How the module takes them.
+        outputs: K.
+        squeeze: Whether the module returns (m,).
+        batched: Whether one backward pass can carry a block of cotangents.
+        mapped: Whether ``torch.vmap`` over rows works.
+        linear: Layers whose gradients are known to be outer products: see :mod:`vhat.models.torch.outer_products`.
+    """
+
+    module: Any
+    state: State
+    layout: Layout
+    convention: Convention
+    outputs: int
+    squeeze: bool
+    batched: bool = True
+    mapped: bool = True
+    linear: tuple[Linear, ...] = ()
+
+    def __call__(self, theta: Any, rows: Rows) -> Any:
+        """Return predictions (m, K) in float64, differentiable in the flat ``theta``."""
+        return self.at(self.state.split(theta), rows)
+
+    def at(self, trained: dict[str, Any], rows: Rows) -> Any:
+        """Return predictions (m, K) at trainable parameters given by name."""
+        m = len(rows[0])
+        output = call(self.module, {**trained, **self.state.fixed}, self.layout, self.convention, rows)
+        if output.numel() != m * self.outputs or (m > 1 and output.shape[0] != m):
+            expected = (m,) if self.squeeze else (m, self.outputs)
+            raise ModelError(f"the module returned shape {tuple(output.shape)} for {m} rows; expected {expected}.")
+        return output.reshape(m, self.outputs).to(torch.float64)  # squeeze() also eats the axis of a lone row
+
+    def guard(self) -> None:
+        """Refuse a module that was put back into training mode since it was given."""
+        if found := training_submodules(self.module):
+            raise ModelError(
+                f"the module is in training mode again, where {', '.join(found)} behave differently: call "
+                "module.eval() before asking for intervals."
+            )
+
+
+def call(module: Any, tensors: dict[str, Any], layout: Layout, convention: Convention, rows: Rows) -> Any:
+    """Run the module with its parameters and buffers replaced by ``tensors``; its own are put back, come what may.
+
+    Fused attention and compiled submodules have no second derivative: both run in their plain form. A module may
+    differentiate on its own, as the force of an energy does, also where the caller records nothing.
+    """
+    args, kwargs = _arguments(layout, convention, rows)
+    with sdpa_kernel(SDPBackend.MATH), _uncompiled(), torch.enable_grad():
+        return torch.func.functional_call(module, tensors, args, kwargs)
+
+
+def _uncompiled() -> Any:
+    """Run compiled parts in their plain form; where the compiler was never loaded there are none."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
+def _arguments(layout: Layout, convention: Convention, rows: Rows) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if convention == "positional":
+        return rows, {}
+    named = dict(zip(layout.names, rows, strict=True))
+    if convention == "keywords":
+        return (), named
+    return (named if layout.kind == "dict" else rows,), {}
+
+
+def choose_convention(module: Any, tensors: dict[str, Any], layout: Layout, rows: Rows) -> tuple[Convention, Any]:
+    """Find how the module takes its inputs; return that and its output for these rows.
+
+    Raises:
+        ModelError: When no way of calling it works.
+    """
+    candidates: list[Convention] = ["positional"]
+    if layout.kind != "one":
+        candidates = ["positional", "together"] if layout.kind == "tuple" else ["keywords", "together"]
+    if layout.kind == "dict" and len(layout.names) == 1:
+        candidates.append("positional")
+    errors: list[Exception] = []
+    for convention in candidates:
+        args, kwargs = _arguments(layout, convention, rows)
+        try:
+            inspect.signature(module.forward).bind(*args, **kwargs)
+            return convention, call(module, tensors, layout, convention, rows)
+        except Exception as error:
+            errors.append(error)
+    tried = {"positional": "module(*inputs)", "together": "module(inputs)", "keywords": "module(**inputs)"}
+    ways = " and ".join(tried[convention] for convention in candidates) if layout.kind != "one" else "module(X)"
+    telling = next((error for error in errors if not isinstance(error, TypeError)), errors[-1])
+    raise ModelError(f"calling {ways} in float64 failed: {describe(telling)}") from telling
+
+
+@contextmanager
+def in_words(doing: str) -> Iterator[None]:
+    """Turn whatever the module raises into a ModelError that says what was being done and what to do."""
+    try:
+        yield
+    except VhatError:
+        raise
+    except Exception as error:
+        raise ModelError(f"{doing} failed: {describe(error)}") from error
+
+
+_REMEDIES = (
+    (
+        ("inplace", "in-place"),
+        "The module works in place on a tensor that autograd needs: write that step out of place (x = x + 1, not "
+        "x += 1).",
+    ),
+    (
+        (
+            "derivative for",
+            "differentiable twice",
+            "once_differentiable",
+            "double backward",
+            "double-backward",
+        ),
+        "The module holds an operation without a second derivative: replace it by a differentiable one.",
+    ),
+    (
+        ("require grad", "grad_fn", "requires grad", "used in the graph"),
+        "The prediction leaves autograd (detach(), numpy(), argmax, rounding, torch.no_grad()): keep it "
+        "differentiable from parameters to output.",
+    ),
+    (
+        ("dtype", "scalar type", "same type", "double"),
+        "vhat evaluates the module in float64 and it mixes dtypes: let tensors that it makes follow its inputs "
+        "(x.new_zeros(...), dtype=x.dtype), register constants as buffers, and give numbers as floats.",
+    ),
+)
+
+
+def describe(error: Exception) -> str:
+    """Say what a torch error means for the module, and what to do, with the error's own first line."""
+    text = str(error).strip()
+    first = text.splitlines()[0][:300] if text else "no message"
+    remedy = next((say for signs, say in _REMEDIES if any(sign in text.lower() for sign in signs)), "")
+    return f"{type(error).__name__}: {first} {remedy}".strip()
+
+
+def training_submodules(module: Any) -> list[str]:
+    """Name the submodules in training mode that behave differently there: dropout, batch-norm and their kin."""
+    return [
+        f"{name or 'the module itself'} ({type(part).__name__})"
+        for name, part in module.named_modules()
+        if part.training and _mode_matters(part)
+    ]
+
+
+def _mode_matters(part: Any) -> bool:
+    if isinstance(part, nn.modules.dropout._DropoutNd):
+        return bool(part.p > 0)
+    if isinstance(part, nn.modules.instancenorm._InstanceNorm):
+        return bool(part.track_running_stats)
+    if isinstance(part, nn.MultiheadAttention):
+        return bool(part.dropout > 0)
+    if isinstance(part, nn.RNNBase):
+        return bool(part.dropout > 0 and part.num_layers > 1)
+    return isinstance(part, nn.modules.batchnorm._BatchNorm | nn.RReLU)
+
+
+def read_state(module: Any) -> tuple[State, Any]:
+    """Copy a module's tensors to float64 and return them with the flat vector of trainable parameters.
+
+    Raises:
+        ModelError: When there is nothing to differentiate, or the tensors cannot be float64.
+    """
+    parameters = dict(module.named_parameters())
+    trained = {name: value for name, value in parameters.items() if value.requires_grad}
+    if not trained:
+        raise ModelError("the module has no parameter with requires_grad=True: there is nothing that training moved.")
+    tensors = {**parameters, **dict(module.named_buffers())}
+    device = _device(tensors)
+    frozen = tuple(name for name in parameters if name not in trained)
+    with torch.inference_mode(False), torch.no_grad():
+        theta = torch.cat([value.detach().to(torch.float64).reshape(-1) for value in trained.values()])
+        fixed = {name: _widened(value) for name, value in tensors.items() if name not in trained}
+    bad = [name for name, value in trained.items() if not value.detach().isfinite().all()]
+    if bad:
+        raise ModelError(f"parameters hold NaN or infinite values: {', '.join(bad)}. Training diverged; fit again.")
+    dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in trained.values()})
+    shapes = tuple(tuple(value.shape) for value in trained.values())
+    return State(tuple(trained), shapes, fixed, frozen, device, ", ".join(dtypes)), theta
+
+
+def _device(tensors: dict[str, Any]) -> Any:
+    for name, value in tensors.items():
+        if isinstance(value, nn.parameter.UninitializedTensorMixin):
+            raise ModelError(f"{name} is not initialised yet (a lazy module): run the module once on a batch.")
+        if value.is_complex():
+            raise ModelError(f"{name} is complex; vhat differentiates real parameters only.")
+    devices = {value.device for value in tensors.values()}
+    if len(devices) > 1:
+        listed = ", ".join(sorted(str(device) for device in devices))
+        raise ModelError(f"the module lives on several devices ({listed}). Move it to one: module.to('cpu').")
+    (device,) = devices
+    if device.type in ("mps", "meta"):
+        raise ModelError(f"device {device} has no float64, which the solve needs. Use module.to('cpu').")
+    return device
+
+
+def _widened(value: Any) -> Any:
+    wide = torch.float64 if value.is_floating_point() else value.dtype
+    return value.detach().to(dtype=wide, copy=True)

@@ -1,0 +1,113 @@
+"""Parquet files, by pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.errors import InputError, MissingPackage
+from vhat.tables.files.cells import Chunk
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["ParquetFile", "arrow", "open_parquet"]
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """A Parquet file; see :class:`vhat.tables.files.TableFile`."""
+
+    path: Path
+    schema: pyarrow.Schema
+    rows: int
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return str(self.path)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns."""
+        return tuple(self.schema.names)
+
+    @property
+    def rereadable(self) -> bool:
+        """Return True: the file can be opened again."""
+        return True
+
+    @property
+    def types(self) -> dict[str, Any]:
+        """The type of each column, as pyarrow knows it."""
+        return dict(zip(self.schema.names, self.schema.types, strict=True))
+
+    def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
+        """Read some columns, ``rows`` rows at a time: batches end with row groups, chunks do not."""
+        pyarrow, parquet = arrow()
+        held: list[Any] = []
+        begun = 0
+        try:
+            with parquet.ParquetFile(self.path) as file:
+                if not file.schema_arrow.equals(self.schema):
+                    raise InputError(f"{self.name} was changed while it was read: it has other columns now. Ask again.")
+                for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
+                    held.append(batch)
+                    while sum(len(part) for part in held) >= rows:
+                        table = pyarrow.Table.from_batches(held)
+                        yield self._chunk(table.slice(0, rows), columns, begun)
+                        held, begun = table.slice(rows).to_batches(), begun + rows
+            if sum(len(part) for part in held):
+                yield self._chunk(pyarrow.Table.from_batches(held), columns, begun)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise InputError(f"{self.name} cannot be read as Parquet: {error}.") from None
+
+    def count(self) -> int:
+        """Return the number of rows, which the file states."""
+        return self.rows
+
+    def _chunk(self, table: pyarrow.Table, columns: Sequence[str], begun: int) -> Chunk:
+        values = {name: _values(table.column(name)) for name in columns}
+        return Chunk(values, np.arange(begun + 1, begun + 1 + len(table)), "row", self.name)
+
+
+def _values(column: Any) -> np.ndarray:
+    """The values of a column, each as it is: an array of its type where NumPy has one for all of them, else objects."""
+    pyarrow, _ = arrow()
+    kinds = pyarrow.types
+    known = (kinds.is_floating, kinds.is_integer, kinds.is_boolean)
+    if not column.null_count and any(is_kind(column.type) for is_kind in known):
+        values: np.ndarray = column.to_numpy()
+        return values
+    # numbers with gaps would become floats with NaN: an identifier above 2^53 another one, and a gap a value
+    return np.fromiter(column.to_pylist(), dtype=object, count=len(column))
+
+
+def open_parquet(path: Path) -> ParquetFile:
+    """Look at a Parquet file."""
+    pyarrow, parquet = arrow()
+    try:
+        with parquet.ParquetFile(path) as file:
+            return ParquetFile(path, file.schema_arrow, int(file.metadata.num_rows))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{path} cannot be read as Parquet: {error}.") from None
+
+
+def arrow() -> tuple[Any, Any]:
+    """Return the packages ``pyarrow`` and ``pyarrow.parquet``.
+
+    Raises:
+        MissingPackage: With how to install them.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingPackage(
+            'Parquet files need pyarrow. Install it: pip install "vhat[parquet]", or use CSV.'
+        ) from error
+    return pyarrow, parquet

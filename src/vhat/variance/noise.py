@@ -1,0 +1,246 @@
+"""The noise level: given by the user, or estimated from the residuals and the freedom that the fit left them.
+
+Rows that the loss does not see (sample weight zero) have residuals that nothing held down: they count neither in
+``|r|^2`` nor in ``|I - S|_F^2``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vhat.checks import as_numbers
+from vhat.errors import InputError, NoiseError, NotConverged
+from vhat.variance.weighted_norm import contract
+from vhat.models.problem import Problem
+from vhat.linalg.solvers import Prepared, Status
+from vhat.linalg.solvers.dense import Factor
+
+__all__ = ["Freedom", "Noise", "estimate_noise", "given_noise", "measure_freedom"]
+
+_EXACT_FLOPS = 2e11
+_LEAST_SHARE = 0.01
+_ROUNDING = 64 * float(np.finfo(np.float64).eps)
+"""Residuals of this share of y, root mean square, are what float64 makes of a sum that is right."""
+_FEW = 128
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of the training responses, as an interval uses it.
+
+    Attributes:
+        values: ``sigma_ib`` of each row and output, (n, K).
+        level: Root mean square over the rows, one an output, (K,).
+        overall: Root mean square over everything: the reference of a functional.
+        source: ``"given"`` or ``"estimated"``, with how.
+        df: Residual degrees of freedom of each output, (K,), when estimated; else None.
+        uniform: Whether every row of an output has the same noise.
+    """
+
+    values: np.ndarray
+    level: np.ndarray
+    overall: float
+    source: str
+    df: np.ndarray | None
+    uniform: bool
+
+    @property
+    def estimated(self) -> bool:
+        """Whether the level came from the residuals."""
+        return self.source.startswith("estimated")
+
+
+@dataclass(frozen=True)
+class Freedom:
+    """Traces of the smoother ``S = df/dy`` in the metric of the noise shape, over the rows that the loss sees.
+
+    Attributes:
+        effective: ``tr S``, the effective degrees of freedom, one an output, (K,).
+        residual: ``M_kj = |(I - S)_kj|_F^2``, so that ``E |r_k|^2 = sum_j M_kj sigma_j^2`` (K, K).
+        fitted: ``|S|_F^2`` summed over everything: ``n`` times the mean V of the training rows.
+        rows: How many rows the loss sees.
+        method: "exact" or how many random probes.
+    """
+
+    effective: np.ndarray
+    residual: np.ndarray
+    fitted: float
+    rows: int
+    method: str
+
+    @property
+    def share(self) -> float:
+        """The smallest share of its freedom that an output's residuals keep: 0 at interpolation."""
+        return float(np.min(np.diag(self.residual))) / self.rows
+
+    def undetermined(self, parameters: int) -> float:
+        """The share of the training predictions' freedom that weight decay takes: ``1 - tr(SS) / tr S``.
+
+        The mean of ``unsupported`` over the training rows, by ``g'h``; near 1 the data decide nothing. A fit of several
+        parameters that has less freedom left than one an output is measured against that: a network of which only the
+        last offset is left is no better supported for being small. Free of the units of the outputs: S is symmetric in
+        those of the loss, where ``|S_kj|_F |S_jk|_F`` is ``|S_kj|_F^2``.
+
+        Args:
+            parameters: How many parameters were trained.
+        """
+        outputs, freedom = len(self.effective), float(np.sum(self.effective))
+        size = np.maximum(self.residual - np.diag(self.rows - 2 * self.effective), 0.0)
+        whole = max(freedom, outputs) if parameters > outputs else freedom
+        return 1.0 - float(np.sum(np.sqrt(size * size.T))) / whole if whole > 0 else 1.0
+
+    @property
+    def own(self) -> float:
+        """``sum_k |S_kk|_F^2``: each output's response to its own noise, free of the units of the outputs."""
+        return float(np.sum(np.diag(self.residual) - self.rows + 2 * self.effective))
+
+
+def _make(values: np.ndarray, source: str, df: np.ndarray | None, uniform: bool) -> Noise:
+    level = np.sqrt(np.mean(values**2, axis=0))
+    return Noise(values, level, float(np.sqrt(np.mean(values**2))), source, df, uniform)
+
+
+def given_noise(noise: Any, problem: Problem) -> Noise:
+    """Spread a number, one per row (n,), or one per row and output (n, K), over the training responses.
+
+    Raises:
+        InputError: For a wrong shape or a level that is not positive and finite.
+    """
+    n, K = problem.n, problem.outputs
+    array = as_numbers("noise", noise)
+    if array.shape not in ((), (n,), (n, K), (1, K)):
+        raise InputError(
+            f"noise has shape {array.shape}; give one number, shape ({n},), shape ({n}, {K}), or shape (1, {K}) for "
+            "one level an output."
+        )
+    bad = array[~(np.isfinite(array) & (array > 0))]
+    if bad.size:
+        raise InputError(
+            f"noise must be positive and finite; found {float(bad[0])!r}. It is the standard deviation of y."
+        )
+    values = np.broadcast_to(array[:, None] if array.shape == (n,) else array, (n, K)).copy()
+    return _make(values, "given", None, _is_uniform(values))
+
+
+def _is_uniform(values: np.ndarray) -> bool:
+    """Whether every row of an output has the same noise."""
+    return bool(np.all(values == values[0]))
+
+
+def _seen(problem: Problem) -> np.ndarray:
+    """Which rows the loss sees, (n,). In the others no derivative of it is left: their sample weight is zero."""
+    loss = problem.loss_derivatives
+    parts = (loss.first, loss.curvature, loss.cross)
+    return np.any([part.reshape(problem.n, -1).any(axis=1) for part in parts], axis=0)
+
+
+def estimate_noise(problem: Problem, freedom: Freedom, shape: np.ndarray) -> Noise:
+    """Estimate ``sigma^2 = |r|^2 / |I - S|_F^2``, one level an output, times the shape of the noise over rows.
+
+    Args:
+        problem: The training problem.
+        freedom: The traces of its smoother.
+        shape: Relative noise of each response, (n, K); ones where all rows are alike.
+
+    Raises:
+        NoiseError: When the fit interpolates, or the loss has no residual.
+    """
+    if not problem.loss_derivatives.location:
+        raise NoiseError(
+            "the noise cannot be read off the residuals, because the loss is not a function of f - y. Give noise=, the "
+            "standard deviation of y."
+        )
+    seen = _seen(problem)
+    residuals = ((problem.fitted_values - problem.targets) / shape)[seen]
+    if freedom.share < _LEAST_SHARE:
+        raise NoiseError(
+            f"the fit interpolates: the residuals keep {freedom.share:.2g} of their {freedom.rows} degrees of freedom, "
+            "too few to estimate the noise. Give noise=, from replicates, a holdout or the instrument."
+        )
+    squares = np.sum(residuals**2, axis=0)
+    sizes = np.sum((problem.targets / shape)[seen] ** 2, axis=0)
+    if not np.all(squares > _ROUNDING**2 * sizes):
+        raise NoiseError(
+            "the fit is perfect: the residuals are zero, or what rounding leaves of y, and say nothing of the noise. "
+            "Give noise=; or subtract a large constant from y, if it has one."
+        )
+    variance, method = np.linalg.solve(freedom.residual, squares), freedom.method
+    if not np.all(variance > 0):
+        # unbiased, but below zero by chance: charge each output's residuals to its own noise, which errs upwards
+        variance = squares / np.sum(freedom.residual, axis=1)
+        method = f"{method}, outputs not told apart"
+    # an oblique smoother (weights) can have |I - S|_F^2 above n - tr S; no residual has that many degrees of freedom
+    df = np.minimum(freedom.residual @ variance / variance, freedom.rows - freedom.effective)
+    return _make(np.sqrt(variance) * shape, f"estimated from residuals ({method})", df, _is_uniform(shape))
+
+
+def measure_freedom(problem: Problem, prepared: Prepared, shape: np.ndarray, seed: int = 0) -> Freedom:
+    """Compute the traces of the smoother: exactly where the Jacobian fits, else by random probes.
+
+    Args:
+        problem: The training problem.
+        prepared: A solver for ``A``.
+        shape: Relative noise of each response, (n, K).
+        seed: Seed of the probes.
+    """
+    rows, p = problem.n * problem.outputs, problem.p
+    fits = 3 * 8 * rows * p <= problem.memory / 2 and rows * p * min(p, rows) <= _EXACT_FLOPS
+    if isinstance(prepared, Factor) and fits:
+        return _exact(problem, prepared, shape)
+    return _probed(problem, prepared, shape, seed)
+
+
+def _exact(problem: Problem, factor: Factor, shape: np.ndarray) -> Freedom:
+    """``S_kj = -B_k' (B cross)_j / n`` with ``B = L^-1 J'``: every trace is a product of small Gram matrices."""
+    n, K, p, seen = problem.n, problem.outputs, problem.p, _seen(problem)
+    step = max(1, 2**27 // (8 * p * K))
+    parts = (problem.take(problem.X, start, min(start + step, n)) for start in range(0, n, step))
+    J = np.concatenate([problem.numpy(problem.gradients(part)) for part in parts])
+    half = factor.half(J).reshape(n, K, p)
+    moved = contract(half.transpose(2, 0, 1), problem.loss_derivatives.cross).transpose(1, 2, 0)
+    rows = slice(None) if seen.all() else seen
+    left, right = half[rows] / shape[rows, :, None], moved[rows] * shape[rows, :, None]
+    effective = -np.einsum("nkp,nkp->k", left, right) / n
+    size = np.array([[_cross_norm(left[:, k], right[:, j]) for j in range(K)] for k in range(K)]) / n**2
+    residual = size + np.diag(len(left) - 2 * effective)
+    return Freedom(effective, residual, float(size.sum()), len(left), "exact")
+
+
+def _cross_norm(a: np.ndarray, b: np.ndarray) -> float:
+    """``|a b'|_F^2`` for (n, p) matrices, through the smaller of n x n and p x p."""
+    if a.shape[0] <= a.shape[1]:
+        return float(np.sum((a @ b.T) ** 2))
+    return float(np.sum((a.T @ a) * (b.T @ b)))
+
+
+def _probed(problem: Problem, prepared: Prepared, shape: np.ndarray, seed: int) -> Freedom:
+    """Hutchinson: ``E |(I - S) z|^2 = |I - S|_F^2`` for random signs z, one output at a time.
+
+    Few rows are probed one by one instead, which is exact.
+    """
+    n, K, seen = problem.n, problem.outputs, _seen(problem)
+    rows, exact = int(seen.sum()), n <= _FEW
+    probes = int(np.clip(np.ceil(2e4 / n), 2, 64))
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(K, probes, n))
+    # unit vectors of all rows sum to what one random probe gives in the mean
+    vectors, times = (np.broadcast_to(np.eye(n)[seen], (K, rows, n)), rows) if exact else (signs * seen, 1)
+    effective, residual, fitted = np.zeros(K), np.zeros((K, K)), 0.0
+    cross = problem.loss_derivatives.cross
+    for j in range(K):
+        z = np.zeros((vectors.shape[1], n, K))
+        z[:, :, j] = vectors[j]
+        moved = contract(z * shape, cross if cross.ndim == 2 else cross.transpose(0, 2, 1))
+        solution = prepared.solve(problem.vjp(moved))
+        if np.any(solution.status != Status.CONVERGED):
+            raise NotConverged(
+                "the solves that measure the residual degrees of freedom did not converge. Raise max_steps of "
+                "vhat.CG, or give noise=."
+            )
+        Sz = -problem.jvp(solution.h) / n / shape * seen[:, None]
+        effective[j] = times * np.mean(np.sum(Sz * z, axis=(1, 2)))
+        residual[:, j] = times * np.mean(np.sum((z - Sz) ** 2, axis=1), axis=0)
+        fitted += times * float(np.mean(np.sum(Sz**2, axis=(1, 2))))
+    return Freedom(effective, residual, fitted, rows, "exact" if exact else f"{probes} random probes")

@@ -1,0 +1,286 @@
+"""The weighted norm ``V(x) = |J h|^2 / n`` of a prediction, ``h = (H + lam)^-1 grad f(x)``, a record per row.
+
+With a general loss, sample weights and noise ``sigma_ib`` of row i and output b,
+
+    V = 1/n sum_i sum_b (sigma_ib / sigma)^2 u_ib^2,      u_ib = sum_a (J h)_ia  w_i d2l/df_a dy_b,
+
+where ``sigma`` is the noise level that the interval reports, so that V has no unit and ``sigma sqrt(V/n)`` is the
+standard deviation of the prediction to first order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from operator import length_hint
+from typing import Any
+
+import numpy as np
+
+from vhat.errors import Interrupted
+from vhat.models.problem import Array, Problem
+from vhat.progress import bar
+from vhat.linalg.solvers import Prepared, Status
+from vhat.linalg.solvers.contract import Response, Stopped, points_together
+
+__all__ = [
+    "GradientBlocks",
+    "Measured",
+    "Recorder",
+    "WeightedNorm",
+    "contract",
+    "gradient_blocks",
+    "measure",
+    "row_curvature",
+]
+
+
+@dataclass(frozen=True)
+class WeightedNorm:
+    """V at every point asked about, with the record of its solve. Shapes are (points,) or (points, outputs).
+
+    Attributes:
+        value: V; NaN where the status is not ``converged``. Where training rows pin down less than 1e-12 of a
+            prediction's freedom (``V < 1e-12 g'h``: ``unsupported`` is 1 to twelve digits), V is as good as zero and
+            only its size is known.
+        unsupported: ``h'(R + lam)h / g'h``, which is ``1 - V/g'h`` for the square loss: the share of this
+            prediction's freedom that no training row pins down. Near 1, the error there is bias, and V is silent.
+            Below 0, the residuals' own curvature R softens the minimum along h, and V is more than the data alone would
+            give; never so for Gauss-Newton.
+        status: How each solve ended, a :class:`vhat.Status` value.
+        residual: True relative residual of each solve.
+        steps: Iterations of each solve.
+        curvature: ``"hessian"`` or ``"ggn"``.
+        solver: The solver's name.
+    """
+
+    value: np.ndarray
+    unsupported: np.ndarray
+    status: np.ndarray
+    residual: np.ndarray
+    steps: np.ndarray
+    curvature: str
+    solver: str
+
+    def __repr__(self) -> str:
+        good = int(np.sum(self.status == Status.CONVERGED))
+        return (
+            f"WeightedNorm of {self.value.size} predictions ({self.curvature}, {self.solver}, {good} converged): "
+            f"value {_spread(self.value)}, unsupported {_spread(self.unsupported)}"
+        )
+
+
+def _spread(values: np.ndarray) -> str:
+    finite = values[np.isfinite(values)]
+    return f"{finite.min():.3g} to {finite.max():.3g}" if finite.size else "not finite"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one pass over right-hand sides gives, flat over rows (points x outputs).
+
+    Attributes:
+        variance: ``1/n sum sigma_ib^2 u_ib^2``, (rows,).
+        unsupported: See :class:`WeightedNorm`.
+        bias: ``h' diag(lam) theta``: the first-order effect of the penalty.
+        shortcut: ``g'h``, what V would be at interpolation.
+        sensitivity: ``-u / n = d q / d y``, (rows, n, K), when asked for.
+        status: One status a row.
+        residual: One true residual a row.
+        steps: Iterations a row.
+    """
+
+    variance: np.ndarray
+    unsupported: np.ndarray
+    bias: np.ndarray
+    shortcut: np.ndarray
+    sensitivity: np.ndarray | None
+    status: np.ndarray
+    residual: np.ndarray
+    steps: np.ndarray
+
+
+def contract(t: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Multiply n-space blocks (k, n, K) by a loss derivative, (n, K) or (n, K, K), over its first output index."""
+    return t * weight if weight.ndim == 2 else np.einsum("kia,iab->kib", t, weight)
+
+
+@dataclass(frozen=True)
+class GradientBlocks:
+    """The gradient rows of test points, block by block, each made when it is its turn.
+
+    Attributes:
+        problem: The training problem.
+        inputs: Checked inputs.
+        block: How many of them at a time.
+    """
+
+    problem: Problem
+    inputs: Any
+    block: int
+
+    def __len__(self) -> int:
+        return len(self._starts())
+
+    def __iter__(self) -> Iterator[Array]:
+        m = self.problem.count(self.inputs)
+        for start in self._starts():
+            yield self.problem.gradients(self.problem.take(self.inputs, start, min(start + self.block, m)))
+
+    def _starts(self) -> range:
+        return range(0, self.problem.count(self.inputs), self.block)
+
+
+def gradient_blocks(problem: Problem, inputs: Any) -> GradientBlocks:
+    """Return the gradient rows of test points in blocks that fit the memory budget."""
+    return GradientBlocks(problem, inputs, points_together(problem))
+
+
+def measure(
+    problem: Problem, prepared: Prepared, blocks: Iterable[Array], sigma: np.ndarray, *, rows: bool = False
+) -> Measured:
+    """Solve for every right-hand side and take the norm of each.
+
+    Args:
+        problem: The training problem.
+        prepared: The solver.
+        blocks: Right-hand sides, p-space (k, p) each.
+        sigma: Noise of each training response, (n, K).
+        rows: Keep the sensitivities, (rows, n, K).
+
+    Raises:
+        Stopped: On Ctrl-C, with what was measured of the rows that are finished.
+    """
+    parts: list[Measured] = []
+    try:
+        with bar("points", length_hint(blocks)) as advance:
+            for g in blocks:
+                parts.append(_measure_block(problem, prepared, g, sigma, rows))
+                advance("")
+    except KeyboardInterrupt as stop:
+        finished = np.arange(sum(len(part.status) for part in parts))
+        if isinstance(stop, Stopped) and isinstance(stop.partial, Measured):
+            finished = np.concatenate([finished, len(finished) + stop.rows])
+            parts.append(stop.partial)
+        raise Stopped(finished, _joined(parts) if parts else None) from None
+    return _joined(parts)
+
+
+def _joined(parts: list[Measured]) -> Measured:
+    def column(name: str) -> Any:
+        values = [getattr(part, name) for part in parts]
+        return None if values[0] is None else np.concatenate(values)
+
+    return Measured(**{field.name: column(field.name) for field in fields(Measured)})
+
+
+def _spread_over(total: int, stop: Stopped) -> Measured:
+    """Set the rows that were finished among all that were asked for: the others are NaN and ``interrupted``."""
+
+    def column(name: str, empty: Any, kind: Any = float) -> np.ndarray:
+        values = np.full(total, empty, dtype=kind)
+        if stop.partial is not None:
+            values[stop.rows] = getattr(stop.partial, name)
+        return values
+
+    numbers = {name: column(name, np.nan) for name in ("variance", "unsupported", "bias", "shortcut", "residual")}
+    status, steps = column("status", Status.INTERRUPTED.value, "U13"), column("steps", 0, int)
+    return Measured(sensitivity=None, status=status, steps=steps, **numbers)
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """How what is measured becomes the record that a user holds.
+
+    Attributes:
+        level: The noise level in whose unit V is expressed, broadcastable to ``shape``.
+        shape: (points,), (points, outputs) or ().
+        curvature: ``"hessian"`` or ``"ggn"``.
+        solver: The solver's name.
+        bend: What :func:`row_curvature` finds, to give ``c g'h`` in place of V; None gives V.
+    """
+
+    level: np.ndarray
+    shape: tuple[int, ...]
+    curvature: str
+    solver: str
+    bend: np.ndarray | None = None
+
+    def record(self, found: Measured) -> WeightedNorm:
+        """Return the record of all rows."""
+        shape = self.shape
+        if self.bend is None:
+            value = found.variance.reshape(shape) / self.level**2
+        else:
+            value = found.shortcut.reshape(shape) * (self.bend if len(shape) > 1 else self.bend[0])
+        return WeightedNorm(
+            value=value,
+            unsupported=found.unsupported.reshape(shape),
+            status=found.status.reshape(shape),
+            residual=found.residual.reshape(shape),
+            steps=found.steps.reshape(shape),
+            curvature=self.curvature,
+            solver=self.solver,
+        )
+
+    def interrupt(self, stop: Stopped) -> Interrupted:
+        """Return what to raise when Ctrl-C came: its record has the rows that are finished."""
+        total = int(np.prod(self.shape))
+        keep = " To keep them: except vhat.Interrupted as stop: stop.record" if stop.rows.size else ""
+        record = self.record(_spread_over(total, stop))
+        return Interrupted(f"{stop.rows.size} of {total} predictions were finished.{keep}", record)
+
+    @contextmanager
+    def keeping(self, found: Measured | None = None) -> Iterator[None]:
+        """Have Ctrl-C outside of the solves leave a record as well: of what was measured, or that nothing was yet."""
+        try:
+            yield
+        except Interrupted:
+            raise
+        except KeyboardInterrupt:
+            rows = np.arange(0 if found is None else len(found.status))
+            raise self.interrupt(Stopped(rows, found)) from None
+
+
+def row_curvature(problem: Problem) -> np.ndarray:
+    """``c``, the second derivative of the loss of one row, its mean over the rows, each counted by its weight, (K,).
+
+    It is 1 for the half squared error of rows that have no weights. It carries the unit of the loss, of the weights and
+    of the response: ``c g'h`` has none.
+    """
+    curvature, weights = problem.loss_derivatives.curvature, problem.numpy(problem.weights)
+    own = curvature if curvature.ndim == 2 else np.diagonal(curvature, axis1=1, axis2=2)
+    return np.average(own, axis=0, weights=weights)
+
+
+def _measure_block(problem: Problem, prepared: Prepared, g: Array, sigma: np.ndarray, rows: bool) -> Measured:
+    try:
+        return _norms(problem, prepared.respond(g), sigma, rows)
+    except Stopped as stop:
+        if not isinstance(stop.partial, Response):
+            raise
+        raise Stopped(stop.rows, _norms(problem, stop.partial, sigma, rows)) from None
+
+
+def _norms(problem: Problem, found: Response, sigma: np.ndarray, rows: bool) -> Measured:
+    loss = problem.loss_derivatives
+    u = contract(found.image, loss.cross)
+    supported = np.sum(contract(found.image, loss.curvature) * found.image, axis=(1, 2)) / problem.n
+    variance = np.sum((sigma * u) ** 2, axis=(1, 2)) / problem.n
+    energy, bias = found.energy.copy(), found.pull.copy()
+    # A prediction that no parameter moves (g = 0) has no variance; whatever is wrong with it is bias.
+    unsupported = 1.0 - np.divide(supported, energy, out=np.zeros_like(energy), where=energy != 0)
+    failed = found.status != Status.CONVERGED
+    for values in (variance, unsupported, bias, energy):
+        values[failed] = np.nan
+    return Measured(
+        variance,
+        unsupported,
+        bias,
+        energy,
+        -u / problem.n if rows else None,
+        found.status,
+        found.residual,
+        found.steps,
+    )

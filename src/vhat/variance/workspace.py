@@ -1,0 +1,291 @@
+"""What a fitted model has worked out once and keeps: scale, matrices, factorisations, the sign of the Hessian."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy.linalg import LinAlgError, eigh
+
+from vhat.linalg import curvature as curvatures
+from vhat.checks import check_choice
+from vhat.linalg.curvature.definiteness import Definiteness, smallest_eigenvalue
+from vhat.linalg.curvature.metric import Jacobi
+from vhat.errors import ConditioningWarning, CurvatureWarning, ModelError, NotPositiveDefinite
+from vhat.variance.noise import Freedom, Noise, estimate_noise, given_noise, measure_freedom
+from vhat.models.problem import Array, Curvature, Problem
+from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Prepared, Solver, choose
+from vhat.linalg.solvers.kernel import Kernel, KernelMetric, make_kernel
+from vhat.linalg.solvers.softest_direction import Measure, Soft
+
+__all__ = ["Chosen", "Workspace", "outside"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The curvature that is used, and why it is not the one that was hoped for.
+
+    Attributes:
+        curvature: ``"hessian"`` or ``"ggn"``.
+        definite: What is known of the sign of ``A``.
+        reason: Empty, or why Gauss-Newton took the place of the exact Hessian.
+    """
+
+    curvature: Curvature
+    definite: Definiteness
+    reason: str = ""
+
+
+@dataclass(eq=False)
+class Workspace:
+    """A problem with its caches. Everything here is a function of the problem alone, never of the test points.
+
+    Attributes:
+        problem: The training problem.
+        shape: Relative noise of each training response, (n, K), root mean square one.
+        twin: The same parameters and data under another decay, whose kernel may serve here too.
+    """
+
+    problem: Problem
+    shape: np.ndarray
+    twin: Workspace | None = field(default=None, repr=False)
+    _kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    _told: set[str] = field(default_factory=set, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # what is kept belongs to the framework's float64 scope, and is made again when it is needed
+        return self.__dict__ | {"_kept": {}}
+
+    def keep(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what is kept under ``key``, made on the first request."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: T = self._kept[key]
+        return found
+
+    def kept(self, key: Hashable) -> Any:
+        """Return what is kept under ``key``, or None where it has not been made."""
+        return self._kept.get(key)
+
+    def first(self, event: str) -> bool:
+        """Whether this is the first time that ``event`` happens to this model."""
+        if event in self._told:
+            return False
+        self._told.add(event)
+        return True
+
+    def release(self) -> None:
+        """Forget matrices and factorisations; they are made again when needed."""
+        self._kept.clear()
+
+    def scale(self) -> Array:
+        """The unit of each parameter, (p,)."""
+        return self.keep("scale", lambda: curvatures.scale(self.problem))
+
+    def matrix(self, curvature: Curvature) -> np.ndarray:
+        """``A`` as a dense matrix (only where the plan is dense)."""
+        return self.keep(("matrix", curvature), lambda: curvatures.assemble(self.problem, curvature))
+
+    def kernel(self) -> Kernel:
+        """The n x n factorisation of the Gauss-Newton matrix, which every dual solve of this model shares."""
+
+        def make() -> Kernel:
+            kept = None if self.twin is None else self.twin.kept("kernel")
+            rescaled = None if kept is None else kept.under(self.problem)
+            return make_kernel(self.problem) if rescaled is None else rescaled
+
+        return self.keep("kernel", make)
+
+    def sample(self, solver: Nystrom) -> Kernel:
+        """The kernel of a sample of the rows, which both curvatures share."""
+        return self.keep(("sample", solver), lambda: solver.sample(self.problem, self.scale()))
+
+    def is_dense(self) -> bool:
+        """Whether the plan for this problem is to form ``A``."""
+        return isinstance(choose(self.problem, 1).solver, Dense)
+
+    def is_dual(self) -> bool:
+        """Whether the plan for this problem is to work in the space of the data."""
+        return isinstance(choose(self.problem, 1).solver, Dual)
+
+    def definiteness(self, curvature: Curvature) -> Definiteness:
+        """The sign of the smallest eigenvalue of ``A``."""
+
+        def find() -> Definiteness:
+            matrix = self.matrix(curvature) if self.is_dense() else None
+            return smallest_eigenvalue(
+                self.problem, curvature, scale=self.scale(), matrix=matrix, metric=self._metric(curvature)
+            )
+
+        return self.keep(("definite", curvature), find)
+
+    def _metric(self, curvature: Curvature) -> KernelMetric | None:
+        """The metric in which the spectrum of ``A`` is narrowest, of those that the plan allows."""
+        solver = choose(self.problem, 1).solver
+        if isinstance(solver, Nystrom) and curvature == "hessian":  # Gauss-Newton is positive by its form
+            return KernelMetric(self.sample(solver))
+        return KernelMetric(self.kernel()) if isinstance(solver, Dual) else None
+
+    def prepared(self, solver: Solver, curvature: Curvature) -> Prepared:
+        """A solver made ready, once."""
+
+        def prepare() -> Prepared:
+            if isinstance(solver, Dense) and self.is_dense():
+                return solver.prepare(self.problem, curvature, self.scale(), self.matrix(curvature))
+            soft = self._soft(solver, curvature)
+            if isinstance(solver, Dual):
+                return solver.prepare(self.problem, curvature, self.scale(), self.kernel(), soft)
+            if isinstance(solver, Nystrom):
+                return solver.prepare(self.problem, curvature, self.scale(), self.sample(solver), soft)
+            if isinstance(solver, CG):
+                return solver.prepare(self.problem, curvature, self.scale(), soft)
+            return solver.prepare(self.problem, curvature, self.scale())
+
+        return self.keep(("prepared", solver, curvature), prepare)
+
+    def _soft(self, solver: Solver, curvature: Curvature) -> Soft | None:
+        """The direction of least curvature, in the metric of a solver; Gauss-Newton has none that data would meet."""
+        if curvature == "ggn" or not isinstance(solver, CG | Dual | Nystrom):
+            return None
+        found = self.definiteness(curvature)
+        if found.verdict == "undecided" and not found.singular and self.first("warned softness"):
+            warnings.warn(
+                f"the smallest eigenvalue of H + lam did not settle (last value {found.value:.1e} without unit): rows "
+                "that hardly meet a direction of so little curvature may end without it, and V with it. Give more "
+                'memory, raise weight_decay, or ask for curvature="ggn".',
+                ConditioningWarning,
+                stacklevel=outside(),
+            )
+        vector, measure, smallest = found.vector, self._measure(curvature, found), found.value
+        formed = self._softest_against_data(curvature) if self.is_dense() else None
+        if formed is None:
+            return Soft.of(self.problem, curvature, vector, measure, smallest)
+        least, direction = formed
+        if isinstance(solver, Dual):  # it iterates in the metric of all the data
+            measure, smallest = self.kernel(), least
+        if not isinstance(solver, CG):
+            vector = direction
+        return replace(Soft.of(self.problem, curvature, vector, measure, smallest), against_data=least)
+
+    def _measure(self, curvature: Curvature, found: Definiteness) -> Measure:
+        """The matrix against which a smallest eigenvalue was found."""
+        metric = self._metric(curvature) if found.method == "lanczos" else None
+        return Jacobi(self.scale()) if metric is None else metric.kernel
+
+    def _softest_against_data(self, curvature: Curvature) -> tuple[float, Array] | None:
+        """The smallest ``x'Ax / x'Px`` and its x, where matrices are formed; None where P is not positive."""
+
+        def find() -> tuple[float, Array] | None:
+            s = self.problem.numpy(self.scale())
+            A, P = (self.matrix(each) / np.outer(s, s) for each in (curvature, "ggn"))
+            try:
+                values, vectors = eigh(A, P, subset_by_index=[0, 0])
+            except LinAlgError:
+                return None
+            return float(values[0]), self.problem.native(vectors[:, 0] / s)
+
+        return self.keep(("softest", curvature), find)
+
+    def own_solver(self, curvature: Curvature) -> Prepared:
+        """The solver of everything that belongs to the model rather than to points: noise, stationarity, probes."""
+        return self.prepared(choose(self.problem, 1).solver, curvature)
+
+    def freedom(self, curvature: Curvature, seed: int) -> Freedom:
+        """The traces of the smoother, whatever solver the points are given to."""
+        solver = self.own_solver(curvature)
+        return self.keep(("freedom", curvature, seed), lambda: measure_freedom(self.problem, solver, self.shape, seed))
+
+    def residual_freedom(self, curvature: Curvature, seed: int) -> Freedom:
+        """The freedom from which the noise is read off.
+
+        The smoother of a penalised fit should shrink. Where the exact one amplifies (``|S|_F^2 > tr S``: the minimum is
+        near a fold, or the model nearly interpolates) first-order theory counts too many residual degrees of freedom
+        and the noise comes out too small; the Gauss-Newton smoother, which always shrinks, takes its place.
+        """
+        if not self.amplifies(curvature, seed):
+            return self.freedom(curvature, seed)
+        shrinking = self.freedom("ggn", seed)
+        return replace(shrinking, method=f"{shrinking.method}, by Gauss-Newton: the fit amplifies some noise")
+
+    def amplifies(self, curvature: Curvature, seed: int) -> bool:
+        """Whether the smoother amplifies some of the noise where its Gauss-Newton twin does not."""
+        exact = self.freedom(curvature, seed)
+        if curvature == "ggn" or exact.own <= float(exact.effective.sum()):
+            return False
+        try:
+            # with weights a smoother is oblique and |S|_F^2 > tr S without any fold: compare like with like
+            return exact.own > 1.02 * self.freedom("ggn", seed).own
+        except NotPositiveDefinite:
+            return False
+
+    def noise(self, given: Any, curvature: Curvature, seed: int) -> Noise:
+        """The noise that was given, or its estimate."""
+        if given is not None:
+            return given_noise(given, self.problem)
+        return estimate_noise(self.problem, self.residual_freedom(curvature, seed), self.shape)
+
+    def choose_curvature(self, asked: str, *, quiet: bool = False) -> Chosen:
+        """Decide between the exact Hessian and Gauss-Newton; ``quiet`` leaves the warning to the caller.
+
+        Raises:
+            NotPositiveDefinite: When ``asked`` is ``"hessian"`` and it is indefinite or singular, or when even the
+                Gauss-Newton matrix is singular.
+        """
+        check_choice("curvature", asked, ("auto", "hessian", "ggn"))
+        if asked == "ggn":
+            return Chosen("ggn", self._require("ggn"))
+        if asked == "hessian":
+            return Chosen("hessian", self._require("hessian"))
+        try:
+            sign = self.definiteness("hessian")
+        except ModelError as error:  # second derivatives by differences that do not settle
+            reason = f"the exact Hessian is not to be had ({error})"
+        else:
+            if sign.verdict != "indefinite" and not sign.singular:
+                return Chosen("hessian", sign)
+            fault = "is singular to rounding" if sign.singular else "has a negative eigenvalue"
+            reason = (
+                f"H + lam {fault} ({sign.value:.2g} in unit-free scale): these parameters are not a certified minimum "
+                "of the objective described, and the Gauss-Newton matrix takes the Hessian's place"
+            )
+        chosen = Chosen("ggn", self._require("ggn"), reason)
+        if not quiet and self.first("warned curvature"):
+            warnings.warn(
+                f"{reason}. Call fitted.polish() for a true minimum, or ask for curvature='ggn' to accept it.",
+                CurvatureWarning,
+                stacklevel=outside(),
+            )
+        return chosen
+
+    def _require(self, curvature: Curvature) -> Definiteness:
+        sign = self.definiteness(curvature)
+        if curvature == "hessian" and (sign.verdict == "indefinite" or sign.singular):
+            kind = "singular to rounding" if sign.singular else "indefinite"
+            raise NotPositiveDefinite(
+                f"H + lam is {kind}: its smallest eigenvalue is {sign.value:.3g} in unit-free scale. The "
+                "parameters are not a minimum: call fitted.polish(), check weight_decay and loss with fitted.audit(), "
+                "or use curvature='ggn'."
+            )
+        if curvature == "ggn" and (sign.verdict == "indefinite" or sign.singular):
+            raise NotPositiveDefinite(
+                f"the Gauss-Newton matrix plus weight decay is singular to rounding (smallest eigenvalue "
+                f"{sign.value:.2g} in unit-free scale): the data do not determine every parameter. Give weight decay, "
+                "or remove redundant parameters."
+            )
+        return sign
+
+
+def outside() -> int:
+    """How many frames up the first caller outside this package stands, for warnings that point at user code."""
+    import sys
+
+    level, frame = 1, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("vhat", "contextlib"):
+        frame = frame.f_back  # type: ignore[assignment]
+        level += 1
+    return level

@@ -1,0 +1,181 @@
+"""The pages of the documentation: their examples run and show what the text says, and the site has all of them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import yaml
+
+import vhat
+from tests.docs.test_docs import DOCS, run
+
+ROOT = DOCS.parent
+OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/results.md", "benchmarks/tables.md")
+
+
+def test_the_torch_page_deploys_the_parameters_that_its_intervals_are_about(capsys):
+    names = run("start-torch.md")
+    assert names["audit"]["stationarity"].verdict == "fails"
+    assert names["fitted"].audit()["stationarity"].verdict == "holds"
+    assert float(names["gap"]) < 1e-5
+    assert names["band"].abstain(max_half_width=0.5).ravel().tolist() == [False, False, True]
+    assert "moved noted" in capsys.readouterr().out
+
+
+def test_the_jax_page_loads_what_it_saved():
+    names = run("start-jax.md")
+    assert names["band"].center.shape == (5,)
+    assert names["size"].center == pytest.approx(np.sum(np.asarray(names["fitted"].params["v"]) ** 2))
+    np.testing.assert_array_equal(names["again"].predict(names["X"]), names["fitted"].predict(names["X"]))
+
+
+def test_the_scipy_page_has_the_standard_errors_of_scipy():
+    names = run("start-scipy.md")
+    np.testing.assert_allclose(names["classical"].standard_error, np.sqrt(np.diag(names["pcov"])), rtol=1e-3)
+    errors = names["known"].functional(lambda q: q, curvature="ggn", noise=names["sigma"]).standard_error
+    np.testing.assert_allclose(errors, np.sqrt(np.diag(names["covariance"])), rtol=1e-3)
+    assert np.all(names["new"].half_width > 2 * names["band"].half_width)
+    assert names["half_life"].center == pytest.approx(np.log(2) / names["popt"][1])
+    assert names["model"].audit().holds
+
+
+def test_the_table_page_answers_in_the_units_of_its_table():
+    names = run("start-table.md")
+    assert np.all(np.abs(names["band"].center - names["warmth"][:3]) < 1.5)
+    assert names["left_out"].residual.std() == pytest.approx(0.3, rel=0.35)
+    assert names["network"].audit().holds
+
+
+def test_the_page_on_reading_shows_what_is_printed(capsys):
+    names = run("reading.md")
+    printed = capsys.readouterr().out
+    (shown,) = re.findall(r"```text\n(.*?)```", (DOCS / "reading.md").read_text(), re.DOTALL)
+    for line in shown.splitlines():
+        assert line in printed, line
+    assert names["audit"].holds
+    ratio = names["band"].half_width / names["band"].standard_error
+    np.testing.assert_allclose(ratio, np.sqrt(2 * np.log(2 / 0.05)), rtol=1e-6)  # the page: about 2.7
+
+
+def test_the_page_on_reading_has_every_line_of_the_audit():
+    names = run("reading.md")
+    text = (DOCS / "reading.md").read_text()
+    rows = {name.strip() for cells in re.findall(r"^\| ([a-z, ]+) \|", text, re.MULTILINE) for name in cells.split(",")}
+    assert {line.name for line in names["audit"]} | {"moved"} <= rows
+
+
+def test_the_page_on_troubles_raises_what_it_names():
+    names = run("troubles.md")
+    assert "interpolates" in names["why"] or "perfect" in names["why"]
+    assert "stationarity fails" in names["told"]
+
+
+def test_the_page_on_troubles_has_every_error_and_warning_of_the_library():
+    described = set(re.findall(r"^### `(\w+)`$", (DOCS / "troubles.md").read_text(), re.MULTILINE))
+    kinds = {name for name in vhat.__all__ if name in vars(sys.modules["vhat.errors"])}
+    assert described == kinds - {"VhatError", "VhatWarning"}
+
+
+def test_the_mathematics_agree_with_a_refit_and_with_the_larger_matrix():
+    names = run("mathematics.md")
+    assert names["sensitivity"][7] == pytest.approx(names["moved"][0], rel=1e-4)
+    assert names["V"] / 40 == pytest.approx(np.sum(names["sensitivity"] ** 2), rel=1e-9)
+    np.testing.assert_allclose(names["J"] @ names["h"], names["t"], rtol=1e-8, atol=1e-10)
+
+
+def test_the_page_on_solvers_shows_that_they_agree():
+    names = run("solvers.md")
+    X, n, p = names["X"], names["n"], names["p"]
+    h = np.linalg.solve(X.T @ X / n + 1e-3 * np.eye(p), names["x"].T)
+    V = np.sum((X @ h) ** 2, axis=0) / n
+    np.testing.assert_allclose(names["exact"], V, rtol=1e-6)
+    np.testing.assert_allclose(names["found"].value, V, rtol=1e-5)
+    assert "Raise memory=" in names["refused"]
+
+
+def test_the_page_on_scaling_reads_a_loader_and_asks_in_pieces():
+    names = run("scaling.md")
+    assert "drop_last" in names["refused"]
+    np.testing.assert_allclose(
+        np.concatenate([piece.half_width for piece in names["pieces"]]), names["whole"].half_width, rtol=1e-12
+    )
+
+
+def test_the_page_on_costs_registers_a_row():
+    from benchmarks.registry import ROWS
+
+    try:
+        run("benchmarks.md")
+        assert ROWS["my-row"].goal.reached(11)
+    finally:
+        ROWS.pop("my-row", None)
+
+
+def test_every_page_is_in_the_navigation_once():
+    pages = list(_pages(_configuration()["nav"]))
+    there = [path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md"))]
+    assert sorted(pages) == sorted([*there, *OUTSIDE])
+    assert all((ROOT / name).exists() for name in OUTSIDE)
+
+
+def test_the_reference_has_every_public_name():
+    text = "\n".join(path.read_text() for path in (DOCS / "api").glob("*.md"))
+    listed = set(re.findall(r"(?:^::: |`)(vhat\.[\w.]+)", text, re.MULTILINE))
+    modules = ("bounds", "fit", "methods", "metrics", "plot", "study")
+    wanted = {f"vhat.{name}" for name in vhat.__all__ if name not in modules}
+    wanted |= {f"vhat.{module}.{name}" for module in modules for name in getattr(vhat, module).__all__}
+    assert wanted <= listed
+
+
+@pytest.mark.parametrize("page", sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")))
+def test_every_page_that_a_page_links_exists(page):
+    path = DOCS / page
+    prose = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"(?<!!)\[[^\]]*\]\(([^)#]+\.md)", prose):
+        assert (path.parent / target).exists(), target
+
+
+def _python_with_mkdocs() -> str | None:
+    own = ROOT / ".venv-docs" / "bin" / "python"
+    if own.exists():
+        return str(own)
+    return sys.executable if find_spec("mkdocs") else None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(_python_with_mkdocs() is None, reason="mkdocs is not installed: make docs")
+def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path):
+    made = subprocess.run(
+        [_python_with_mkdocs(), "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        env={"NO_MKDOCS_2_WARNING": "1", "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    assert "WARNING" not in made.stderr
+    pages = {path: path.read_text() for path in tmp_path.rglob("*.html")}
+    assert len(pages) > 25
+    for path, text in pages.items():
+        assert not re.findall(r'<(?:script|img|iframe)[^>]* src="(?:https?:)?//', text), path
+        assert not re.findall(r'<link[^>]* href="(?:https?:)?//', text), path
+        assert "arithmatex" not in text, path
+    text = "\n".join(pages.values())
+    assert text.count("<math") > 100
+    assert all(f'id="vhat.{name}"' in text for name in vhat.__all__)
+
+
+def _configuration() -> dict:
+    return yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+
+
+def _pages(nav):
+    for entry in nav:
+        for value in [entry] if isinstance(entry, str) else entry.values():
+            yield from [value] if isinstance(value, str) else _pages(value)
