@@ -9,7 +9,9 @@ JOBS   ?= 2
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: setup test quick guard browser demo docs dist minimum bench lint format clean
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+.PHONY: setup test test-slow test-all test-costs guard browser demo docs dist minimum bench lint format clean
 
 setup: $(STAMP)
 
@@ -22,11 +24,21 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[torch,test,lint]"
 	touch $(STAMP)
 
+# The core of the tests: some ten minutes on two cores, before anything is compiled.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(PYTEST) --tier core
 
-quick: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow"
+# The rest, with one fifth of the dearest tests, chosen by the commit.
+test-slow: $(STAMP)
+	$(PYTEST) --tier slow
+
+test-all: $(STAMP)
+	$(PYTEST) --tier all
+
+# What each test costs when nothing is compiled beforehand; tests/tiers.py makes the tiers from it.
+test-costs: $(STAMP)
+	costs=$$(mktemp -d) && TMPDIR=$$costs $(PYTEST) --tier all --record $$costs/costs && \
+		$(BIN)/python -m tests.tiers $$costs/costs.*; rm -rf $$costs
 
 # Compares the numbers of this working tree with those of a commit, bit for bit: some five minutes on one core.
 # `make guard BEFORE=main GUARD="--rtol 1e-10 --cases numpy/*"` allows for rounding and runs some cases.
@@ -82,7 +94,7 @@ OLDEST := .venv-minimum
 minimum: $(OLDEST)/.installed
 	$(OLDEST)/bin/vhat --version
 	$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning -m "not slow" \
-		tests/test_interval.py tests/test_import.py tests/test_weighted_norm.py tests/test_outer_products.py
+		tests/intervals/test_interval.py tests/docs/test_import.py tests/variance/test_weighted_norm.py tests/models/test_outer_products.py
 
 $(OLDEST)/.installed: pyproject.toml tools/requirements.py
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)

@@ -1,31 +1,29 @@
-"""Test-wide settings: compiled programs are kept between runs, and dropped before they fill the memory."""
+"""Settings of the whole test suite: its tiers, and a cache of compiled programs for each worker."""
 
 from __future__ import annotations
 
 import gc
-import hashlib
 import os
 import signal
-import tempfile
 from pathlib import Path
 
 import jax
 import matplotlib as mpl
 
-mpl.use("Agg")
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job would not have
+from tests import compiled_programs, tiers
 
-# One directory a process of a checkout: a program that another has written half of would be read as if it were whole.
-_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "alone")
-_CHECKOUT = hashlib.sha256(str(Path(__file__).resolve()).encode()).hexdigest()[:8]
-_PROGRAMS = Path(tempfile.gettempdir()) / f"vhat-test-xla-{_CHECKOUT}-{_WORKER}"
-jax.config.update("jax_compilation_cache_dir", str(_PROGRAMS))
+mpl.use("Agg")
+# A shell's background job ignores Ctrl-C; the tests of interruption need Python's own handler.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+CACHE = compiled_programs.own_directory()
+jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 class _Programs:
-    """Drops compiled programs whenever they have taken another ``step`` bytes: a run of all tests makes thousands."""
+    """Drop compiled programs whenever they have taken another ``step`` bytes: all tests together make thousands."""
 
     step = 1.5e9
 
@@ -40,9 +38,31 @@ class _Programs:
 
 
 def _resident() -> float:
+    """Return the resident memory of this process in bytes, or 0 where the system does not tell."""
     pages = Path("/proc/self/statm")
-    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0.0
+    if not pages.exists():
+        return 0.0
+    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def pytest_addoption(parser) -> None:
+    tiers.add_options(parser)
 
 
 def pytest_configure(config) -> None:
     config.pluginmanager.register(_Programs())
+    if config.getoption("record"):
+        config.pluginmanager.register(tiers.Recorder(Path(config.getoption("record"))))
+
+
+def pytest_collection_modifyitems(config, items) -> None:
+    kept, left = tiers.select(items, config.getoption("tier"), config.getoption("slice"))
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
+
+
+def pytest_sessionfinish(session) -> None:
+    # Workers of pytest-xdist end before the process that started them.
+    if not hasattr(session.config, "workerinput"):
+        compiled_programs.share()

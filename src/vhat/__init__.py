@@ -11,11 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vhat import bounds, fit, methods, metrics, plot, study
-    from vhat.evidence.acquire import Acquisition
-    from vhat.evidence.audit import Audit, Line
-    from vhat.intervals.calibrate import Calibrated
-    from vhat.methods.comparison import Comparison, compare
-    from vhat.fitted.construct import from_curve_fit, from_jax, from_numpy, from_torch
     from vhat.errors import (
         CalibrationWarning,
         ConditioningWarning,
@@ -41,24 +36,23 @@ if TYPE_CHECKING:
         VhatError,
         VhatWarning,
     )
-    from vhat.intervals.estimated_tail import EstimatedTail, Redraws
     from vhat.estimator import NetworkRegressor
-    from vhat.fitted.model import FittedModel
-    from vhat.intervals.interval import Interval
+    from vhat.evidence.acquire import Acquisition
+    from vhat.evidence.audit import Audit, Line
     from vhat.evidence.leave_one_out import LeaveOneOut
-    from vhat.variance.weighted_norm import WeightedNorm
-    from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Plan, Status
-    from vhat.store import load
+    from vhat.fitted.construct import from_curve_fit, from_jax, from_numpy, from_torch, load
+    from vhat.fitted.model import FittedModel
+    from vhat.intervals.calibrate import Calibrated
+    from vhat.intervals.estimated_tail import EstimatedTail, Redraws
+    from vhat.intervals.interval import Interval
     from vhat.intervals.tail import Tail
+    from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Plan, Status
+    from vhat.methods.comparison import Comparison, compare
+    from vhat.variance.weighted_norm import WeightedNorm
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "acquire": ("Acquisition",),
-    "audit": ("Audit", "Line"),
-    "calibrate": ("Calibrated",),
-    "comparison": ("Comparison", "compare"),
-    "construct": ("from_curve_fit", "from_jax", "from_numpy", "from_torch"),
     "errors": (
         "CalibrationWarning",
         "ConditioningWarning",
@@ -84,15 +78,19 @@ _HOMES = {
         "VhatError",
         "VhatWarning",
     ),
-    "estimated_tail": ("EstimatedTail", "Redraws"),
     "estimator": ("NetworkRegressor",),
-    "fitted": ("FittedModel",),
-    "interval": ("Interval",),
-    "leave_one_out": ("LeaveOneOut",),
-    "norm": ("WeightedNorm",),
-    "solve": ("CG", "Dense", "Dual", "Nystrom", "Plan", "Status"),
-    "store": ("load",),
-    "tail": ("Tail",),
+    "evidence.acquire": ("Acquisition",),
+    "evidence.audit": ("Audit", "Line"),
+    "evidence.leave_one_out": ("LeaveOneOut",),
+    "fitted.construct": ("from_curve_fit", "from_jax", "from_numpy", "from_torch", "load"),
+    "fitted.model": ("FittedModel",),
+    "intervals.calibrate": ("Calibrated",),
+    "intervals.estimated_tail": ("EstimatedTail", "Redraws"),
+    "intervals.interval": ("Interval",),
+    "intervals.tail": ("Tail",),
+    "linalg.solvers": ("CG", "Dense", "Dual", "Nystrom", "Plan", "Status"),
+    "methods.comparison": ("Comparison", "compare"),
+    "variance.weighted_norm": ("WeightedNorm",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = ("bounds", "fit", "methods", "metrics", "plot", "study")

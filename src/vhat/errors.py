@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vhat.methods.comparison import Comparison
     from vhat.fit.score_curve import Curve
+    from vhat.methods.comparison import Comparison
     from vhat.variance.weighted_norm import WeightedNorm
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "VhatError",
     "VhatWarning",
     "name_rows",
+    "outside",
 ]
 
 
@@ -176,3 +178,13 @@ def name_rows(rows: Iterable[int], most: int = 8, *, noun: str = "row") -> str:
     shown = ", ".join(str(row) for row in rows[:most])
     rest = f" and {len(rows) - most} more" if len(rows) > most else ""
     return f"{noun}{'s' if len(rows) != 1 else ''} {shown}{rest}"
+
+
+def outside() -> int:
+    """Return the ``stacklevel`` at which a warning points at the user's code rather than at the library."""
+    level = 1
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("vhat", "contextlib"):
+        frame = frame.f_back  # type: ignore[assignment]
+        level += 1
+    return level

@@ -15,8 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import vhat
-from vhat.cli import app
-from vhat.cli import saved_models
+from vhat.cli import app, saved_models
 
 TARGET = "warmth"
 NAMES = ["depth", "salt"]

@@ -16,9 +16,9 @@ import typer
 from typer.testing import CliRunner
 
 import vhat
-from vhat.study import demo
 from vhat.cli import app
 from vhat.errors import InputError
+from vhat.study import demo
 
 runner = CliRunner()
 COMMANDS = ("fit", "predict", "audit", "plan", "report", "compare", "demo", "study")

@@ -182,8 +182,8 @@ def test_predictions_do_not_repeat_the_audit_and_say_nothing_of_one_that_holds(n
 
 
 def test_a_noise_level_that_was_given_settles_the_line_about_its_estimate():
-    from vhat.evidence.audit import Audit, Line
     from vhat.cli.audit_warnings import warning
+    from vhat.evidence.audit import Audit, Line
 
     unsure = Audit((Line("noise", 0.02, 0.01, "undecided", "Give noise=.", ""),))
     assert warning(unsure, "model").startswith("warning: in the audit of this model noise could not be decided;")

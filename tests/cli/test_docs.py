@@ -15,7 +15,7 @@ import pytest
 import vhat
 from tests.cli.cases import read, run
 
-PAGE = Path(__file__).parent.parent / "docs" / "command-line.md"
+PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 COMMANDS = re.findall(r"^\$ (.*)\n((?:(?!\$ |```).*\n)*)", PAGE.read_text(), re.MULTILINE)
 """Each line with what the page prints below it."""
 CODE = "; echo $?"

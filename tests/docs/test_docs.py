@@ -11,7 +11,7 @@ import pytest
 
 import vhat
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def run(page):

@@ -15,7 +15,7 @@ import pytest
 
 import vhat
 
-TOOLS = Path(__file__).resolve().parent.parent / "tools"
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))  # which Python does by itself for a script
 
 import guard  # noqa: E402

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 import vhat
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

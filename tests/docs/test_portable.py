@@ -34,7 +34,7 @@ ASKED_FOR_FIRST = {("study/worker.py", "sched_getaffinity"), ("study/worker.py",
 @pytest.mark.slow
 def test_every_module_and_the_commands_work_without_the_modules_of_unix(tmp_path):
     command = [sys.executable, "-m", "tests.docs.portable_walk", str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert f"{len(MODULES) - 1} modules, save, load, fit and predict" in ended.stderr
 

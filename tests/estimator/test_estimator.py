@@ -25,7 +25,7 @@ import vhat
 from tests import oracle
 from tests.report.cases import data_of
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SMALL = {"hidden_layer_sizes": (4,), "weight_decay": 1e-2}
 
 

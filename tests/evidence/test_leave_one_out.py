@@ -12,8 +12,8 @@ from scipy.optimize import minimize
 
 import vhat
 from tests import oracle
-from vhat.fit import Minimum, Network, normal
 from vhat.evidence.leave_one_out import LeftOut, leave_rows_out, warn_of_rows
+from vhat.fit import Minimum, Network, normal
 
 RNG = np.random.default_rng(0)
 N, P, LAM = 30, 4, 0.05

@@ -12,18 +12,18 @@ from jax.flatten_util import ravel_pytree
 
 import vhat
 from tests import oracle
-from vhat.linalg.curvature import assemble
-from vhat.linalg.curvature.metric import Jacobi, jacobi
 from vhat.errors import InputError, NotPositiveDefinite, PolishError
-from vhat.fit import Network
-from vhat.models.jax import jax_problem
-from vhat.models.jax.problem import JaxProblem
 from vhat.evidence.minimise import newton
 from vhat.evidence.minimise.polish import polish
 from vhat.evidence.minimise.quasi_newton import quasi_newton
 from vhat.evidence.minimise.spectral_step import Spectral
 from vhat.evidence.minimise.stationarity import decrease, evaluate, relative_gradient, units
 from vhat.evidence.minimise.steihaug_step import Steihaug
+from vhat.fit import Network
+from vhat.linalg.curvature import assemble
+from vhat.linalg.curvature.metric import Jacobi, jacobi
+from vhat.models.jax import jax_problem
+from vhat.models.jax.problem import JaxProblem
 from vhat.study import MaternTruth, sample
 
 RNG = np.random.default_rng(0)

@@ -19,8 +19,7 @@ from matplotlib.figure import Figure
 import vhat
 from vhat import plot
 from vhat.errors import ConditioningWarning, InputError, ModelError, NotMinimumWarning, PolishError, SelectionWarning
-from vhat.fit import AdamW, Minimum, Network, Selection, choose_weight_decay, normal
-from vhat.fit import quick_selection
+from vhat.fit import AdamW, Minimum, Network, Selection, choose_weight_decay, normal, quick_selection
 from vhat.fit.score_curve import Entry, assemble, joined
 
 DELTA = 0.1

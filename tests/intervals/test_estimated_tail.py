@@ -10,8 +10,8 @@ from scipy import stats
 
 import vhat
 from vhat.errors import PolishError
-from vhat.intervals.estimated_tail import fit_pair
 from vhat.evidence.minimise.polish import polish
+from vhat.intervals.estimated_tail import fit_pair
 
 ROWS, SIGMA = 4, 0.5
 

@@ -157,7 +157,7 @@ def test_responses_that_the_model_reproduces_to_rounding_have_no_noise(unit):
 
 # -- one table of the bounds -----------------------------------------------------------------------------
 def test_every_bound_has_a_row_in_the_docstring_and_in_the_page():
-    page = (Path(__file__).parents[1] / "docs" / "bounds.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "bounds.md").read_text()
     which = page[page.index("## Which bound") : page.index("## The bounds")]
     for bound in BOUNDS:
         assert f'\n| `"{bound}"` |' in which

@@ -12,12 +12,12 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from tests import oracle
+from vhat.errors import NotPositiveDefinite
 from vhat.linalg.curvature import definiteness
 from vhat.linalg.curvature.definiteness import smallest_eigenvalue
-from vhat.errors import NotPositiveDefinite
+from vhat.linalg.solvers.kernel import KernelMetric, make_kernel
 from vhat.models.jax import jax_problem
 from vhat.models.problem import ModelFacts
-from vhat.linalg.solvers.kernel import KernelMetric, make_kernel
 
 
 @dataclass(frozen=True)

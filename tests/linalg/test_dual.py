@@ -11,18 +11,18 @@ from scipy.linalg import eigh
 
 import vhat
 from tests import oracle
-from vhat.variance import workspace
 from vhat.linalg.curvature import scale
 from vhat.linalg.curvature.definiteness import smallest_eigenvalue
 from vhat.linalg.curvature.metric import Jacobi
-from vhat.models.jax import jax_problem
+from vhat.linalg.solvers.cg_loop import Iteration
 from vhat.linalg.solvers.contract import Solution, Stopped
 from vhat.linalg.solvers.dual import Corrected, GaussNewton
 from vhat.linalg.solvers.jacobian_factors import _terms, compress, find_structure, read_features
 from vhat.linalg.solvers.kernel import make_kernel
-from vhat.linalg.solvers.cg_loop import Iteration
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned
 from vhat.linalg.solvers.softest_direction import Soft
+from vhat.models.jax import jax_problem
+from vhat.variance import workspace
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 4))

@@ -13,13 +13,13 @@ import pytest
 import vhat
 from tests import oracle
 from vhat.linalg.curvature import scale
-from vhat.models.jax import jax_problem
-from vhat.models.numpy import numpy_problem
-from vhat.models.torch import torch_problem
 from vhat.linalg.solvers.contract import Stopped
 from vhat.linalg.solvers.jacobian_factors import find_structure
 from vhat.linalg.solvers.nystrom import Nystrom
 from vhat.linalg.solvers.nystrom_sample import affordable_rows, sample_bytes, sample_gradients
+from vhat.models.jax import jax_problem
+from vhat.models.numpy import numpy_problem
+from vhat.models.torch import torch_problem
 
 X = np.random.default_rng(0).normal(size=(300, 4))
 POINTS = 2 * np.random.default_rng(1).normal(size=(7, 4))

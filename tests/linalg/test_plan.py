@@ -24,7 +24,7 @@ def _measured(case):
     """Run one case in a process of its own; return what was planned and what was taken."""
     command = [sys.executable, "-m", "tests.linalg.plan_memory", case]
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": ""}
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root, env=environment)
     found = json.loads(run.stdout.splitlines()[-1])
     assert found["solver"] == case.split(",")[0]

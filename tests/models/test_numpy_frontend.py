@@ -13,8 +13,8 @@ import pytest
 from scipy.optimize import curve_fit
 
 import vhat
-from vhat.linalg.curvature import assemble
 from vhat.errors import InputError, MemoryBudgetError, ModelError
+from vhat.linalg.curvature import assemble
 from vhat.models.numpy import NumpyProblem, curve_fit_problem, numpy_problem
 
 x = np.linspace(0.1, 100.0, 60)

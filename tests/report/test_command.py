@@ -176,7 +176,7 @@ def test_help_loads_no_numerical_library():
 @pytest.mark.slow
 def test_the_example_of_the_documentation_runs_and_its_page_is_small(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = (Path(__file__).parent.parent / "docs" / "report.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: dict = {}
     exec(compile(block, "report.md", "exec"), names)

@@ -591,7 +591,7 @@ def test_a_save_killed_at_any_of_fifty_moments_leaves_one_of_two_models_whole(tm
     command = [sys.executable, "-m", "tests.store.saver", str(folder)]
     found, interrupted, seen = [], 0, set()
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
     ) as saver:
         # fifty kills, and more of them where a slow machine has not yet shown both models and some half saved
         while len(found) < 50 or not ((set(found) == {2.0, -5.0} and interrupted >= 10) or len(found) == 500):

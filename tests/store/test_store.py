@@ -22,7 +22,7 @@ from tests.store.cases import CASES, NEW, X, Y, fingerprint
 from vhat.fit import Network
 from vhat.store import describe, read, restore, write
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -17,15 +17,14 @@ from sklearn.gaussian_process.kernels import Matern
 import vhat
 from vhat.errors import ConditioningWarning, InputError, StoreError
 from vhat.fit import AdamW, Minimum, Network
-from vhat.study import exact_draw, selection
-from vhat.study import cached_recipe
+from vhat.study import cached_recipe, exact_draw, selection
+from vhat.study.cached_recipe import Remembered
 from vhat.study.cell import VERSIONS, Cell
 from vhat.study.experiments import EXPERIMENTS, Plan, in_order
 from vhat.study.measure import measure, plain
 from vhat.study.paper_cg import descend
 from vhat.study.protocol import ALPHA, DECAYS, PROTOCOL, draw, known_methods, level, make_method, make_truth
 from vhat.study.published import PUBLISHED
-from vhat.study.cached_recipe import Remembered
 from vhat.study.results import Results, to_text
 from vhat.study.summary import gaps, summarise
 from vhat.study.tables import to_csv, to_latex, to_markdown
@@ -270,7 +269,8 @@ def test_a_writer_that_is_killed_leaves_nothing_that_is_taken_for_a_fit(tmp_path
 
     with monkeypatch.context() as patch:
         patch.setattr(cached_recipe, "write", killed)
-        patch.setattr(cached_recipe.shutil, "rmtree", lambda *_, **__: None)  # a process that is killed cleans up nothing
+        # A process that is killed cleans up nothing.
+        patch.setattr(cached_recipe.shutil, "rmtree", lambda *_, **__: None)
         with pytest.raises(KeyboardInterrupt):
             kept(x, y, seed=0)
     assert list(tmp_path.glob(".*/vhat.json"))
@@ -366,7 +366,7 @@ def test_the_checksum_is_that_of_the_values_whatever_their_layout(tmp_path):
 
 
 def test_every_committed_cell_carries_its_checksum():
-    stored = Results(Path(__file__).parent.parent / "study" / "results")
+    stored = Results(Path(__file__).parents[2] / "study" / "results")
     assert len(stored.every()) >= 158
 
 

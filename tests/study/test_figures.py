@@ -14,6 +14,7 @@ import pytest
 from vhat.errors import InputError
 from vhat.study import figures
 from vhat.study.conduct import write_outputs
+from vhat.study.delta_per_point import reread
 from vhat.study.experiments import Plan
 from vhat.study.figures import bands, trade_off
 from vhat.study.measure import plain, score
@@ -22,7 +23,6 @@ from vhat.study.protocol import PROTOCOL, draw, level
 from vhat.study.regions import Region, find_regions, to_markdown
 from vhat.study.results import Results, to_text
 from vhat.study.summary import gaps, summarise
-from vhat.study.delta_per_point import reread
 
 
 def store(results, cells, *, half=0.3):
@@ -156,7 +156,7 @@ def test_outputs_do_not_depend_on_the_order_of_computation_the_locale_the_time_o
     plain = {"LC_ALL": "C.UTF-8", "TZ": "UTC", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "1"}
     odd = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TZ": "Asia/Tokyo", "OMP_NUM_THREADS": "2"}
     odd |= {"PYTHONHASHSEED": "2", "MATPLOTLIBRC": str(settings), "SOURCE_DATE_EPOCH": "1"}
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     for name, changes in (("one", plain), ("other", odd)):
         environment = {key: value for key, value in os.environ.items() if key not in plain | odd} | changes
         environment["PYTHONPATH"] = os.pathsep.join([str(root), str(root / "src")])
@@ -190,7 +190,7 @@ def test_a_cell_read_again_at_its_own_delta_is_judged_as_it_was(d):
     experiment = {10: "table1", 100: "table2"}[d]
     plan = Plan(experiment, sizes=(100,), trials=2, methods=("proposed",), versions=("published",), truths=("matern",))
     for cell in plan.cells():
-        result = Results(Path(__file__).parent.parent / "study" / "results").read(cell)
+        result = Results(Path(__file__).parents[2] / "study" / "results").read(cell)
         again, wider = reread(cell, result, level(cell)), reread(cell, result, level(cell) / 10)
         for name, value in again.items():
             assert value == pytest.approx(result["metrics"][name], rel=1e-9), name

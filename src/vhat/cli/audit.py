@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vhat.cli.application import CANNOT_ANSWER, command
+from vhat.cli.audit_warnings import look_at
 from vhat.cli.options import Json, Model, Quiet
 from vhat.cli.terminal import print_json, show, silence
-from vhat.cli.audit_warnings import look_at
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from vhat.methods.comparison import Comparison
     from vhat.fitted.model import FittedModel
     from vhat.methods import Method
+    from vhat.methods.comparison import Comparison
 
 _METHODS = "proposed,linearized-laplace,gaussian-process,conformal"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vhat.cli.application import command
+from vhat.cli.audit_warnings import doubts, look_at, warning
 from vhat.cli.options import (
     Data,
     Features,
@@ -22,13 +23,12 @@ from vhat.cli.options import (
     weight_decay,
 )
 from vhat.cli.terminal import facts, note, on_terminal, print_json, show, silence
-from vhat.cli.audit_warnings import doubts, look_at, warning
 from vhat.errors import VhatError
 
 if TYPE_CHECKING:
-    from vhat.evidence.audit import Audit
     from vhat.cli.training_rows import Rows
     from vhat.estimator import NetworkRegressor
+    from vhat.evidence.audit import Audit
 
 Activation = Literal["tanh", "softplus", "gelu", "silu", "relu"]
 Recipe = Literal["minimum", "adam", "adamw", "gradient_descent"]

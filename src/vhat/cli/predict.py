@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vhat.cli.application import CANNOT_ANSWER, command
+from vhat.cli.audit_warnings import warning
 from vhat.cli.options import Data, Force, Model, Quiet, Separator, split
 from vhat.cli.terminal import console, note, on_terminal, silence
-from vhat.cli.audit_warnings import warning
 from vhat.errors import InputError
 from vhat.level import level_text
 

@@ -100,8 +100,8 @@ def _target(network: NetworkRegressor, asked: str | None) -> str:
 def _read(network: NetworkRegressor, held_out: str, target: str, separator: str | None) -> Rows:
     """Return the held-out rows, with the columns that the model takes."""
     from vhat.cli import saved_models
-    from vhat.cli.training_rows import Rows
     from vhat.cli.predict_stream import Tally
+    from vhat.cli.training_rows import Rows
     from vhat.tables.files import open_table, read_all, require_columns
 
     table = open_table(held_out, separator)

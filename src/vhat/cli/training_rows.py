@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from vhat.tables.row_names import RowNames
     from vhat.tables.files import Chunk, TableFile
+    from vhat.tables.row_names import RowNames
 
 __all__ = ["Rows", "predictors"]
 

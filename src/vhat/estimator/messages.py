@@ -17,10 +17,10 @@ from vhat.errors import (
     SupportWarning,
     VhatWarning,
     name_rows,
+    outside,
 )
 from vhat.intervals.guarantee import FEW
-from vhat.intervals.interval import MOSTLY
-from vhat.variance.workspace import outside
+from vhat.variance.weighted_norm import MOSTLY
 
 if TYPE_CHECKING:
     from vhat.intervals.interval import Interval

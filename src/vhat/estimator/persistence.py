@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.evidence.audit import Audit, Line
 from vhat.errors import StoreError
+from vhat.evidence.audit import Audit, Line
 from vhat.tables.row_names import RowNames
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def load(
     cls: type[NetworkRegressor], directory: str | os.PathLike[str], recipe: Callable[..., Any] | None
 ) -> NetworkRegressor:
     """Load an estimator: see :meth:`vhat.NetworkRegressor.load`."""
+    from vhat.fitted.construct import assemble
     from vhat.store import read, restore
 
     saved = read(directory, KIND)
@@ -65,7 +66,7 @@ def load(
         raise StoreError(f"the recipe of this estimator was {found}. {remedy}")
     params["recipe"] = params["recipe"] if recipe is None else recipe
     loaded = cls(**params)
-    loaded.fitted_ = restore(saved["fitted"])
+    loaded.fitted_ = assemble(restore(saved["fitted"]))
     loaded.scaling_ = loaded.fitted_.problem.scaling  # type: ignore[attr-defined]
     loaded.weight_decay_ = saved["weight_decay"]
     loaded.selection_ = _restore_selection(saved.get("selection"), loaded.fitted_, loaded.weight_decay_)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.tables import validate
 from vhat.checks import check_choice, check_weights
 from vhat.errors import InputError, MissingPackage
-from vhat.estimator import persistence, messages
-from vhat.estimator.weight_decay import Decay
+from vhat.estimator import messages, persistence
 from vhat.estimator.standardise import in_user_units
+from vhat.estimator.weight_decay import Decay
 from vhat.fitted.model import FittedModel
 from vhat.models.standardised import Scaling
+from vhat.tables import validate
 from vhat.tables.row_names import RowNames
 
 try:

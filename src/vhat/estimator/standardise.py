@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vhat.tables import validate
 from vhat.fitted.model import FittedModel
 from vhat.models.standardised import Scaling, StandardisedProblem
+from vhat.tables import validate
 
 __all__ = ["in_user_units"]
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.errors import InputError, TableWarning
-from vhat.variance.workspace import outside
+from vhat.errors import InputError, TableWarning, outside
 
 if TYPE_CHECKING:
     from vhat.fit import Selection

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from vhat.checks import check_count
-from vhat.errors import ConvergenceWarning, InputError, MemoryBudgetError, name_rows
-from vhat.variance.weighted_norm import GradientBlocks
+from vhat.errors import ConvergenceWarning, InputError, MemoryBudgetError, name_rows, outside
+from vhat.linalg.solvers import Prepared, Status
 from vhat.models.problem import Problem
 from vhat.progress import bar
-from vhat.linalg.solvers import Prepared, Status
-from vhat.variance.workspace import outside
+from vhat.variance.weighted_norm import GradientBlocks
 
 __all__ = ["Acquisition", "acquire"]
 

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vhat.errors import ConvergenceWarning, LeverageWarning, name_rows
+from vhat.errors import ConvergenceWarning, LeverageWarning, name_rows, outside
 from vhat.evidence.minimise.stationarity import units
-from vhat.variance.weighted_norm import contract, gradient_blocks
-from vhat.models.problem import Problem
-from vhat.progress import bar
 from vhat.linalg.solvers import Prepared, Status
 from vhat.linalg.solvers.contract import Response
-from vhat.variance.workspace import outside
+from vhat.models.problem import Problem
+from vhat.progress import bar
+from vhat.variance.weighted_norm import contract, gradient_blocks
 
 __all__ = ["HIGH_LEVERAGE", "ROUGH", "LeaveOneOut", "LeftOut", "describe", "leave_rows_out", "warn_of_rows"]
 

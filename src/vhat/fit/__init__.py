@@ -34,13 +34,13 @@ from __future__ import annotations
 
 from vhat.fit.adam import Adam
 from vhat.fit.adamw import AdamW
-from vhat.fit.score_curve import Curve
 from vhat.fit.gradient_descent import GradientDescent
 from vhat.fit.many_fits import Recipe, fit_many
 from vhat.fit.minimum import Minimum
-from vhat.models.networks import Network, VarianceScaling, glorot, normal
+from vhat.fit.score_curve import Curve
 from vhat.fit.selection import Selection, choose_weight_decay
 from vhat.fit.training import Trace, Trained
+from vhat.models.networks import Network, VarianceScaling, glorot, normal
 
 __all__ = [
     "Adam",

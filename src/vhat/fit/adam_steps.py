@@ -12,9 +12,9 @@ import optax
 from vhat.checks import check_choice, check_count
 from vhat.fit import training
 from vhat.fit.data import Fits
-from vhat.models.networks import Network, Params
 from vhat.fit.recipe import NetworkRecipe, check_positive
 from vhat.fit.training import Fit, Glance, Schedule, Trained, run, value_and_gradient
+from vhat.models.networks import Network, Params
 
 __all__ = ["AdamRule", "CosineAdam", "cosine", "cosine_schedule"]
 

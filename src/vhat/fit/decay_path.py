@@ -14,10 +14,10 @@ import numpy as np
 
 from vhat.checks import as_numbers
 from vhat.errors import InputError, VhatError, VhatWarning
+from vhat.evidence.minimise.stationarity import evaluate, relative_gradient, units
 from vhat.fit.many_fits import Recipe, check_fitted
 from vhat.fit.recipe import NetworkRecipe
 from vhat.fit.splits import Table
-from vhat.evidence.minimise.stationarity import evaluate, relative_gradient, units
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel

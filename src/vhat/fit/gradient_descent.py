@@ -12,13 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhat.checks import check_count, check_tolerance
-from vhat.errors import NotMinimumWarning, name_rows
+from vhat.errors import NotMinimumWarning, name_rows, outside
 from vhat.fit import training
 from vhat.fit.data import Fits
-from vhat.models.networks import Network, Params
 from vhat.fit.recipe import NetworkRecipe
 from vhat.fit.training import Fit, Glance, Schedule, Trained, alignment, inner, penalised, run, value_and_gradient
-from vhat.variance.workspace import outside
+from vhat.models.networks import Network, Params
 
 __all__ = ["DescentRule", "GradientDescent"]
 

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vhat.checks import check_count, check_tolerance
-from vhat.errors import ConditioningWarning, InputError, NotPositiveDefinite, PolishError
+from vhat.errors import ConditioningWarning, InputError, NotPositiveDefinite, PolishError, outside
 from vhat.fit import training
 from vhat.fit.adam_steps import AdamRule
 from vhat.fit.data import Fits, check_fits
 from vhat.fit.recipe import NetworkRecipe, check_positive
 from vhat.fit.training import Glance, Trained, run
 from vhat.progress import bar
-from vhat.variance.workspace import outside
 
 if TYPE_CHECKING:
-    from vhat.fitted.model import FittedModel
     from vhat.evidence.minimise.polish import Polished
+    from vhat.fitted.model import FittedModel
     from vhat.models.problem import Problem
 
 __all__ = ["Minimum"]

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.errors import SelectionWarning
-from vhat.fit.score_curve import joined
+from vhat.errors import SelectionWarning, outside
 from vhat.fit.decay_path import default_grid
+from vhat.fit.score_curve import joined
 from vhat.fit.selection import choose_weight_decay
 from vhat.fit.splits import check_table
-from vhat.variance.workspace import outside
 
 if TYPE_CHECKING:
-    from vhat.fit.score_curve import Curve
     from vhat.fit.recipe import NetworkRecipe
+    from vhat.fit.score_curve import Curve
     from vhat.fit.selection import Selection
 
 __all__ = ["choose_sparingly"]

@@ -12,8 +12,8 @@ import numpy as np
 
 from vhat.errors import InputError
 from vhat.fit.data import Fits, check_fits, each_fit
-from vhat.models.networks import Network
 from vhat.fit.training import Trained
+from vhat.models.networks import Network
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel

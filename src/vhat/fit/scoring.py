@@ -10,8 +10,8 @@ import numpy as np
 from vhat import bounds
 from vhat.checks import check_choice, check_count, check_delta
 from vhat.errors import InputError, NotConverged
-from vhat.fit.splits import Table
 from vhat.evidence.leave_one_out import ROUGH, LeftOut, leave_rows_out
+from vhat.fit.splits import Table
 from vhat.level import level_text
 from vhat.linalg.solvers import Status
 

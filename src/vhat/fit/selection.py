@@ -20,15 +20,15 @@ from vhat.errors import (
     SelectionWarning,
     VhatError,
     VhatWarning,
+    outside,
 )
-from vhat.fit.score_curve import CONVERGED, FAILED, NEARLY_SINGULAR, NOT_A_MINIMUM, ROUGH, Curve, Entry, assemble
 from vhat.fit.data import check_fits
 from vhat.fit.decay_path import Path, check_grid, default_grid, family, gradient_of, heard
 from vhat.fit.recipe import NetworkRecipe
+from vhat.fit.score_curve import CONVERGED, FAILED, NEARLY_SINGULAR, NOT_A_MINIMUM, ROUGH, Curve, Entry, assemble
 from vhat.fit.scoring import Scored, Scoring
 from vhat.fit.splits import Part, Table, all_rows, check_table, fresh_rows, held_out_share, in_folds
 from vhat.progress import bar
-from vhat.variance.workspace import outside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,14 +1,18 @@
-"""The four doors: from a model in JAX, torch, NumPy or SciPy to a fitted model."""
+"""Make a fitted model: from a model in JAX, torch, NumPy or SciPy, or from a directory that holds a saved one."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vhat.errors import InputError
 from vhat.fitted.model import FittedModel
 
-__all__ = ["from_curve_fit", "from_jax", "from_numpy", "from_torch"]
+if TYPE_CHECKING:
+    from vhat.store import Restored
+
+__all__ = ["assemble", "from_curve_fit", "from_jax", "from_numpy", "from_torch", "load"]
 
 
 def from_jax(
@@ -222,3 +226,64 @@ def from_curve_fit(
         )
     problem, shape = curve_fit_problem(f, popt, x, y, sigma)
     return FittedModel(problem, noise_shape=None if shape is None else shape[:, None])
+
+
+def load(
+    folder: str | os.PathLike[str],
+    model: Any = None,
+    *,
+    loss: Any = None,
+    data: Any = None,
+    memory: float | None = None,
+) -> FittedModel:
+    """Load a fitted model that :meth:`vhat.FittedModel.save` has saved.
+
+    Nothing in the directory is executed. A network of ``vhat.fit`` needs no more than the directory. A model that is
+    your own code has to be given again; it is compared with what was saved: names and shapes of parameters, and
+    predictions and loss on some training rows.
+
+    Args:
+        folder: The directory.
+        model: What was fitted: for :func:`vhat.from_jax` ``predict``, or ``(predict, params)`` where params are not
+            plain dicts, lists and tuples of arrays (an Equinox model; their values do not matter); for
+            :func:`vhat.from_torch` a module of the same structure, whatever its weights (it is not changed); for
+            :func:`vhat.from_numpy` ``predict`` or ``(predict, jac, hess)`` as far as they were given; for
+            :func:`vhat.from_curve_fit` ``f``.
+        loss: The loss, where it was a function.
+        data: ``(X, y)``, where the model was saved with ``data="reference"``.
+        memory: Budget in bytes; by default the one that was saved, or half of what is free now if that is less.
+
+    Returns:
+        The fitted model, with the intervals and the audit that it had: to the last bit with the same versions on the
+        same kind of machine.
+
+    Raises:
+        StoreError: When there is no such model, it is newer, truncated or changed, or what was given does not match.
+        InputError: For options that cannot be used.
+
+    Examples:
+        >>> import tempfile, numpy as np, vhat
+        >>> x = np.arange(8.0)
+        >>> line = lambda x, a, b: a + b * x
+        >>> y = line(x, 1.0, 2.0) + 0.1 * np.cos(9 * x)
+        >>> fitted = vhat.from_curve_fit(line, np.polyfit(x, y, 1)[::-1], x, y)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fitted.save(folder)
+        ...     again = vhat.load(folder, model=line)
+        >>> bool(np.all(again.interval([9.0]).upper == fitted.interval([9.0]).upper))
+        True
+    """
+    from vhat.store import KIND, Brought, read, restore
+
+    return assemble(restore(read(folder, KIND), Brought(model, loss, data, memory)))
+
+
+def assemble(saved: Restored) -> FittedModel:
+    """Make a fitted model from the parts that :func:`vhat.store.restore` returned."""
+    from vhat.store import restore_factorisation
+
+    fitted = FittedModel(saved.problem, noise_shape=saved.noise_shape, polished=saved.polished, given=saved.given)
+    if saved.factorisation is not None:
+        with saved.problem.scope():
+            restore_factorisation(saved.factorisation, fitted.workspace)
+    return fitted

@@ -10,8 +10,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vhat.intervals import limits
+from vhat.checks import check_choice, check_count
+from vhat.errors import InputError, NoiseError
 from vhat.evidence.acquire import Acquisition, acquire
+from vhat.evidence.audit import Audit, audit_fit
+from vhat.evidence.leave_one_out import LeaveOneOut, describe, leave_rows_out
+from vhat.evidence.minimise.polish import Polished, polish
+from vhat.intervals import limits
 from vhat.intervals.answer import (
     Question,
     answer,
@@ -22,20 +27,15 @@ from vhat.intervals.answer import (
     require_residuals,
     warn_of_failed,
 )
-from vhat.evidence.audit import Audit, audit_fit
 from vhat.intervals.calibrate import Calibrated, common_noise, left_out_scores, refuse_training_rows, split_scores
-from vhat.checks import check_choice, check_count
-from vhat.errors import InputError, NoiseError
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
 from vhat.intervals.interval import Interval
-from vhat.evidence.leave_one_out import LeaveOneOut, describe, leave_rows_out
-from vhat.evidence.minimise.polish import Polished, polish
-from vhat.variance.weighted_norm import Recorder, WeightedNorm, gradient_blocks, measure, row_curvature
-from vhat.models.problem import Array, Problem
-from vhat.progress import steps_shown
+from vhat.intervals.tail import Tail
 from vhat.linalg.solvers import Plan, Prepared, Solver, Status, choose
 from vhat.linalg.solvers.kernel import newton_metric
-from vhat.intervals.tail import Tail
+from vhat.models.problem import Array, Problem
+from vhat.progress import steps_shown
+from vhat.variance.weighted_norm import Recorder, WeightedNorm, gradient_blocks, measure, row_curvature
 from vhat.variance.workspace import Workspace
 
 __all__ = ["FittedModel"]

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from vhat.intervals import limits
+from vhat.errors import ConvergenceWarning, InputError, NotMinimumWarning, name_rows, outside
 from vhat.evidence.audit import moved_by, stationarity_line
-from vhat.errors import ConvergenceWarning, InputError, NotMinimumWarning, name_rows
+from vhat.intervals import limits
 from vhat.intervals.estimated_tail import Redraws, estimate_tail
-from vhat.intervals.interval import MOSTLY, Interval
-from vhat.variance.noise import Noise
-from vhat.variance.weighted_norm import Measured, Recorder, measure
-from vhat.models.problem import Array, Problem
-from vhat.progress import announce
+from vhat.intervals.interval import Interval
 from vhat.linalg.solvers import Prepared, Solver, Status, choose
 from vhat.linalg.solvers.contract import Stopped
-from vhat.variance.workspace import Chosen, Workspace, outside
+from vhat.models.problem import Array, Problem
+from vhat.progress import announce
+from vhat.variance.noise import Noise
+from vhat.variance.weighted_norm import MOSTLY, Measured, Recorder, measure
+from vhat.variance.workspace import Chosen, Workspace
 
 __all__ = [
     "Question",

@@ -21,14 +21,13 @@ from typing import Any, Literal
 import numpy as np
 
 from vhat.checks import as_numbers, check_delta, check_finite
-from vhat.errors import CalibrationWarning, InputError, name_rows
-from vhat.intervals.interval import Interval
+from vhat.errors import CalibrationWarning, InputError, name_rows, outside
 from vhat.evidence.leave_one_out import ROUGH, LeftOut, warn_of_rows
+from vhat.intervals.interval import Interval
 from vhat.level import level_text
-from vhat.variance.noise import Noise
-from vhat.models.problem import Problem
 from vhat.linalg.solvers import Status
-from vhat.variance.workspace import outside
+from vhat.models.problem import Problem
+from vhat.variance.noise import Noise
 
 __all__ = ["Calibrated", "Source", "common_noise", "left_out_scores", "refuse_training_rows", "split_scores"]
 

@@ -16,12 +16,12 @@ import numpy as np
 from vhat.checks import check_count
 from vhat.errors import InputError, VhatError
 from vhat.evidence.minimise.polish import polish
-from vhat.variance.noise import Noise
-from vhat.variance.weighted_norm import Measured, measure
-from vhat.models.problem import Array, Curvature, Problem
-from vhat.progress import bar
 from vhat.linalg.solvers import Status
 from vhat.linalg.solvers.kernel import newton_metric
+from vhat.models.problem import Array, Curvature, Problem
+from vhat.progress import bar
+from vhat.variance.noise import Noise
+from vhat.variance.weighted_norm import Measured, measure
 from vhat.variance.workspace import Workspace
 
 __all__ = ["EstimatedTail", "Redraws", "estimate_tail", "fit_pair"]

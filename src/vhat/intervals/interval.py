@@ -11,18 +11,16 @@ from vhat.checks import as_numbers
 from vhat.errors import InputError
 from vhat.intervals.estimated_tail import EstimatedTail
 from vhat.intervals.guarantee import headline
+from vhat.intervals.tail import Tail
 from vhat.level import level_text
 from vhat.linalg.solvers import Status
-from vhat.intervals.tail import Tail
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["MOSTLY", "Interval"]
+__all__ = ["Interval"]
 
-MOSTLY = 0.5
-"""A prediction of which more than this share is unsupported is decided by weight decay rather than by data."""
 _SHOWN = 6
 
 

@@ -12,10 +12,10 @@ from vhat.checks import as_numbers, check_choice, check_count, check_delta
 from vhat.errors import InputError
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
 from vhat.intervals.guarantee import Evidence, sentence
-from vhat.intervals.interval import MOSTLY, Interval
-from vhat.variance.noise import Noise
-from vhat.variance.weighted_norm import Measured
+from vhat.intervals.interval import Interval
 from vhat.intervals.tail import Tail
+from vhat.variance.noise import Noise
+from vhat.variance.weighted_norm import MOSTLY, Measured
 
 __all__ = ["BOUNDS", "Options", "Standing", "build"]
 

@@ -14,6 +14,8 @@ Each method is a frozen class of options; ``fit`` trains by a *recipe* (one of :
 
 from __future__ import annotations
 
+from vhat.methods.base.method import FittedMethod, Method
+from vhat.methods.base.with_recipe import WithRecipe
 from vhat.methods.bayes_by_backprop import BayesByBackprop
 from vhat.methods.bootstrap import Bootstrap
 from vhat.methods.conformal import Conformal
@@ -24,7 +26,6 @@ from vhat.methods.kernel_ridge import KernelRidge
 from vhat.methods.last_layer import LastLayer
 from vhat.methods.linearized_laplace import LinearizedLaplace
 from vhat.methods.mc_dropout import MCDropout
-from vhat.methods.base.method import FittedMethod, Method
 from vhat.methods.neural_tangent import NeuralTangent
 from vhat.methods.perturbed_responses import PerturbedResponses
 from vhat.methods.proposed import Proposed
@@ -32,7 +33,6 @@ from vhat.methods.randomized_prior import RandomizedPrior
 from vhat.methods.sgld import SGLD
 from vhat.methods.unrolled_descent import UnrolledDescent
 from vhat.methods.wald import Wald
-from vhat.methods.base.with_recipe import WithRecipe
 
 __all__ = [
     "SGLD",

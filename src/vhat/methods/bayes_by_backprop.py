@@ -12,10 +12,10 @@ import numpy as np
 import optax
 
 from vhat.checks import check_count
-from vhat.linalg.curvature import scale
 from vhat.errors import ModelError
 from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import check_positive
+from vhat.linalg.curvature import scale
 from vhat.methods.base.ensemble import Ensemble
 from vhat.methods.base.method import Claim, check_noise, find_noise, fit_once
 from vhat.methods.base.posterior import Posterior, as_posterior, log_density, members, noise_clause

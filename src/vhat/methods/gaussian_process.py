@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from vhat.checks import as_numbers, check_count, check_finite
-from vhat.errors import ConvergenceWarning, InputError, MissingPackage
+from vhat.errors import ConvergenceWarning, InputError, MissingPackage, outside
 from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import check_positive
 from vhat.fit.splits import check_table
 from vhat.intervals.interval import Interval
 from vhat.methods.base.method import Claim, Target, check_noise, check_question, make_interval, normal_limits, widened
 from vhat.methods.base.smoother import check_rows, uniform_noise
-from vhat.variance.workspace import outside
 
 __all__ = ["FittedGaussianProcess", "GaussianProcess"]
 

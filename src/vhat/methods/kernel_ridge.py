@@ -11,7 +11,7 @@ import numpy as np
 
 from vhat import bounds
 from vhat.checks import as_numbers, check_choice, check_finite
-from vhat.errors import InputError, MissingPackage, SelectionWarning
+from vhat.errors import InputError, MissingPackage, SelectionWarning, outside
 from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import check_positive
 from vhat.fit.splits import check_table
@@ -27,7 +27,6 @@ from vhat.methods.base.method import (
 )
 from vhat.methods.base.smoother import At, KernelFit, at_once, check_bound, check_rows, fit_kernel
 from vhat.variance.noise import Noise
-from vhat.variance.workspace import outside
 
 __all__ = ["FittedKernelRidge", "KernelRidge", "matern"]
 
@@ -40,9 +39,9 @@ class KernelRidge:
     """Regression with a Matern kernel in place of the network; a band from a bound on the truth's norm.
 
     With ``|f*| <= B`` in the space of the kernel, the error at x is at most ``B power(x)`` of bias and
-    ``sigma |w(x)|`` times a quantile of noise (see :mod:`vhat.methods.base.smoother`). The recipe is not used. The functions
-    of that space tend to zero away from the data, so a norm belongs to an origin: subtract from y what you would
-    predict where there are no data.
+    ``sigma |w(x)|`` times a quantile of noise (see :mod:`vhat.methods.base.smoother`). The recipe is not used. The
+    functions of that space tend to zero away from the data, so a norm belongs to an origin: subtract from y what you
+    would predict where there are no data.
 
     Attributes:
         length_scale: The kernel's, in units of the inputs.

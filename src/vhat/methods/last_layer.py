@@ -31,8 +31,8 @@ from vhat.variance.weighted_norm import gradient_blocks, row_curvature
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
-    from vhat.variance.noise import Noise
     from vhat.models.problem import Problem
+    from vhat.variance.noise import Noise
 
 __all__ = ["FittedLastLayer", "LastLayer"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from vhat.errors import InputError
 from vhat.fit.many_fits import Recipe
 from vhat.intervals.interval import Interval
-from vhat.methods.base.marginal_likelihood import best_factor
 from vhat.methods.base.local_error import shortfall
+from vhat.methods.base.marginal_likelihood import best_factor
 from vhat.methods.base.method import (
     Claim,
     Target,

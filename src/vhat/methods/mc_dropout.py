@@ -17,8 +17,8 @@ from vhat.methods.base.ensemble import Ensemble, new_seeds
 from vhat.methods.base.method import Claim, Predictor, check_level, check_noise, fit_once
 
 if TYPE_CHECKING:
-    from vhat.models.networks import Network, Params
     from vhat.fitted.model import FittedModel
+    from vhat.models.networks import Network, Params
 
 __all__ = ["MCDropout"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vhat.intervals.estimated_tail import EstimatedTail, Redraws
 from vhat.fit.many_fits import Recipe
+from vhat.intervals.estimated_tail import EstimatedTail, Redraws
 from vhat.intervals.interval import Interval
 from vhat.intervals.limits import Options
-from vhat.methods.base.method import Target, fit_once
-from vhat.linalg.solvers import Solver
 from vhat.intervals.tail import Tail
+from vhat.linalg.solvers import Solver
+from vhat.methods.base.method import Target, fit_once
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel

@@ -17,8 +17,8 @@ from vhat.methods.base.method import Claim, check_noise, find_noise, fit_once, r
 from vhat.methods.base.requirements import require_square_loss
 
 if TYPE_CHECKING:
-    from vhat.models.networks import Network
     from vhat.fitted.model import FittedModel
+    from vhat.models.networks import Network
 
 __all__ = ["NetworkPrior", "RandomizedPrior"]
 

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhat.checks import check_count
-from vhat.linalg.curvature import Operator
 from vhat.errors import InputError, MissingPackage, ModelError
 from vhat.fit.many_fits import Recipe
+from vhat.linalg.curvature import Operator
 from vhat.methods.base.ensemble import Ensemble, predictions
 from vhat.methods.base.method import Claim, check_level, check_noise, find_noise, fit_once
 from vhat.methods.base.posterior import Posterior, as_posterior, log_density, members, noise_clause

@@ -17,13 +17,13 @@ from vhat.fit import training
 from vhat.fit.data import check_fits
 from vhat.fit.gradient_descent import DescentRule, DescentState, GradientDescent
 from vhat.fit.many_fits import Recipe
-from vhat.models.networks import Network, Params
 from vhat.fit.training import Fit, penalised
 from vhat.intervals.interval import Interval
 from vhat.methods.base.method import Claim, Limits, Target, check_noise, check_question, make_interval, widened
+from vhat.models.networks import Network, Params
+from vhat.progress import bar
 from vhat.variance.noise import Freedom, Noise, estimate_noise, given_noise
 from vhat.variance.weighted_norm import gradient_blocks
-from vhat.progress import bar
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel

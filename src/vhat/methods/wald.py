@@ -11,6 +11,7 @@ from vhat.checks import check_choice
 from vhat.errors import InputError, NotPositiveDefinite
 from vhat.fit.many_fits import Recipe
 from vhat.intervals.interval import Interval
+from vhat.linalg.solvers import Status
 from vhat.methods.base.local_error import propagated_error, shortfall
 from vhat.methods.base.method import (
     Claim,
@@ -25,7 +26,6 @@ from vhat.methods.base.method import (
     widened,
 )
 from vhat.methods.base.requirements import require_residuals
-from vhat.linalg.solvers import Status
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel

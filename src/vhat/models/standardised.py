@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from vhat.tables import validate
 from vhat.checks import as_numbers, column_names, match_columns
 from vhat.errors import InputError
 from vhat.models.problem import Array, Curvature, Functional, LossDerivatives, ModelFacts, Problem
+from vhat.tables import validate
 
 __all__ = ["Scaling", "StandardisedProblem"]
 

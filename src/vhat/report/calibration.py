@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vhat import bounds, metrics
 from vhat.errors import VhatError
-from vhat.fitted.model import FittedModel
 from vhat.level import level_text
 from vhat.report.numbers import plain
 from vhat.report.options import Options
 from vhat.tables.row_names import RowNames
+
+if TYPE_CHECKING:
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["LEVELS", "MOST_LEFT_OUT", "Judged", "judge_held_out", "judge_left_out"]
 

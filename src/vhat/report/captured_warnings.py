@@ -6,8 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from vhat.errors import VhatWarning
-from vhat.variance.workspace import outside
+from vhat.errors import VhatWarning, outside
 
 __all__ = ["heard"]
 

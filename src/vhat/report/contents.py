@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.evidence.audit import Audit
 from vhat.errors import NoiseError, NotPositiveDefinite, TableWarning, VhatError
-from vhat.fitted.model import FittedModel
+from vhat.evidence.audit import Audit
 from vhat.evidence.leave_one_out import LeaveOneOut
 from vhat.level import level_text
-from vhat.report.facts import fit_facts, versions
-from vhat.report.captured_warnings import heard
-from vhat.report.influence import influence
 from vhat.report.calibration import MOST_LEFT_OUT, Judged, judge_held_out, judge_left_out
+from vhat.report.captured_warnings import heard
+from vhat.report.facts import fit_facts, versions
+from vhat.report.influence import influence
 from vhat.report.numbers import plain, sentence
 from vhat.report.options import Options, Subject
 from vhat.report.points import Group, HeldOut, Shown, ask, held_out_rows, thin
@@ -27,6 +26,7 @@ from vhat.tables.row_names import RowNames
 
 if TYPE_CHECKING:
     from vhat.fit import Curve
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["collect"]
 

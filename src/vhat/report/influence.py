@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.fitted.model import FittedModel
 from vhat.evidence.leave_one_out import LeaveOneOut
 from vhat.models.problem import Problem
 from vhat.report.numbers import plain
+
+if TYPE_CHECKING:
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["LEANED", "influence"]
 

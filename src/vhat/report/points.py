@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vhat.checks import as_numbers
 from vhat.errors import InputError
-from vhat.fitted.model import FittedModel
 from vhat.intervals.interval import Interval
 from vhat.report.options import Options
 from vhat.report.slices import Slice
 from vhat.report.table import Table
 from vhat.tables.row_names import RowNames
+
+if TYPE_CHECKING:
+    from vhat.fitted.model import FittedModel
 
 __all__ = ["MOST", "Group", "HeldOut", "Shown", "ask", "held_out_rows", "thin"]
 

@@ -6,6 +6,18 @@
 """
 
 from vhat.store.directory import read, write
-from vhat.store.fitted import describe, load, restore, save
+from vhat.store.fitted import KIND, Restored, describe, restore, save
+from vhat.store.match_model import Brought
+from vhat.store.records import restore_factorisation
 
-__all__ = ["describe", "load", "read", "restore", "save", "write"]
+__all__ = [
+    "KIND",
+    "Brought",
+    "Restored",
+    "describe",
+    "read",
+    "restore",
+    "restore_factorisation",
+    "save",
+    "write",
+]

@@ -1,4 +1,4 @@
-"""A fitted model as a document, and from a document to a fitted model that gives the same intervals to the last bit."""
+"""A fitted model as a document, and from a document to the parts of a fitted model."""
 
 from __future__ import annotations
 
@@ -6,24 +6,45 @@ import os
 from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vhat.checks import check_choice
 from vhat.errors import InputError, StoreError, VhatError
-from vhat.fitted.model import FittedModel
 from vhat.store import directory
 from vhat.store.document import Document
 from vhat.store.match_model import Brought, check_probe, check_reference, probe, refer
 from vhat.store.records import (
     describe_factorisation,
     describe_polished,
-    restore_factorisation,
     restore_polished,
 )
 
-__all__ = ["KIND", "describe", "load", "restore", "save"]
+if TYPE_CHECKING:
+    from vhat.evidence.minimise import Polished
+    from vhat.fitted.model import FittedModel
+    from vhat.models.problem import Problem
+
+__all__ = ["KIND", "Restored", "describe", "restore", "save"]
 
 KIND = "fitted model"
+
+
+class Restored(NamedTuple):
+    """The parts of a fitted model that was saved, from which :func:`vhat.fitted.construct.assemble` makes it again.
+
+    Attributes:
+        problem: The training problem at the saved parameters.
+        noise_shape: Relative noise of each row and output, (n, K).
+        polished: The record of its polish, or None.
+        given: The problem at the parameters before the polish, or None.
+        factorisation: The document of a saved matrix or kernel, or None.
+    """
+
+    problem: Problem
+    noise_shape: Any
+    polished: Polished | None
+    given: Problem | None
+    factorisation: Document | None
 
 
 def save(
@@ -35,54 +56,6 @@ def save(
 ) -> None:
     """Save a fitted model: see :meth:`vhat.FittedModel.save`."""
     directory.write(folder, KIND, describe(fitted, data=data, factorisation=factorisation))
-
-
-def load(
-    folder: str | os.PathLike[str],
-    model: Any = None,
-    *,
-    loss: Any = None,
-    data: Any = None,
-    memory: float | None = None,
-) -> FittedModel:
-    """Load a fitted model that :meth:`vhat.FittedModel.save` has saved.
-
-    Nothing in the directory is executed. A network of ``vhat.fit`` needs no more than the directory. A model that is
-    your own code has to be given again; it is compared with what was saved: names and shapes of parameters, and
-    predictions and loss on some training rows.
-
-    Args:
-        folder: The directory.
-        model: What was fitted: for :func:`vhat.from_jax` ``predict``, or ``(predict, params)`` where params are not
-            plain dicts, lists and tuples of arrays (an Equinox model; their values do not matter); for
-            :func:`vhat.from_torch` a module of the same structure, whatever its weights (it is not changed); for
-            :func:`vhat.from_numpy` ``predict`` or ``(predict, jac, hess)`` as far as they were given; for
-            :func:`vhat.from_curve_fit` ``f``.
-        loss: The loss, where it was a function.
-        data: ``(X, y)``, where the model was saved with ``data="reference"``.
-        memory: Budget in bytes; by default the one that was saved, or half of what is free now if that is less.
-
-    Returns:
-        The fitted model, with the intervals and the audit that it had: to the last bit with the same versions on the
-        same kind of machine.
-
-    Raises:
-        StoreError: When there is no such model, it is newer, truncated or changed, or what was given does not match.
-        InputError: For options that cannot be used.
-
-    Examples:
-        >>> import tempfile, numpy as np, vhat
-        >>> x = np.arange(8.0)
-        >>> line = lambda x, a, b: a + b * x
-        >>> y = line(x, 1.0, 2.0) + 0.1 * np.cos(9 * x)
-        >>> fitted = vhat.from_curve_fit(line, np.polyfit(x, y, 1)[::-1], x, y)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     fitted.save(folder)
-        ...     again = vhat.load(folder, model=line)
-        >>> bool(np.all(again.interval([9.0]).upper == fitted.interval([9.0]).upper))
-        True
-    """
-    return restore(directory.read(folder, KIND), Brought(model, loss, data, memory))
 
 
 def describe(fitted: FittedModel, *, data: str = "copy", factorisation: bool = False) -> Document:
@@ -120,8 +93,8 @@ def describe(fitted: FittedModel, *, data: str = "copy", factorisation: bool = F
         }
 
 
-def restore(saved: Document, brought: Brought | None = None) -> FittedModel:
-    """Return the fitted model that a document describes.
+def restore(saved: Document, brought: Brought | None = None) -> Restored:
+    """Return the parts of the fitted model that a document describes.
 
     Args:
         saved: What :func:`describe` gave.
@@ -140,12 +113,7 @@ def restore(saved: Document, brought: Brought | None = None) -> FittedModel:
     with problem.scope():
         check_probe(problem, saved["probe"], whose=room.whose(saved["model"]))
         polished = None if saved["polished"] is None else restore_polished(saved["polished"], problem)
-        fitted = FittedModel(
-            problem, noise_shape=saved["noise_shape"], polished=polished, given=start if moved else None
-        )
-        if saved["factorisation"] is not None:
-            restore_factorisation(saved["factorisation"], fitted.workspace)
-    return fitted
+    return Restored(problem, saved["noise_shape"], polished, start if moved else None, saved["factorisation"])
 
 
 def _room(framework: str) -> ModuleType:

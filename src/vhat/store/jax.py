@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhat.errors import StoreError
-from vhat.models.networks import Network, VarianceScaling
 from vhat.models.jax import jax_problem
 from vhat.models.jax import pytrees as trees
 from vhat.models.jax.problem import JaxProblem
+from vhat.models.networks import Network, VarianceScaling
 from vhat.store.document import Document, is_plain
 from vhat.store.match_model import Brought
 

@@ -6,14 +6,14 @@ import warnings
 from dataclasses import fields
 from typing import Any
 
-from vhat.linalg.curvature.definiteness import Definiteness
-from vhat.errors import VhatWarning
+from vhat.errors import VhatWarning, outside
 from vhat.evidence.minimise.polish import Polished
-from vhat.models.problem import Problem
+from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.linalg.solvers.jacobian_factors import Features, Leaf, Structure
 from vhat.linalg.solvers.kernel import Kernel, Root
+from vhat.models.problem import Problem
 from vhat.store.document import Document
-from vhat.variance.workspace import Workspace, outside
+from vhat.variance.workspace import Workspace
 
 __all__ = ["describe_factorisation", "describe_polished", "restore_factorisation", "restore_polished"]
 

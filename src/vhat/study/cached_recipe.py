@@ -24,6 +24,7 @@ import numpy as np
 from vhat import errors
 from vhat.errors import StoreError, VhatWarning
 from vhat.fit.many_fits import Recipe
+from vhat.fitted.construct import assemble
 from vhat.store import describe, read, restore, write
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _load(place: Path) -> FittedModel | None:
         return None
     try:
         document: Any = read(place, _KIND)
-        fitted = restore(document["fitted"])
+        fitted = assemble(restore(document["fitted"]))
     except StoreError:
         shutil.rmtree(place, ignore_errors=True)
         return None

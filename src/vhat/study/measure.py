@@ -15,12 +15,12 @@ import numpy as np
 from vhat.errors import InputError, VhatError, VhatWarning
 from vhat.methods.proposed import FittedProposed
 from vhat.metrics import coverage, width, winkler
+from vhat.study.cached_recipe import Remembered
 from vhat.study.cell import Cell
 from vhat.study.data import Sample
 from vhat.study.evidence import audit_lines, evidence
 from vhat.study.paper_cg import FittedPaperCG
 from vhat.study.protocol import ALPHA, NOISE, PROTOCOL, Data, draw, level, make_method, make_recipe, make_truth
-from vhat.study.cached_recipe import Remembered
 
 if TYPE_CHECKING:
     from vhat.intervals.interval import Interval

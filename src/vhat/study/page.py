@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.study import regions, selection
-from vhat.study import delta_per_point
+from vhat.study import delta_per_point, regions, selection
 from vhat.study.cell import Cell
 from vhat.study.experiments import Experiment, Plan
 from vhat.study.results import Results, write_whole

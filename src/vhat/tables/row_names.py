@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vhat.errors import VhatWarning
-from vhat.variance.workspace import outside
+from vhat.errors import VhatWarning, outside
 
 __all__ = ["RowNames"]
 

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vhat.checks import column_names
-from vhat.errors import InputError, TableWarning, name_rows
-from vhat.variance.workspace import outside
+from vhat.errors import InputError, TableWarning, name_rows, outside
 
 __all__ = [
     "Rows",

@@ -13,10 +13,10 @@ import numpy as np
 
 from vhat.checks import as_numbers
 from vhat.errors import InputError, NoiseError, NotConverged
-from vhat.variance.weighted_norm import contract
-from vhat.models.problem import Problem
 from vhat.linalg.solvers import Prepared, Status
 from vhat.linalg.solvers.dense import Factor
+from vhat.models.problem import Problem
+from vhat.variance.weighted_norm import contract
 
 __all__ = ["Freedom", "Noise", "estimate_noise", "given_noise", "measure_freedom"]
 

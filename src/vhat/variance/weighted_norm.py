@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import Interrupted
-from vhat.models.problem import Array, Problem
-from vhat.progress import bar
 from vhat.linalg.solvers import Prepared, Status
 from vhat.linalg.solvers.contract import Response, Stopped, points_together
+from vhat.models.problem import Array, Problem
+from vhat.progress import bar
 
 __all__ = [
+    "MOSTLY",
     "GradientBlocks",
     "Measured",
     "Recorder",
@@ -34,6 +35,9 @@ __all__ = [
     "measure",
     "row_curvature",
 ]
+
+MOSTLY = 0.5
+"""A prediction of which more than this share is unsupported is decided by weight decay rather than by data."""
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.linalg import LinAlgError, eigh
 
-from vhat.linalg import curvature as curvatures
 from vhat.checks import check_choice
+from vhat.errors import ConditioningWarning, CurvatureWarning, ModelError, NotPositiveDefinite, outside
+from vhat.linalg import curvature as curvatures
 from vhat.linalg.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.linalg.curvature.metric import Jacobi
-from vhat.errors import ConditioningWarning, CurvatureWarning, ModelError, NotPositiveDefinite
-from vhat.variance.noise import Freedom, Noise, estimate_noise, given_noise, measure_freedom
-from vhat.models.problem import Array, Curvature, Problem
 from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Prepared, Solver, choose
 from vhat.linalg.solvers.kernel import Kernel, KernelMetric, make_kernel
 from vhat.linalg.solvers.softest_direction import Measure, Soft
+from vhat.models.problem import Array, Curvature, Problem
+from vhat.variance.noise import Freedom, Noise, estimate_noise, given_noise, measure_freedom
 
-__all__ = ["Chosen", "Workspace", "outside"]
+__all__ = ["Chosen", "Workspace"]
 
 T = TypeVar("T")
 
@@ -278,14 +278,3 @@ class Workspace:
                 "or remove redundant parameters."
             )
         return sign
-
-
-def outside() -> int:
-    """How many frames up the first caller outside this package stands, for warnings that point at user code."""
-    import sys
-
-    level, frame = 1, sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("vhat", "contextlib"):
-        frame = frame.f_back  # type: ignore[assignment]
-        level += 1
-    return level

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from vhat.checks import check_count
+from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
 from vhat.evidence.audit.alignment import alignment_lines
 from vhat.evidence.audit.line import Audit, Line, Verdict
 from vhat.evidence.audit.smoothness import basin_line, noise_pushes, residual_curvature_line, smoothness_line
 from vhat.evidence.audit.support import support_line
-from vhat.checks import check_count
-from vhat.linalg.curvature.definiteness import Definiteness
-from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
 from vhat.evidence.minimise.stationarity import evaluate, relative_gradient, units
-from vhat.variance.noise import Noise, given_noise
-from vhat.models.problem import Curvature, Problem
+from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.linalg.solvers import Status
+from vhat.models.problem import Curvature, Problem
+from vhat.variance.noise import Noise, given_noise
 
 if TYPE_CHECKING:
     from vhat.variance.workspace import Workspace

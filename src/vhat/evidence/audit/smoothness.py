@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vhat.evidence.audit.line import Line, Verdict
-from vhat.linalg.curvature.hidden_kinks import UNEXPLAINED, unexplained_change
 from vhat.errors import VhatError
+from vhat.evidence.audit.line import Line, Verdict
 from vhat.evidence.minimise.polish import polish
-from vhat.variance.weighted_norm import contract
+from vhat.linalg.curvature.hidden_kinks import UNEXPLAINED, unexplained_change
 from vhat.linalg.solvers import Status
+from vhat.variance.weighted_norm import contract
 
 if TYPE_CHECKING:
-    from vhat.variance.noise import Noise
-    from vhat.models.problem import Array, Curvature, Problem
     from vhat.linalg.solvers import Prepared
+    from vhat.models.problem import Array, Curvature, Problem
+    from vhat.variance.noise import Noise
     from vhat.variance.workspace import Workspace
 
 __all__ = ["basin_line", "noise_moves", "noise_pushes", "residual_curvature_line", "smoothness_line"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vhat.evidence.audit.line import Line
 from vhat.errors import NotConverged
-from vhat.intervals.interval import MOSTLY
+from vhat.evidence.audit.line import Line
 from vhat.models.problem import Curvature
+from vhat.variance.weighted_norm import MOSTLY
 from vhat.variance.workspace import Workspace
 
 __all__ = ["support_line"]

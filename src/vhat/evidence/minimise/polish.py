@@ -9,13 +9,13 @@ from typing import Literal
 import numpy as np
 
 from vhat.checks import check_count, check_tolerance
-from vhat.linalg.curvature.definiteness import Definiteness, smallest_eigenvalue
-from vhat.linalg.curvature.hidden_kinks import UNEXPLAINED, unexplained_change
 from vhat.errors import InputError, NotPositiveDefinite, PolishError
 from vhat.evidence.minimise.lbfgs import lbfgs
 from vhat.evidence.minimise.newton import Descent, MetricMaker, Progress, newton
 from vhat.evidence.minimise.quasi_newton import quasi_newton
 from vhat.evidence.minimise.stationarity import Point, decrease, evaluate
+from vhat.linalg.curvature.definiteness import Definiteness, smallest_eigenvalue
+from vhat.linalg.curvature.hidden_kinks import UNEXPLAINED, unexplained_change
 from vhat.models.problem import Problem
 
 __all__ = ["Polished", "polish"]

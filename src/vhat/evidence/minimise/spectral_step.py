@@ -9,8 +9,8 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.optimize import brentq
 
-from vhat.linalg.curvature import assemble
 from vhat.evidence.minimise.steihaug_step import Step
+from vhat.linalg.curvature import assemble
 from vhat.models.problem import Array, Problem
 
 __all__ = ["Spectral"]

@@ -9,8 +9,8 @@ from array_api_compat import array_namespace
 
 from vhat.checks import check_count, check_tolerance
 from vhat.linalg.curvature.metric import Jacobi
-from vhat.models.problem import Array, Curvature, Problem
 from vhat.linalg.solvers.softest_direction import Soft
+from vhat.models.problem import Array, Curvature, Problem
 
 __all__ = ["CG", "descend", "redirect"]
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal
 
-from vhat.models.problem import Array
 from vhat.linalg.solvers.contract import Status
 from vhat.linalg.solvers.kernel import Kernel, Seen
+from vhat.models.problem import Array
 
 __all__ = ["Correction", "Spectrum", "correct", "find_spectrum"]
 

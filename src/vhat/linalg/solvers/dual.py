@@ -10,14 +10,14 @@ import numpy as np
 
 from vhat.checks import check_count, check_tolerance
 from vhat.linalg.curvature import Operator
-from vhat.models.problem import Array, Curvature, Problem
 from vhat.linalg.solvers.cg import CG
 from vhat.linalg.solvers.contract import DARK, Prepared, Response, Solution, Status, Stopped, joined, metric_norm
 from vhat.linalg.solvers.correction import Correction, Spectrum, correct, find_spectrum
-from vhat.linalg.solvers.kernel import Kernel, Seen, make_kernel
 from vhat.linalg.solvers.jacobian_svd import Orthogonal
+from vhat.linalg.solvers.kernel import Kernel, Seen, make_kernel
 from vhat.linalg.solvers.preconditioned_cg import ACCEPTED, Preconditioned, judged
 from vhat.linalg.solvers.softest_direction import Soft
+from vhat.models.problem import Array, Curvature, Problem
 
 __all__ = ["Corrected", "Dual", "GaussNewton"]
 

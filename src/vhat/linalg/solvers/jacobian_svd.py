@@ -1,6 +1,7 @@
 """The Gauss-Newton matrix through the singular values of the Jacobian, for a decay that its square has no digits for.
 
-With ``G = s'J Lam^-1/2 = U S W'``, in the notation of :mod:`vhat.linalg.solvers.kernel`, ``y = Lam^-1/2 g`` and ``a = W'y``,
+With ``G = s'J Lam^-1/2 = U S W'``, ``y = Lam^-1/2 g`` and ``a = W'y``, in the notation of
+:mod:`vhat.linalg.solvers.kernel`,
 
     s' J P^-1 g = U S / (1 + S^2) a,     Lam^1/2 P^-1 g = y - W a + W a / (1 + S^2).
 
@@ -18,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
-from vhat.models.problem import Array
 from vhat.linalg.solvers.contract import DARK, Response, Solution, Status, joined
 from vhat.linalg.solvers.kernel import Kernel, kernel_bytes
+from vhat.models.problem import Array
 
 __all__ = ["Orthogonal"]
 

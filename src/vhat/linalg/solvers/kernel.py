@@ -18,11 +18,11 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf
 
-from vhat.linalg.curvature.metric import Metric, jacobi
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
+from vhat.linalg.curvature.metric import Metric, jacobi
 from vhat.linalg.memory import in_words, most_allowed
-from vhat.models.problem import Array, LossDerivatives, Problem
 from vhat.linalg.solvers.jacobian_factors import GRAM_ROWS, Features, NotRankOne, Structure, compress, read_features
+from vhat.models.problem import Array, LossDerivatives, Problem
 
 __all__ = ["Kernel", "KernelMetric", "Root", "Seen", "kernel_bytes", "make_kernel", "newton_metric"]
 

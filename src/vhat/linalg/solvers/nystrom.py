@@ -1,8 +1,8 @@
 """Conjugate gradients in the metric of a few training rows, for problems whose own kernel would not fit.
 
-The Gauss-Newton matrix of m rows drawn at random (:mod:`vhat.linalg.solvers.nystrom_sample`) is solved exactly through its m x m kernel
-and stands for that of all, the more rows the better: it only steers the iteration, and every row is judged by its own
-residual under all the data.
+The Gauss-Newton matrix of m rows drawn at random (:mod:`vhat.linalg.solvers.nystrom_sample`) is solved exactly
+through its m x m kernel and stands for that of all, the more rows the better: it only steers the iteration, and every
+row is judged by its own residual under all the data.
 
 The rival was a randomised sketch of the Gauss-Newton matrix, of rank r (Frangella, Tropp and Udell, 2023). On one core,
 d = 10, n = 10,000, with steps and seconds for each point after the set-up:
@@ -22,12 +22,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vhat.checks import check_count, check_tolerance
-from vhat.models.problem import Array, Curvature, Problem
 from vhat.linalg.solvers.cg import CG
 from vhat.linalg.solvers.kernel import Kernel
-from vhat.linalg.solvers.preconditioned_cg import Preconditioned
 from vhat.linalg.solvers.nystrom_sample import sample_kernel
+from vhat.linalg.solvers.preconditioned_cg import Preconditioned
 from vhat.linalg.solvers.softest_direction import Soft
+from vhat.models.problem import Array, Curvature, Problem
 
 __all__ = ["NYSTROM_VECTORS", "Nystrom", "nystrom_block"]
 

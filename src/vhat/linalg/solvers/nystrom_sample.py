@@ -13,9 +13,9 @@ import scipy.linalg
 
 from vhat.errors import MemoryBudgetError
 from vhat.linalg.memory import in_words, most_allowed
-from vhat.models.problem import Array, Problem
 from vhat.linalg.solvers.jacobian_factors import GRAM_ROWS, find_structure, read_features
 from vhat.linalg.solvers.kernel import Kernel, make_kernel
+from vhat.models.problem import Array, Problem
 
 __all__ = ["FLOPS_PER_WEIGHT", "affordable_rows", "sample_bytes", "sample_gradients", "sample_kernel"]
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from vhat.errors import InputError
 from vhat.linalg.memory import in_words
-from vhat.models.problem import Problem
 from vhat.linalg.solvers.cg import CG
 from vhat.linalg.solvers.contract import IMAGES, Solver, points_together
 from vhat.linalg.solvers.dense import Dense, dense_bytes
@@ -15,6 +14,7 @@ from vhat.linalg.solvers.jacobian_factors import find_structure
 from vhat.linalg.solvers.kernel import kernel_bytes
 from vhat.linalg.solvers.nystrom import NYSTROM_VECTORS, Nystrom, nystrom_block
 from vhat.linalg.solvers.nystrom_sample import FLOPS_PER_WEIGHT, affordable_rows, sample_bytes, sample_gradients
+from vhat.models.problem import Problem
 
 __all__ = ["Plan", "choose"]
 

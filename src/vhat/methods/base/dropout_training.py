@@ -12,8 +12,8 @@ import optax
 from vhat.fit import training
 from vhat.fit.adam_steps import CosineAdam, cosine_schedule
 from vhat.fit.data import check_fits
-from vhat.models.networks import ACTIVATIONS, Network, Params
 from vhat.fit.training import Fit, inner, run
+from vhat.models.networks import ACTIVATIONS, Network, Params
 
 __all__ = ["train_with_dropout"]
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from vhat.evidence.audit import stationarity_line
-from vhat.methods.base.requirements import require_residuals
-from vhat.variance.weighted_norm import gradient_blocks, measure
-from vhat.models.problem import Curvature
 from vhat.linalg.solvers import choose
+from vhat.methods.base.requirements import require_residuals
+from vhat.models.problem import Curvature
+from vhat.variance.weighted_norm import gradient_blocks, measure
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel

@@ -21,13 +21,12 @@ import numpy as np
 
 from vhat import bounds
 from vhat.checks import as_numbers, check_choice, check_count, check_delta, check_finite
-from vhat.errors import ConvergenceWarning, InputError, name_rows
+from vhat.errors import ConvergenceWarning, InputError, name_rows, outside
 from vhat.fit.many_fits import Recipe, check_recipe, fit_one
 from vhat.intervals.interval import Interval
+from vhat.linalg.solvers import Status
 from vhat.methods.base.claim import Claim, Target
 from vhat.variance.noise import Noise, given_noise
-from vhat.linalg.solvers import Status
-from vhat.variance.workspace import outside
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel

@@ -13,8 +13,8 @@ import numpy as np
 from scipy import stats
 
 from vhat.errors import InputError
-from vhat.variance.weighted_norm import gradient_blocks, measure
 from vhat.linalg.solvers import choose
+from vhat.variance.weighted_norm import gradient_blocks, measure
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel

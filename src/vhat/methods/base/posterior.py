@@ -22,8 +22,8 @@ from vhat.methods.base.requirements import require_square_loss
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
     from vhat.models.jax.compiled import Model
-    from vhat.variance.noise import Noise
     from vhat.models.problem import Problem
+    from vhat.variance.noise import Noise
 
 __all__ = ["Drawn", "Posterior", "as_posterior", "log_density", "members", "noise_clause"]
 

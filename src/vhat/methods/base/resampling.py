@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vhat.errors import InputError, name_rows
+from vhat.linalg.solvers import Status
 from vhat.methods.base.method import find_noise, residuals
 from vhat.methods.base.requirements import require_residuals
-from vhat.linalg.solvers import Status
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from vhat import metrics
-from vhat.methods.comparison.splits import Split
 from vhat.errors import InputError, VhatError
 from vhat.linalg.memory import Peak
+from vhat.methods.comparison.splits import Split
 
 if TYPE_CHECKING:
     from vhat.fit import Recipe

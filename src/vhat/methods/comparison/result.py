@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.methods.comparison.outcome import ANSWERED, INCOMPLETE, MEASURES, Outcome
-from vhat.methods.comparison.splits import Split
 from vhat.errors import InputError
 from vhat.level import level_text
+from vhat.methods.comparison.outcome import ANSWERED, INCOMPLETE, MEASURES, Outcome
+from vhat.methods.comparison.splits import Split
 
 if TYPE_CHECKING:
     import pandas as pd

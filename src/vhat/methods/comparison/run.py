@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vhat.checks import check_choice, check_count, check_delta
+from vhat.errors import InputError, Interrupted, MissingPackage
 from vhat.methods.comparison.outcome import Job, Outcome
 from vhat.methods.comparison.result import Comparison
 from vhat.methods.comparison.splits import make_splits
-from vhat.errors import InputError, Interrupted, MissingPackage
 from vhat.progress import bar
 
 if TYPE_CHECKING:

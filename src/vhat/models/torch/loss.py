@@ -10,9 +10,9 @@ import torch
 
 from vhat.checks import Loss
 from vhat.errors import ModelError
+from vhat.models.problem import LossDerivatives, diagonal_if_separable
 from vhat.models.torch.inputs import to_array
 from vhat.models.torch.model import describe
-from vhat.models.problem import LossDerivatives, diagonal_if_separable
 
 __all__ = ["loss_derivatives", "loss_values"]
 

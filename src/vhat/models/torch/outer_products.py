@@ -16,10 +16,10 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from vhat.models.problem import leaf_rows
+from vhat.models.torch.derivatives import jacobian_blocks, recording, row_gradients
 from vhat.models.torch.inputs import Rows
 from vhat.models.torch.model import Linear, TorchModel
-from vhat.models.torch.derivatives import jacobian_blocks, recording, row_gradients
-from vhat.models.problem import leaf_rows
 
 __all__ = ["factor_numbers", "find_linear", "kept_up", "outer_leaves", "row_factors"]
 

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from vhat.checks import check_prediction
 from vhat.errors import ModelError
+from vhat.models.torch.derivatives import Tape, recording, row_gradients, row_gradients_one_by_one
 from vhat.models.torch.inputs import Layout, Rows, take_rows
 from vhat.models.torch.model import (
     Linear,
@@ -24,7 +25,6 @@ from vhat.models.torch.model import (
     training_submodules,
 )
 from vhat.models.torch.outer_products import find_linear, row_factors
-from vhat.models.torch.derivatives import Tape, recording, row_gradients, row_gradients_one_by_one
 
 __all__ = ["is_repeatable", "narrow_casts", "probe_model", "refuse_module"]
 

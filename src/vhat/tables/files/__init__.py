@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vhat.tables.files.cells import Chunk
-from vhat.tables.files.write import check_output, open_output
 from vhat.tables.files.read import STANDARD_INPUT, TableFile, open_table, read_all, require_columns
+from vhat.tables.files.write import check_output, open_output
 
 __all__ = [
     "STANDARD_INPUT",
