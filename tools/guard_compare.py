@@ -165,7 +165,8 @@ def _summary(case: str, own: list[Finding]) -> str:
     """Describe one case in one line."""
     different = sum(not finding.equal for finding in own)
     skipped = sum(finding.verdict == "not compared" for finding in own)
-    sizes = [finding.difference for finding in own if not np.isnan(finding.difference)]
+    compared = [finding.difference for finding in own if finding.verdict != "not compared"]
+    sizes = [size for size in compared if not np.isnan(size)]
     verdict = f"{different} DIFFERENT" if different else "equal"
     if skipped:
         verdict += f", {skipped} not compared"
