@@ -44,7 +44,7 @@ def compare(before: Cases, after: Cases, *, rtol: float = 0.0, ignore_words: boo
         before: Entries of every case on one commit.
         after: The same on the other commit.
         rtol: 0 asks for equal bits (NaN equals NaN). Above 0, numbers may differ by so much of the largest magnitude of
-            their array, or of their scale, and counts of iterations are not compared.
+            their array, or of their scale; counts of iterations and printed tables are not compared.
         ignore_words: Compare numbers and statuses only, not the texts for people.
 
     Returns:
@@ -68,17 +68,20 @@ def _ordered(first: Iterable[str], second: Iterable[str]) -> list[str]:
 
 def _judge(before: Entry | None, after: Entry | None, rtol: float, ignore_words: bool) -> tuple[float, str]:
     """Return the relative difference and the verdict of one entry."""
-    if ignore_words and "words" in {entry.kind for entry in (before, after) if entry is not None}:
+    kinds = {entry.kind for entry in (before, after) if entry is not None}
+    if ignore_words and kinds & {"words", "printed"}:
         return float("nan"), "not compared"
     if before is None:
         return float("nan"), "only after"
     if after is None:
         return float("nan"), "only before"
+    difference = float("nan")
     if isinstance(before.value, str) or isinstance(after.value, str):
-        return float("nan"), _judge_text(before.value, after.value)
-    difference, verdict = _judge_arrays(before.value, after.value, max(before.scale, after.scale), rtol)
-    # one more iteration is no error where the arithmetic was reorganised, which is what a tolerance is for
-    if before.kind == "count" and rtol > 0 and verdict != "equal":
+        verdict = _judge_text(before.value, after.value)
+    else:
+        difference, verdict = _judge_arrays(before.value, after.value, max(before.scale, after.scale), rtol)
+    # where the arithmetic was reorganised, one more iteration is no error, nor is a printed digit
+    if rtol > 0 and kinds <= {"count", "printed"} and verdict != "equal":
         return difference, "not compared"
     return difference, verdict
 
@@ -162,7 +165,8 @@ def _summary(case: str, own: list[Finding]) -> str:
     """Describe one case in one line."""
     different = sum(not finding.equal for finding in own)
     skipped = sum(finding.verdict == "not compared" for finding in own)
-    sizes = [finding.difference for finding in own if not np.isnan(finding.difference)]
+    compared = [finding.difference for finding in own if finding.verdict != "not compared"]
+    sizes = [size for size in compared if not np.isnan(size)]
     verdict = f"{different} DIFFERENT" if different else "equal"
     if skipped:
         verdict += f", {skipped} not compared"

@@ -30,6 +30,7 @@ BASE = {
     "steps": Entry("count", np.array([7, 8])),
     "verdict": Entry("status", "holds"),
     "remedy": Entry("words", "Call polish()."),
+    "printed": Entry("printed", "residual 1e-16"),
 }
 
 
@@ -64,6 +65,7 @@ def test_equal_records_are_equal_and_nan_equals_nan():
         ("steps", np.array([7, 9])),
         ("verdict", "fails"),
         ("remedy", "Call polish() first."),
+        ("printed", "residual 2e-16"),
     ],
 )
 def test_one_changed_entry_is_found_and_no_other(name, value):
@@ -96,7 +98,8 @@ def test_a_tolerance_is_relative_to_the_largest_magnitude_or_to_the_scale_of_the
     assert list(different(changed("residual", np.array([5e-10])), rtol=1e-10)) == ["residual"]
 
 
-def test_a_tolerance_is_for_numbers_and_iterations_alone():
+def test_a_tolerance_is_for_numbers_iterations_and_printed_tables_alone():
+    assert different(changed("printed", "residual 2e-16"), rtol=1e-10) == {}
     assert different(changed("steps", np.array([7, 9])), rtol=1e-10) == {}
     assert list(different(changed("verdict", "fails"), rtol=1.0)) == ["verdict"]
     assert list(different(changed("remedy", "Other words."), rtol=1.0)) == ["remedy"]
@@ -108,6 +111,7 @@ def test_words_can_be_left_out_and_statuses_cannot():
     fewer = {name: entry for name, entry in BASE.items() if name != "remedy"}
     assert different(fewer, ignore_words=True) == {}
     assert different(changed("remedy", "Other words."), ignore_words=True) == {}
+    assert different(changed("printed", "residual 2e-16"), ignore_words=True) == {}
     assert list(different(changed("verdict", "fails"), ignore_words=True)) == ["verdict"]
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 __all__ = ["Entry", "Record", "Step", "load", "save"]
 
-Kind = Literal["number", "count", "status", "words"]
+Kind = Literal["number", "count", "status", "words", "printed"]
 UNIT = 1.0
 """Scale of quantities that are shares of one or relative residuals: rounding at 1e-16 is no difference there."""
 
@@ -30,7 +30,8 @@ class Entry:
     Attributes:
         kind: ``"number"``: an array; ``"count"``: iterations and other work, compared bit for bit only; ``"status"``: a
             text that a program may depend on (statuses, verdicts, types of errors and warnings, names of solvers);
-            ``"words"``: a text for people, left out by ``--ignore-words``.
+            ``"words"``: a text for people, left out by ``--ignore-words``; ``"printed"``: the same, where rounding may
+            change a digit that is shown, so that it is compared bit for bit only.
         value: The array or the text.
         scale: Magnitude below which a number is rounding, for a comparison with a tolerance; 0 takes the largest
             magnitude of the array alone.
@@ -93,6 +94,10 @@ class Step:
         """Record a text for people."""
         self._add(name, Entry("words", str(value)))
 
+    def printed(self, name: str, value: Any) -> None:
+        """Record how a result prints."""
+        self._add(name, Entry("printed", str(value)))
+
     def failed(self, error: Exception) -> None:
         """Record an exception."""
         self.status("error", type(error).__name__)
@@ -113,7 +118,7 @@ class Step:
             self.number(f"tail {name}", _field(tail, name))
         for name in ("noise_source", "guarantee"):
             self.words(name, _field(band, name))
-        self.words("printed", repr(band))
+        self.printed("printed", band)
 
     def norm(self, found: Any) -> None:
         """Record weighted norms."""
@@ -128,7 +133,7 @@ class Step:
         """Record every line of an audit."""
         self.status("lines", [line.name for line in audit])
         self.status("holds", str(audit.holds))
-        self.words("printed", repr(audit))
+        self.printed("printed", audit)
         for line in audit:
             self.number(f"{line.name}: value", line.value, UNIT)
             self.number(f"{line.name}: threshold", line.threshold)

@@ -62,7 +62,7 @@ def ridge(record: Record, kit: Kit) -> None:
         step.interval(fitted.functional(_first_part, bound="tight"))
     with record.step("table") as step:
         band = fitted.interval(LINEAR.points, bound="tight")
-        step.words("printed", band.to_pandas().to_string())
+        step.printed("printed", band.to_pandas().to_string())
         step.number("abstained", band.abstain(max_half_width=0.3, max_unsupported=0.1))
 
 
