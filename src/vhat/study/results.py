@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vhat.atomic import replacing
 from vhat.errors import StoreError
 from vhat.study.cell import Cell
 from vhat.study.protocol import PROTOCOL
@@ -131,10 +131,6 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put a file in its place at once: under another name first, on the disk, then renamed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
+    """Write a file at once or not at all."""
+    with replacing(path) as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
