@@ -21,7 +21,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi2, norm
 
 from vhat import bounds
-from vhat.bounds import core
+from vhat.bounds import formulas
 from vhat.errors import InputError
 
 SQUARE = {"v": 4 * np.sqrt(2), "c": 8.0}
@@ -88,7 +88,7 @@ def test_the_two_ways_of_integrating_agree_to_rounding_where_they_meet() -> None
     share = rng.uniform(0, 1, 200)
     K = rng.uniform(0.2, 0.3, 200)
     A, B = share * (1 - K), (1 - share) * (1 - K)
-    np.testing.assert_allclose(core._herbst_quadrature(A, B, K), core._herbst_closed(A, B, K), rtol=100 * EPS)
+    np.testing.assert_allclose(formulas._herbst_quadrature(A, B, K), formulas._herbst_closed(A, B, K), rtol=100 * EPS)
 
 
 def test_without_a_tail_tight_is_the_gaussian_chernoff_bound() -> None:

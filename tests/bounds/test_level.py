@@ -10,7 +10,7 @@ import pytest
 import vhat
 from tests.report import cases
 from vhat.level import level_text
-from vhat.methods.base.claim import Claim
+from vhat.methods.base.guarantee import Claim
 
 
 @pytest.mark.parametrize("power", range(1, 13))

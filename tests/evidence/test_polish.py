@@ -21,7 +21,7 @@ from vhat.evidence.minimise.stationarity import decrease, evaluate, relative_gra
 from vhat.evidence.minimise.steihaug_step import Steihaug
 from vhat.fit import Network
 from vhat.linalg.curvature import assemble
-from vhat.linalg.curvature.metric import Jacobi, jacobi
+from vhat.linalg.curvature.inner_product import Jacobi, jacobi
 from vhat.models.jax import jax_problem
 from vhat.models.jax.problem import JaxProblem
 from vhat.study import MaternTruth, sample

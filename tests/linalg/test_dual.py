@@ -13,10 +13,10 @@ import vhat
 from tests import oracle
 from vhat.linalg.curvature import scale
 from vhat.linalg.curvature.definiteness import smallest_eigenvalue
-from vhat.linalg.curvature.metric import Jacobi
+from vhat.linalg.curvature.inner_product import Jacobi
 from vhat.linalg.solvers.cg_loop import Iteration
-from vhat.linalg.solvers.contract import Solution, Stopped
 from vhat.linalg.solvers.dual import Corrected, GaussNewton
+from vhat.linalg.solvers.interface import Solution, Stopped
 from vhat.linalg.solvers.jacobian_factors import _terms, compress, find_structure, read_features
 from vhat.linalg.solvers.kernel import make_kernel
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned

@@ -9,8 +9,8 @@ import pytest
 
 import vhat
 from vhat.linalg.curvature import scale
-from vhat.linalg.solvers.contract import Status
 from vhat.linalg.solvers.dual import GaussNewton
+from vhat.linalg.solvers.interface import Status
 from vhat.linalg.solvers.jacobian_svd import Orthogonal
 from vhat.linalg.solvers.kernel import Root, make_kernel
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned

@@ -13,7 +13,7 @@ import pytest
 import vhat
 from tests import oracle
 from vhat.linalg.curvature import scale
-from vhat.linalg.solvers.contract import Stopped
+from vhat.linalg.solvers.interface import Stopped
 from vhat.linalg.solvers.jacobian_factors import find_structure
 from vhat.linalg.solvers.nystrom import Nystrom
 from vhat.linalg.solvers.nystrom_sample import affordable_rows, sample_bytes, sample_gradients

@@ -13,7 +13,6 @@ import pytest
 
 from vhat.errors import InputError
 from vhat.study import figures
-from vhat.study.conduct import write_outputs
 from vhat.study.delta_per_point import reread
 from vhat.study.experiments import Plan
 from vhat.study.figures import bands, trade_off
@@ -23,6 +22,7 @@ from vhat.study.protocol import PROTOCOL, draw, level
 from vhat.study.regions import Region, find_regions, to_markdown
 from vhat.study.results import Results, to_text
 from vhat.study.summary import gaps, summarise
+from vhat.study.whole_study import write_outputs
 
 
 def store(results, cells, *, half=0.3):
@@ -120,7 +120,7 @@ _WRITE = """
 import sys
 from pathlib import Path
 from tests.study.test_figures import PLANS
-from vhat.study.conduct import write_outputs
+from vhat.study.whole_study import write_outputs
 from vhat.study.page import refresh
 for plan in PLANS:
     write_outputs(plan, Path(sys.argv[1]))

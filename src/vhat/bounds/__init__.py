@@ -15,7 +15,7 @@ dimension when every argument is a number. NaN in ``norm``, ``v`` or ``c`` stays
 """
 
 from vhat.bounds.pointwise import asymptotic, chebyshev, empirical, observation, sharp, theorem, tight
-from vhat.bounds.special import Damping, fisher_damping, lipschitz_gap, lipschitz_network, ridge, uniform
+from vhat.bounds.special_settings import Damping, fisher_damping, lipschitz_gap, lipschitz_network, ridge, uniform
 
 __all__ = [
     "Damping",

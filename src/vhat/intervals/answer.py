@@ -15,7 +15,7 @@ from vhat.intervals import limits
 from vhat.intervals.estimated_tail import Redraws, estimate_tail
 from vhat.intervals.interval import Interval
 from vhat.linalg.solvers import Prepared, Solver, Status, choose
-from vhat.linalg.solvers.contract import Stopped
+from vhat.linalg.solvers.interface import Stopped
 from vhat.models.problem import Array, Problem
 from vhat.progress import announce
 from vhat.variance.noise import Noise

@@ -15,6 +15,7 @@ from vhat.errors import InputError
 from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import check_positive
 from vhat.intervals.interval import Interval
+from vhat.methods.base.kernel_smoother import at_once
 from vhat.methods.base.local_error import shortfall
 from vhat.methods.base.method import (
     Claim,
@@ -30,7 +31,6 @@ from vhat.methods.base.method import (
 from vhat.methods.base.noise_levels import different, met_levels, scaled_levels, unlike_rows
 from vhat.methods.base.profile_likelihood import Region, farthest
 from vhat.methods.base.requirements import require_square_loss
-from vhat.methods.base.smoother import at_once
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel

@@ -15,8 +15,8 @@ from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import check_positive
 from vhat.fit.splits import check_table
 from vhat.intervals.interval import Interval
+from vhat.methods.base.kernel_smoother import check_rows, uniform_noise
 from vhat.methods.base.method import Claim, Target, check_noise, check_question, make_interval, normal_limits, widened
-from vhat.methods.base.smoother import check_rows, uniform_noise
 
 __all__ = ["FittedGaussianProcess", "GaussianProcess"]
 

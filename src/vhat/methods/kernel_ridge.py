@@ -16,6 +16,7 @@ from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import check_positive
 from vhat.fit.splits import check_table
 from vhat.intervals.interval import Interval
+from vhat.methods.base.kernel_smoother import At, KernelFit, at_once, check_bound, check_rows, fit_kernel
 from vhat.methods.base.method import (
     Claim,
     Limits,
@@ -25,7 +26,6 @@ from vhat.methods.base.method import (
     make_interval,
     widened,
 )
-from vhat.methods.base.smoother import At, KernelFit, at_once, check_bound, check_rows, fit_kernel
 from vhat.variance.noise import Noise
 
 __all__ = ["FittedKernelRidge", "KernelRidge", "matern"]
@@ -39,9 +39,9 @@ class KernelRidge:
     """Regression with a Matern kernel in place of the network; a band from a bound on the truth's norm.
 
     With ``|f*| <= B`` in the space of the kernel, the error at x is at most ``B power(x)`` of bias and
-    ``sigma |w(x)|`` times a quantile of noise (see :mod:`vhat.methods.base.smoother`). The recipe is not used. The
-    functions of that space tend to zero away from the data, so a norm belongs to an origin: subtract from y what you
-    would predict where there are no data.
+    ``sigma |w(x)|`` times a quantile of noise (see :mod:`vhat.methods.base.kernel_smoother`). The recipe is not used.
+    The functions of that space tend to zero away from the data, so a norm belongs to an origin: subtract from y what
+    you would predict where there are no data.
 
     Attributes:
         length_scale: The kernel's, in units of the inputs.

@@ -13,6 +13,7 @@ from vhat.errors import InputError
 from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import NetworkRecipe
 from vhat.intervals.interval import Interval
+from vhat.methods.base.kernel_smoother import KernelFit, check_bound, fit_kernel, offset
 from vhat.methods.base.method import (
     Claim,
     Limits,
@@ -24,7 +25,6 @@ from vhat.methods.base.method import (
     widened,
 )
 from vhat.methods.base.requirements import require_one_output, require_square_loss
-from vhat.methods.base.smoother import KernelFit, check_bound, fit_kernel, offset
 from vhat.variance.weighted_norm import gradient_blocks, row_curvature
 
 if TYPE_CHECKING:

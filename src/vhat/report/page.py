@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vhat.atomic import replacing
+from vhat.atomic_files import replacing
 from vhat.errors import InputError
 from vhat.report.contents import collect
 from vhat.report.numbers import readable, sentence, share, short, told

@@ -37,7 +37,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from vhat.atomic import write_new
+from vhat.atomic_files import write_new
 from vhat.errors import StoreError
 from vhat.store.document import Document, join, split
 

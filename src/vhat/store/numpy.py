@@ -10,7 +10,7 @@ import numpy as np
 from vhat.errors import StoreError
 from vhat.models.numpy import NumpyProblem, numpy_problem
 from vhat.models.numpy.model import CurveFit
-from vhat.store import frames
+from vhat.store import pandas_frames
 from vhat.store.document import Document
 from vhat.store.match_model import Brought
 
@@ -36,7 +36,7 @@ def point(problem: NumpyProblem) -> Document:
 
 def inputs(problem: NumpyProblem) -> Any:
     """The training inputs as a document: an array, or the columns of a pandas object."""
-    return frames.as_document(problem.X) if hasattr(problem.X, "iloc") else problem.X
+    return pandas_frames.as_document(problem.X) if hasattr(problem.X, "iloc") else problem.X
 
 
 def rows(problem: NumpyProblem) -> list[Any]:
@@ -61,7 +61,7 @@ def rebuild(saved: Document, at: Document, X: Any, y: Any, brought: Brought) -> 
     problem = numpy_problem(
         predict,
         at["theta"],
-        frames.from_document(X) if isinstance(X, dict) else X,
+        pandas_frames.from_document(X) if isinstance(X, dict) else X,
         y,
         jac=jac,
         hess=hess,

@@ -61,8 +61,8 @@ def _command(experiments: tuple[str, ...], about: str) -> Callable[..., None]:
         report: Report = False,
     ) -> None:
         from vhat.errors import InputError
-        from vhat.study.conduct import conduct
         from vhat.study.experiments import Plan
+        from vhat.study.whole_study import conduct
 
         def listed(text: str) -> tuple[str, ...]:
             return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vhat.atomic import replacing
+from vhat.atomic_files import replacing
 from vhat.errors import StoreError
 from vhat.study.cell import Cell
 from vhat.study.protocol import PROTOCOL

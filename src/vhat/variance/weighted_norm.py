@@ -20,7 +20,7 @@ import numpy as np
 
 from vhat.errors import Interrupted
 from vhat.linalg.solvers import Prepared, Status
-from vhat.linalg.solvers.contract import Response, Stopped, points_together
+from vhat.linalg.solvers.interface import Response, Stopped, points_together
 from vhat.models.problem import Array, Problem
 from vhat.progress import bar
 

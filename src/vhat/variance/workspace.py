@@ -14,7 +14,7 @@ from vhat.checks import check_choice
 from vhat.errors import ConditioningWarning, CurvatureWarning, ModelError, NotPositiveDefinite, outside
 from vhat.linalg import curvature as curvatures
 from vhat.linalg.curvature.definiteness import Definiteness, smallest_eigenvalue
-from vhat.linalg.curvature.metric import Jacobi
+from vhat.linalg.curvature.inner_product import Jacobi
 from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Prepared, Solver, choose
 from vhat.linalg.solvers.kernel import Kernel, KernelMetric, make_kernel
 from vhat.linalg.solvers.softest_direction import Measure, Soft

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vhat.evidence.audit.line import Line
+from vhat.evidence.audit.result import Line
 from vhat.models.problem import Problem
 
 __all__ = ["alignment_lines"]

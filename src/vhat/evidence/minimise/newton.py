@@ -11,7 +11,7 @@ import numpy as np
 from vhat.evidence.minimise.spectral_step import Spectral
 from vhat.evidence.minimise.stationarity import Point, Units, decrease, evaluate, relative_gradient, units
 from vhat.evidence.minimise.steihaug_step import Model, Steihaug, Step
-from vhat.linalg.curvature.metric import Jacobi, Metric
+from vhat.linalg.curvature.inner_product import Jacobi, Metric
 from vhat.models.problem import LossDerivatives, Problem
 
 __all__ = ["Descent", "MetricMaker", "Progress", "newton"]

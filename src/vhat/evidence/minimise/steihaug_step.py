@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from vhat.linalg.curvature import Operator
-from vhat.linalg.curvature.metric import Metric
+from vhat.linalg.curvature.inner_product import Metric
 from vhat.models.problem import Array, Problem
 
 __all__ = ["Model", "Steihaug", "Step"]

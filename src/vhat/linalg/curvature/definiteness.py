@@ -10,8 +10,8 @@ import numpy as np
 from scipy.linalg import cho_solve, eigh, lapack
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
+from vhat.linalg.curvature.inner_product import Jacobi, Metric
 from vhat.linalg.curvature.lanczos import lanczos
-from vhat.linalg.curvature.metric import Jacobi, Metric
 from vhat.linalg.curvature.operator import Operator, assemble
 from vhat.linalg.curvature.operator import scale as natural_scale
 from vhat.models.problem import Array, Curvature, Problem

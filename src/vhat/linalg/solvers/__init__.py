@@ -5,9 +5,9 @@ answers any number of right-hand sides, each row with its own status and true re
 """
 
 from vhat.linalg.solvers.cg import CG
-from vhat.linalg.solvers.contract import Prepared, Solution, Solver, Status
 from vhat.linalg.solvers.dense import Dense
 from vhat.linalg.solvers.dual import Dual
+from vhat.linalg.solvers.interface import Prepared, Solution, Solver, Status
 from vhat.linalg.solvers.nystrom import Nystrom
 from vhat.linalg.solvers.plan import Plan, choose
 

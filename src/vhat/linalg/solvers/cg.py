@@ -8,7 +8,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from vhat.checks import check_count, check_tolerance
-from vhat.linalg.curvature.metric import Jacobi
+from vhat.linalg.curvature.inner_product import Jacobi
 from vhat.linalg.solvers.softest_direction import Soft
 from vhat.models.problem import Array, Curvature, Problem
 

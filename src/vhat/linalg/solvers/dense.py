@@ -11,7 +11,7 @@ from vhat.checks import check_tolerance
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
 from vhat.linalg.curvature import assemble
 from vhat.linalg.memory import in_words
-from vhat.linalg.solvers.contract import Response, Solution, Status, respond_by_solving
+from vhat.linalg.solvers.interface import Response, Solution, Status, respond_by_solving
 from vhat.models.problem import Array, Curvature, Problem
 
 __all__ = ["Dense", "Factor", "dense_bytes"]

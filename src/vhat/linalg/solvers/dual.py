@@ -11,8 +11,8 @@ import numpy as np
 from vhat.checks import check_count, check_tolerance
 from vhat.linalg.curvature import Operator
 from vhat.linalg.solvers.cg import CG
-from vhat.linalg.solvers.contract import DARK, Prepared, Response, Solution, Status, Stopped, joined, metric_norm
-from vhat.linalg.solvers.correction import Correction, Spectrum, correct, find_spectrum
+from vhat.linalg.solvers.data_space_cg import Correction, Spectrum, correct, find_spectrum
+from vhat.linalg.solvers.interface import DARK, Prepared, Response, Solution, Status, Stopped, joined, metric_norm
 from vhat.linalg.solvers.jacobian_svd import Orthogonal
 from vhat.linalg.solvers.kernel import Kernel, Seen, make_kernel
 from vhat.linalg.solvers.preconditioned_cg import ACCEPTED, Preconditioned, judged

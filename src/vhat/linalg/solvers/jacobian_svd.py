@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
-from vhat.linalg.solvers.contract import DARK, Response, Solution, Status, joined
+from vhat.linalg.solvers.interface import DARK, Response, Solution, Status, joined
 from vhat.linalg.solvers.kernel import Kernel, kernel_bytes
 from vhat.models.problem import Array
 

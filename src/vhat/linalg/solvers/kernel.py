@@ -19,7 +19,7 @@ import scipy.linalg
 from scipy.linalg.lapack import dpotrf
 
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
-from vhat.linalg.curvature.metric import Metric, jacobi
+from vhat.linalg.curvature.inner_product import Metric, jacobi
 from vhat.linalg.memory import in_words, most_allowed
 from vhat.linalg.solvers.jacobian_factors import GRAM_ROWS, Features, NotRankOne, Structure, compress, read_features
 from vhat.models.problem import Array, LossDerivatives, Problem
@@ -300,7 +300,7 @@ def _in_single(product: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) ->
 
 @dataclass(frozen=True)
 class KernelMetric:
-    """``M = J'CJ/n + lam`` as the inner product of p-space: see :class:`vhat.linalg.curvature.metric.Metric`."""
+    """``M = J'CJ/n + lam`` as the inner product of p-space: see :class:`vhat.linalg.curvature.inner_product.Metric`."""
 
     kernel: Kernel
 

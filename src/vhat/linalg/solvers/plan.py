@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from vhat.errors import InputError
 from vhat.linalg.memory import in_words
 from vhat.linalg.solvers.cg import CG
-from vhat.linalg.solvers.contract import IMAGES, Solver, points_together
 from vhat.linalg.solvers.dense import Dense, dense_bytes
 from vhat.linalg.solvers.dual import Dual
+from vhat.linalg.solvers.interface import IMAGES, Solver, points_together
 from vhat.linalg.solvers.jacobian_factors import find_structure
 from vhat.linalg.solvers.kernel import kernel_bytes
 from vhat.linalg.solvers.nystrom import NYSTROM_VECTORS, Nystrom, nystrom_block

@@ -8,10 +8,10 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from vhat.linalg.curvature import Operator
-from vhat.linalg.curvature.metric import Jacobi
+from vhat.linalg.curvature.inner_product import Jacobi
 from vhat.linalg.solvers.cg import CG
 from vhat.linalg.solvers.cg_loop import Iteration
-from vhat.linalg.solvers.contract import Response, Solution, Status, Stopped, metric_norm
+from vhat.linalg.solvers.interface import Response, Solution, Status, Stopped, metric_norm
 from vhat.linalg.solvers.kernel import Kernel
 from vhat.linalg.solvers.softest_direction import Measure, Soft
 from vhat.models.problem import Array, Curvature, Problem

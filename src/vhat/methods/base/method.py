@@ -25,7 +25,7 @@ from vhat.errors import ConvergenceWarning, InputError, name_rows, outside
 from vhat.fit.many_fits import Recipe, check_recipe, fit_one
 from vhat.intervals.interval import Interval
 from vhat.linalg.solvers import Status
-from vhat.methods.base.claim import Claim, Target
+from vhat.methods.base.guarantee import Claim, Target
 from vhat.variance.noise import Noise, given_noise
 
 if TYPE_CHECKING:

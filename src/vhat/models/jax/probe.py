@@ -14,7 +14,7 @@ from vhat.checks import check_finite
 from vhat.errors import ModelError
 from vhat.models.jax import pytrees
 from vhat.models.jax.problem import JaxProblem
-from vhat.models.refusals import refuse_loss
+from vhat.models.validate import refuse_loss
 
 __all__ = ["refuse_unusable"]
 

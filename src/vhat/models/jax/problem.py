@@ -19,7 +19,7 @@ from vhat.models.jax import pytrees
 from vhat.models.jax.float32 import CannotNarrowError
 from vhat.models.jax.outer_products import Factors
 from vhat.models.problem import Curvature, Functional, LossDerivatives, ModelFacts, diagonal_if_separable
-from vhat.models.refusals import refuse_flat_functional, refuse_functional
+from vhat.models.validate import refuse_flat_functional, refuse_functional
 
 __all__ = ["JaxProblem"]
 

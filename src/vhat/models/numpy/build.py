@@ -21,7 +21,7 @@ from vhat.models.numpy import model as door
 from vhat.models.numpy.derivatives import disagreement
 from vhat.models.numpy.problem import NumpyProblem
 from vhat.models.problem import ModelFacts
-from vhat.models.refusals import refuse_loss
+from vhat.models.validate import refuse_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from vhat.models.numpy.derivatives import require_settled, residual_part
 from vhat.models.numpy.finite_differences import Estimate, Sampled, first_derivatives, settle
 from vhat.models.numpy.loss import loss_derivatives, loss_values
 from vhat.models.problem import Curvature, Functional, LossDerivatives, ModelFacts
-from vhat.models.refusals import refuse_flat_functional, refuse_functional
+from vhat.models.validate import refuse_flat_functional, refuse_functional
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,13 +19,13 @@ from vhat.checks import (
     decay_factor,
 )
 from vhat.errors import InputError, MemoryBudgetError, ModelError
-from vhat.models.refusals import refuse_loss
 from vhat.models.torch import probe
 from vhat.models.torch.data_loader import is_loader, read_loader
 from vhat.models.torch.derivatives import tape_bytes_per_row
 from vhat.models.torch.inputs import plain, preserved_rng, read_rows, take_rows
 from vhat.models.torch.model import State, in_words, read_state
 from vhat.models.torch.problem import TorchProblem, unwrapped
+from vhat.models.validate import refuse_loss
 
 __all__ = ["TorchProblem", "torch_problem"]
 

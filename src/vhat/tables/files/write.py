@@ -15,7 +15,7 @@ from typing import IO, Any, Literal, TextIO, cast
 
 import numpy as np
 
-from vhat.atomic import replacing
+from vhat.atomic_files import replacing
 from vhat.errors import InputError
 from vhat.tables.files.parquet import arrow
 
@@ -68,7 +68,7 @@ def open_output(
 ) -> Iterator[Write]:
     """Yield a function that writes rows; what it has written is in its place once the block ends without an error.
 
-    Rows go to a temporary file beside ``path``, which is renamed at the end: see :func:`vhat.atomic.replacing`.
+    Rows go to a temporary file beside ``path``, which is renamed at the end: see :func:`vhat.atomic_files.replacing`.
 
     Args:
         path: Where to; None for standard output, and a device or a pipe is written to directly.

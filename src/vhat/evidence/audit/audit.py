@@ -12,9 +12,12 @@ from array_api_compat import array_namespace
 from vhat.checks import check_count
 from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
 from vhat.evidence.audit.alignment import alignment_lines
-from vhat.evidence.audit.line import Audit, Line, Verdict
-from vhat.evidence.audit.smoothness import basin_line, noise_pushes, residual_curvature_line, smoothness_line
-from vhat.evidence.audit.support import support_line
+from vhat.evidence.audit.basin import basin_line
+from vhat.evidence.audit.data_support import support_line
+from vhat.evidence.audit.noise_moves import noise_pushes
+from vhat.evidence.audit.residual_curvature import residual_curvature_line
+from vhat.evidence.audit.result import Audit, Line, Verdict
+from vhat.evidence.audit.smoothness import smoothness_line
 from vhat.evidence.minimise.stationarity import evaluate, relative_gradient, units
 from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.linalg.solvers import Status

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal
 
-from vhat.linalg.solvers.contract import Status
+from vhat.linalg.solvers.interface import Status
 from vhat.linalg.solvers.kernel import Kernel, Seen
 from vhat.models.problem import Array
 

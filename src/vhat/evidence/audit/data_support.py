@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vhat.errors import NotConverged
-from vhat.evidence.audit.line import Line
+from vhat.evidence.audit.result import Line
 from vhat.models.problem import Curvature
 from vhat.variance.weighted_norm import MOSTLY
 from vhat.variance.workspace import Workspace

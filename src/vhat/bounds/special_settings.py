@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from vhat.bounds.core import (
+from vhat.bounds.formulas import (
     FORMULAS,
     check_rows,
     level_of,
