@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vhat.errors import VhatError
 from vhat.evidence.audit.noise_moves import noise_moves
 from vhat.evidence.audit.result import Line, Verdict
 from vhat.linalg.curvature.hidden_kinks import UNEXPLAINED, unexplained_change
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["smoothness_line"]
 
 _KINK = 1e-3
-"""Threshold of the line: share of the gradient's change along a noise-sized move that the Hessian may leave unexplained.
-Parameters at rest, which such moves do not reach, have a threshold of their own: ``hidden_kinks.UNEXPLAINED``."""
+"""Threshold of the line: share of the gradient's change along a noise-sized move that the Hessian may leave
+unexplained. Parameters at rest, which such moves do not reach, have their own: ``hidden_kinks.UNEXPLAINED``."""
 _SHRINKS = 0.5
 """Factor by which an unexplained share must fall as the rule is refined to count as curvature and not as a kink."""
 _ROUNDED = 1e-9
@@ -31,6 +32,7 @@ _DIRECTIONS = 3
 _PIECES = (1, 4, 16)
 """Pieces of a move over which the Hessian is integrated, coarse to fine, by eight Gauss-Legendre nodes each."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
+NAN = float("nan")
 
 
 def smoothness_line(work: Workspace, curvature: Curvature, level: Noise | None, seed: int) -> Line:
