@@ -7,9 +7,7 @@ process that holds it.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import shutil
 import tempfile
 import warnings
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from filelock import FileLock
 
 from vhat import errors
 from vhat.errors import StoreError, VhatWarning
@@ -82,17 +81,15 @@ class Remembered:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Wait until no other process trains this fit."""
+    lock = FileLock(path, fallback_to_soft=False)
+    # Without a lock both processes train, which costs time and nothing else: where a file system has no locks, or where
+    # another run has removed the directory.
+    with suppress(OSError):
+        lock.acquire()
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError:  # another run has removed the directory: both train, which costs time and nothing else
-        yield
-        return
-    try:
-        with suppress(OSError):  # a file system without locks: both train
-            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(handle)
+        lock.release()
 
 
 def _load(place: Path) -> FittedModel | None:
