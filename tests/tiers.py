@@ -3,9 +3,9 @@
 ========  =====================================================================================================
 tier      what belongs to it
 ========  =====================================================================================================
-core      everything that is not in another tier: ``make test``, and what a newcomer waits for
-slow      tests of at least ``SLOW`` CPU seconds in a cold run, tests marked ``slow``, and, of tests that are
-          repeated for every framework, all but a sample of the JAX and torch cases: ``make test-slow``
+core      everything that is not in another tier, and tests marked ``core``: ``make test``, what a newcomer waits for
+slow      tests of at least ``SLOW`` CPU seconds in a cold run, tests marked ``slow``, and, of tests that run once a
+          framework, all but a sample of the JAX and torch cases: ``make test-slow``
 dear      tests of at least ``DEAR`` CPU seconds: one fifth of them with ``make test-slow``, chosen by the commit
 ========  =====================================================================================================
 
@@ -33,6 +33,8 @@ DEAR = 20.0
 SLICES = 5
 SAMPLED = 4
 """Of the JAX and torch cases of a test that every framework runs, one in so many stays in the core."""
+_FRAMEWORK = ("framework", "frontend", "front_end", "front")
+"""What the parameter of a test is called that names its framework."""
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parent
@@ -65,20 +67,19 @@ def select(items: Sequence[pytest.Item], tier: str, number: int | None) -> tuple
 def tier_of(item: pytest.Item, costs: dict[str, float]) -> str:
     """Return ``"core"``, ``"slow"`` or ``"dear"``."""
     cost = costs.get(item.nodeid, 0.0)
+    if item.get_closest_marker("core"):
+        return "core"
     if cost >= DEAR:
         return "dear"
-    if cost >= SLOW or item.get_closest_marker("slow") or _is_left_out(item):
+    if cost >= SLOW or item.get_closest_marker("slow") or _is_left_to_numpy(item):
         return "slow"
     return "core"
 
 
-def _is_left_out(item: pytest.Item) -> bool:
-    """Return whether a case of JAX or torch is left to the slow tier, because NumPy runs the same test in the core."""
-    marker = item.get_closest_marker("every_framework")
-    if marker is None:
-        return False
-    name = item.nodeid.partition("[")[2]
-    if "jax" not in name and "torch" not in name:
+def _is_left_to_numpy(item: pytest.Item) -> bool:
+    """Return whether this is a case of JAX or torch that is not in the sample: the core has the same one for NumPy."""
+    given = getattr(item, "callspec", None)
+    if given is None or not {given.params.get(name) for name in _FRAMEWORK} & {"jax", "torch"}:
         return False
     return zlib.crc32(item.nodeid.encode()) % SAMPLED != 0
 

@@ -52,6 +52,7 @@ def named():
 
 
 # -- scikit-learn ----------------------------------------------------------------------------------
+@pytest.mark.core
 @pytest.mark.filterwarnings("ignore::vhat.TableWarning")  # several checks have fewer rows than columns
 @parametrize_with_checks([vhat.NetworkRegressor(**SMALL)])
 def test_scikit_learn_check(estimator, check):
