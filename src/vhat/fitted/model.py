@@ -228,10 +228,11 @@ class FittedModel:
             delta: Probability of a miss: 0.05 asks for 95% confidence.
             simultaneous: False for each point alone; True or ``"union"`` for all at once by the union bound;
                 ``"sup-t"`` for all at once with ``bound="asymptotic"``.
-            bound: ``"tight"``, ``"theorem"``, ``"sharp"``, ``"empirical"``, ``"chebyshev"`` or ``"asymptotic"``: see
-                the table.
-            tail: The tail of V over the noise: None neglects it; :class:`vhat.Tail`; ``"estimated"``, or
-                :class:`vhat.Redraws`, estimates it by refits under redrawn responses.
+            bound: ``"tight"``, ``"isoperimetric"``, ``"theorem"``, ``"sharp"``, ``"empirical"``, ``"chebyshev"`` or
+                ``"asymptotic"``: see the table.
+            tail: The tail of V over the noise: None neglects it, or, for ``"isoperimetric"``, assumes a moderate one;
+                :class:`vhat.Tail`; ``"estimated"``, or :class:`vhat.Redraws`, estimates it by refits under redrawn
+                responses. ``"isoperimetric"`` also takes ``"constant"``, ``"any"`` (no assumption) and ``Tail.sd``.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
             noise: Standard deviation of the training responses: a number, one per row, or None to estimate it.
             observation_noise: Standard deviation of a new response, where it differs from ``noise``.
@@ -256,6 +257,10 @@ class FittedModel:
         ``tight``      the noise level; a tail of V  the level, if E[V], the tail and the   the default; with ten and
                        where V varies much           noise level are known; about 1.5       more residual degrees of
                                                      times the textbook's width             freedom, or noise given
+        ``isoperi-     the noise level; how much V   the level, if E[V] and the tail are    wherever ``tight`` is: 0.77,
+        metric``       varies (a moderate tail by    known; an estimated noise level is     0.82, 0.95 of its width at
+                       default, or none at all)      allowed for; new responses at their    delta = 0.1, 0.05, 0.01
+                                                     level
         ``asymptotic`` nothing more                  the level as n grows (exact for linear few degrees of freedom
                                                      models without decay); Student's t     (``tight`` takes the noise
                                                      allows for an estimated noise level    as known); the usual width

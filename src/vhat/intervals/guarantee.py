@@ -12,6 +12,7 @@ FEW = 10
 """Degrees of freedom below which a noise level that was estimated must not be taken as known."""
 
 _STANDING = {
+    "isoperimetric": "the 'isoperimetric' bound",
     "tight": "the 'tight' bound",
     "theorem": "the published 'theorem' bound, whose terms in v and c are unproved",
     "sharp": "the published 'sharp' bound, whose terms in v and c are unproved",
@@ -30,7 +31,7 @@ class Evidence:
         points: How many predictions.
         joint: ``""``, ``"union"`` or ``"sup-t"``.
         bound: The bound's name.
-        tail: ``"neglected"``, ``"supplied"`` or ``"estimated"``.
+        tail: ``"neglected"``, ``"moderate"``, ``"constant"``, ``"any"``, ``"supplied"`` or ``"estimated"``.
         noise: The noise source.
         curvature: ``"hessian"`` or ``"ggn"``.
         reason: Why it is Gauss-Newton, if it was not asked for.
@@ -145,6 +146,9 @@ def _assumed(evidence: Evidence) -> list[str]:
         found.append(
             {
                 "neglected": "that V does not vary with the noise (v = c = 0)",
+                "constant": "that V does not vary with the noise",
+                "any": "nothing of the tail of V",
+                "moderate": "that V has a lighter tail than a chi-square with 8 degrees of freedom over 8",
                 "supplied": "the tail of V that was supplied",
                 "estimated": f"a tail estimated from {evidence.redraws} redraws of the responses about this fit"
                 + (f" ({evidence.lost} more reached no minimum)" if evidence.lost else ""),
@@ -160,6 +164,8 @@ def _assumed(evidence: Evidence) -> list[str]:
 def _freedom(evidence: Evidence) -> str:
     if evidence.df is None:
         return ""
+    if evidence.bound == "isoperimetric":
+        return f" with {evidence.df:.3g} degrees of freedom, allowed for as if it were independent of the fit"
     known = "" if evidence.bound == "asymptotic" else " and used as if it were known"
     if known and evidence.df < FEW:
         known += ", FEW AS THEY ARE (bound='asymptotic' allows for that)"

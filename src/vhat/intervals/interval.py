@@ -43,7 +43,7 @@ class Interval:
         status: How each solve ended.
         delta: Probability of a miss; NaN where the method has no level that it could state.
         bound: The bound's name.
-        tail: The tail of V, supplied or estimated, or None where it was neglected.
+        tail: The tail of V: assumed, supplied or estimated, ``"constant"`` or ``"any"``; None where it was neglected.
         target: ``"mean"`` or ``"observation"``.
         curvature: ``"hessian"`` or ``"ggn"``; empty for a method that rests on neither (:mod:`vhat.methods`).
         solver: The solver's name, likewise.
@@ -68,7 +68,7 @@ class Interval:
     status: np.ndarray
     delta: float
     bound: str
-    tail: Tail | EstimatedTail | None
+    tail: Tail | EstimatedTail | str | None
     target: str
     curvature: str
     solver: str

@@ -26,12 +26,13 @@ class Tail:
     so that v is at least V's standard deviation and c a scale, both in units of V. If 0 <= V <= B for all
     noise, then ``Tail(v=B / 2, c=0)``. `Tail.relative` gives the pair as multiples of V(x) at each point
     instead; V(x) is itself random, so a relative tail is an assumption about proportions and not a number
-    known beforehand.
+    known beforehand. `Tail.sd` gives a standard deviation of V in place of the pair.
 
     Args:
         v: Square root of the variance factor; finite, not negative.
         c: Scale; finite, not negative.
         per_norm: Whether v and c are multiples of V(x); set by `Tail.relative`.
+        two_moments: Whether v is a standard deviation of V and no more is assumed; set by `Tail.sd`.
 
     Raises:
         InputError: For a v or c that is negative or not a finite number.
@@ -47,6 +48,7 @@ class Tail:
     c: float
     _: KW_ONLY
     per_norm: bool = False
+    two_moments: bool = False
 
     def __post_init__(self) -> None:
         for name in ("v", "c"):
@@ -79,6 +81,25 @@ class Tail:
         """
         return cls(v, c, per_norm=True)
 
+    @classmethod
+    def sd(cls, share: float) -> Tail:
+        """Return the tail of a V with the standard deviation ``share V(x)``, for the isoperimetric bound.
+
+        Args:
+            share: Standard deviation of V over its mean.
+
+        Returns:
+            A tail in units of V(x).
+
+        Raises:
+            InputError: For a share that is negative or not a finite number.
+
+        Examples:
+            >>> Tail.sd(0.3)
+            Tail.sd(0.3)
+        """
+        return cls(share, 0.0, per_norm=True, two_moments=True)
+
     def pair(self, norm: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Return (v, c) in units of V at each point.
 
@@ -97,4 +118,6 @@ class Tail:
         return np.asarray(self.v * unit), np.asarray(self.c * unit)
 
     def __repr__(self) -> str:
+        if self.two_moments:
+            return f"Tail.sd({self.v!r})"
         return f"Tail{'.relative' if self.per_norm else ''}(v={self.v!r}, c={self.c!r})"
