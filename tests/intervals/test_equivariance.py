@@ -39,7 +39,7 @@ def same(a, b, factor=1.0, rtol=1e-8):
 
 
 @pytest.mark.parametrize("a", [1e-9, 1e-3, 1e6])
-@pytest.mark.parametrize("bound", ["tight", "asymptotic", "chebyshev"])
+@pytest.mark.parametrize("bound", ["tight", "isoperimetric", "asymptotic", "chebyshev"])
 def test_the_unit_of_y_scales_everything_and_changes_nothing_else(fitted, a, bound):
     """y' = a y with f' = a f: amplitudes scale by a, so their decay scales by 1/a^2; the objective by a^2."""
     theta = np.asarray(fitted.params) * [a, 1.0, a]
@@ -66,7 +66,7 @@ def test_the_unit_of_one_parameter_changes_nothing(fitted, band, a):
 
 
 @pytest.mark.parametrize("a", [-1e-6, 1e5])
-@pytest.mark.parametrize("bound", ["tight", "asymptotic"])
+@pytest.mark.parametrize("bound", ["tight", "isoperimetric", "asymptotic"])
 def test_the_unit_of_a_functional_scales_its_interval(fitted, a, bound):
     one = fitted.functional(lambda q: q[0] / q[1], bound=bound)
     other = fitted.functional(lambda q: a * q[0] / q[1], bound=bound)

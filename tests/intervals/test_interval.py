@@ -50,6 +50,41 @@ def test_a_tail_widens_and_a_relative_tail_follows_v(fitted):
     assert np.ptp(relative / plain) < 1e-10
 
 
+ISOPERIMETRIC_TAILS = {
+    "default": (None, lambda V: {"v": V / 2, "c": V / 4}),
+    "constant": ("constant", lambda V: {}),
+    "any": ("any", lambda V: {"v": np.inf}),
+    "absolute": (vhat.Tail(0.5, 0.1), lambda V: {"v": 0.5, "c": 0.1}),
+    "relative": (vhat.Tail.relative(0.3, 0.1), lambda V: {"v": 0.3 * V, "c": 0.1 * V}),
+    "two moments": (vhat.Tail.sd(0.3), lambda V: {"sd": 0.3 * V}),
+}
+
+
+@pytest.mark.parametrize("name", ISOPERIMETRIC_TAILS)
+@pytest.mark.parametrize("target", ["mean", "observation"])
+def test_the_isoperimetric_bound_takes_every_tail(fitted, name, target):
+    tail, options = ISOPERIMETRIC_TAILS[name]
+    band = fitted.interval(POINTS, 0.1, bound="isoperimetric", tail=tail, noise=SIGMA, target=target)
+    fresh = {"observation_noise": SIGMA} if target == "observation" else {}
+    expected = vhat.bounds.isoperimetric(V, N, SIGMA, 0.1, **options(V), **fresh)
+    np.testing.assert_allclose(band.half_width, expected, rtol=1e-10)
+
+
+def test_the_isoperimetric_bound_allows_for_estimated_noise(fitted):
+    band = fitted.interval(POINTS, bound="isoperimetric", tail="constant")
+    student = fitted.interval(POINTS, bound="asymptotic")
+    assert band.df == student.df
+    np.testing.assert_allclose(band.half_width, student.half_width, rtol=2e-3)
+    assert np.all(band.half_width > student.half_width)
+    assert "allowed for" in band.guarantee
+
+
+@pytest.mark.parametrize("tail", ["constant", "any", vhat.Tail.sd(0.3)])
+def test_tails_without_a_pair_are_for_the_isoperimetric_bound(fitted, tail):
+    with pytest.raises(vhat.InputError, match="goes with bound='isoperimetric'"):
+        fitted.interval(POINTS, bound="tight", tail=tail, noise=SIGMA)
+
+
 def test_empirical_needs_a_tail_and_is_wider_than_its_plug_in(fitted):
     with pytest.raises(vhat.InputError, match="give tail"):
         fitted.interval(POINTS, bound="empirical")

@@ -67,7 +67,7 @@ def isoperimetric(
         >>> f"{isoperimetric(2.0, 100, 0.1, 0.05):.4f}"
         '0.0277'
         >>> isoperimetric([0.0, 1.0, 2.0], 100, 0.1, 0.05, v=0.5, c=0.2).round(4)
-        array([0.    , 0.0223, 0.0302])
+        array([0.    , 0.0224, 0.0299])
     """
     rows = check_rows(norm, n, noise, v, c)
     extra = nonnegative("observation_noise", observation_noise) ** 2

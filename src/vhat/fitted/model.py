@@ -251,26 +251,27 @@ class FittedModel:
 
         **The bounds**, all about the mean of the prediction over Gaussian noise (``docs/bounds.md`` derives them):
 
-        ============== ============================= ====================================== ===========================
-        bound          needs                         promises                               when to use it
-        ============== ============================= ====================================== ===========================
-        ``tight``      the noise level; a tail of V  the level, if E[V], the tail and the   the default; with ten and
-                       where V varies much           noise level are known; about 1.5       more residual degrees of
-                                                     times the textbook's width             freedom, or noise given
-        ``isoperi-     the noise level; how much V   the level, if E[V] and the tail are    wherever ``tight`` is: 0.77,
-        metric``       varies (a moderate tail by    known; an estimated noise level is     0.82, 0.95 of its width at
-                       default, or none at all)      allowed for; new responses at their    delta = 0.1, 0.05, 0.01
-                                                     level
-        ``asymptotic`` nothing more                  the level as n grows (exact for linear few degrees of freedom
-                                                     models without decay); Student's t     (``tight`` takes the noise
-                                                     allows for an estimated noise level    as known); the usual width
-        ``empirical``  a tail known beforehand       the level, without E[V] being known    when V must not stand for
-                                                                                            its mean
-        ``chebyshev``  the noise level               the level, whatever the tail; wide     no idea of the tail
-        ``theorem``    as ``tight``                  the published bound, 1.57 times        to reproduce results
-                                                     ``tight``; unproved where v, c > 0
-        ``sharp``      as ``tight``                  the same before its root is split      to reproduce results
-        ============== ============================= ====================================== ===========================
+        ================= =========================== ======================================= ==========================
+        bound             needs                       promises                                when to use it
+        ================= =========================== ======================================= ==========================
+        ``tight``         the noise level; a tail of  the level, if E[V], the tail and the    the default; with ten and
+                          V where V varies much       noise level are known; 1.4 times the    more residual degrees of
+                                                      textbook's width                        freedom, or noise given
+        ``isoperimetric`` the noise level; how much V the level, if E[V] and the tail are     as tight, 0.8 of its
+                          varies: a moderate tail by  known; an estimated noise level is      width; new responses at
+                          default, or no assumption   allowed for; 1.15 times the textbook's  their level
+                          at all                      width
+        ``asymptotic``    nothing more                the level as n grows (exact for linear  the textbook's width; few
+                                                      models without decay); Student's t      degrees of freedom (tight
+                                                      allows for an estimated noise level     takes the noise as known)
+        ``empirical``     a tail known beforehand     the level, without E[V] being known     when V must not stand for
+                                                                                              its mean
+        ``chebyshev``     the noise level             the level whatever the tail, if E[V] is no idea of the tail
+                                                      known; wide
+        ``theorem``       as ``tight``                the published bound, 1.57 times         to reproduce results
+                                                      ``tight``; unproved where v, c > 0
+        ``sharp``         as ``tight``                the same before its root is split       to reproduce results
+        ================= =========================== ======================================= ==========================
         """
         options = limits.Options(delta, simultaneous, bound, tail, target, observation_noise, bias, seed)
         inputs = self.problem.inputs(x)
