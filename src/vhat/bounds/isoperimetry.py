@@ -10,12 +10,10 @@ from scipy.interpolate import PchipInterpolator
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
-from vhat.bounds.core import check_rows, nonnegative, positive, probability
-from vhat.bounds.isoperimetry_table import COARSE, FINE, Resolution, make_table
+from vhat.bounds.formulas import check_rows, nonnegative, positive, probability
+from vhat.bounds.isoperimetry_table import COARSE, FINE, LEFT_END, Resolution, make_table, quadrature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import ArrayLike
 
 __all__ = ["isoperimetric", "isoperimetric_multiplier"]
@@ -203,24 +201,17 @@ def _any_tail(delta: float) -> float:
 
     The largest over the splits is attained at an end: delta shared equally, or all of it on one side.
     """
-    nodes, weights = np.polynomial.legendre.leggauss(200)
-
-    def integral(density: Callable[[np.ndarray], np.ndarray], left: float, right: float) -> float:
-        half = (right - left) / 2
-        return float(half * np.sum(weights * density(left + half * (nodes + 1))))
-
-    def inverse_density(u: np.ndarray) -> np.ndarray:
-        return np.asarray(np.sqrt(2 * np.pi) * np.exp(0.5 * u**2))
-
+    ends = -ndtri(np.array([delta / 2, delta]))
+    u, weights = quadrature(np.array([0.0, LEFT_END]), ends, _PIECES)
     with np.errstate(over="ignore"):
-        shared = 0.5 * integral(inverse_density, 0.0, float(-ndtri(delta / 2)))
-        one_side = integral(lambda u: ndtr(u) ** 2 * inverse_density(u), _LEFT_END, float(-ndtri(delta)))
+        inverse_density = np.sqrt(2 * np.pi) * np.exp(0.5 * u**2)
+        shared = 0.5 * np.sum(weights[0] * inverse_density[0])
+        one_side = np.sum(weights[1] * ndtr(u[1]) ** 2 * inverse_density[1])
     return float(np.sqrt(max(shared, one_side)))
 
 
-_LEFT_END = -9.0
-"""Where the integral over the left tail begins: ``Phi(-9)^2 / phi(-9) < 1e-19``."""
-
+_PIECES = 16
+"""Pieces of an interval of integration, of sixteen nodes each."""
 _LEVELS = np.concatenate([np.geomspace(1e-10, 1e-2, 17)[:-1], np.geomspace(1e-2, 0.9, 16)])
 """Levels at which a tail's multiplier is computed, to be averaged over the noise estimate."""
 _PLACES = np.linspace(0.0, 1.0, 25)

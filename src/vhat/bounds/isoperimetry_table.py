@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-__all__ = ["COARSE", "FINE", "Resolution", "Table", "make_table"]
+__all__ = ["COARSE", "FINE", "LEFT_END", "Resolution", "Table", "make_table", "quadrature"]
 
 _SMALLEST = 1e-5
 """The smallest ``2 delta2 / delta`` at which a cell ends; the first cell reaches from there to 0."""
@@ -60,7 +60,7 @@ FINE = Resolution(24, 136, (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0
 COARSE = Resolution(10, 22, (0.0, 1 / 4, 1.0, 4.0, 16.0), 6, 5)
 """For the many levels over which estimated noise is averaged: 0.5% above the limit, in some 0.02 CPU seconds."""
 
-_LEFT_END = -9.0
+LEFT_END = -9.0
 """Where integrals over the left tail begin, unless a finite -z2 lies further out: ``Phi(-9)^2 / phi(-9) < 1e-19``."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _LOG_ROOT_2PI = 0.5 * np.log(2 * np.pi)
@@ -89,10 +89,10 @@ def make_table(delta: float, resolution: Resolution = FINE) -> Table:
         resolution: How finely; a coarser table gives a larger radius.
     """
     z1, z2 = _corners(delta, resolution)
-    left_end = min(_LEFT_END, -float(np.max(z2[np.isfinite(z2)])))
+    left_end = min(LEFT_END, -float(np.max(z2[np.isfinite(z2)])))
     start = np.maximum(-z2, left_end)
-    outer, outer_weights = _quadrature(np.full_like(start, left_end), start, resolution.pieces)
-    inner, inner_weights = _quadrature(start, z1, resolution.pieces)
+    outer, outer_weights = quadrature(np.full_like(start, left_end), start, resolution.pieces)
+    inner, inner_weights = quadrature(start, z1, resolution.pieces)
     u = np.concatenate([outer, inner], axis=1)
     weights = np.concatenate([outer_weights, inner_weights], axis=1)
     inside = np.arange(u.shape[1]) >= outer.shape[1]
@@ -118,7 +118,7 @@ def _corners(delta: float, resolution: Resolution) -> tuple[np.ndarray, np.ndarr
         return -ndtri(delta - upper), -ndtri(lower)
 
 
-def _quadrature(left: np.ndarray, right: np.ndarray, pieces: int) -> tuple[np.ndarray, np.ndarray]:
+def quadrature(left: np.ndarray, right: np.ndarray, pieces: int) -> tuple[np.ndarray, np.ndarray]:
     """Return Gauss-Legendre nodes and weights on intervals, each cut into equal pieces: (intervals, nodes)."""
     edges = left[:, None] + (right - left)[:, None] * np.linspace(0.0, 1.0, pieces + 1)
     middle = (edges[:, 1:] + edges[:, :-1]) / 2
