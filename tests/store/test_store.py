@@ -20,6 +20,7 @@ import vhat
 from tests.store import cases
 from tests.store.cases import CASES, NEW, X, Y, fingerprint
 from vhat.fit import Network
+from vhat.fitted.construct import assemble
 from vhat.store import describe, read, restore, write
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +143,8 @@ def test_a_document_within_another_document_is_a_model_too(fitted, tmp_path):
     found = read(tmp_path, "estimator")
     assert found["columns"] == ("a", "b")
     assert np.array_equal(found["mean"], X.mean(axis=0))
-    assert np.array_equal(restore(found["fitted"]).interval(NEW).upper, fitted("own network").interval(NEW).upper)
+    again = assemble(restore(found["fitted"]))
+    assert np.array_equal(again.interval(NEW).upper, fitted("own network").interval(NEW).upper)
 
 
 def test_the_budget_is_the_saved_one_unless_less_is_free_or_another_is_given(fitted, tmp_path, monkeypatch):
