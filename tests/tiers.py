@@ -28,8 +28,8 @@ from typing import Any
 import pytest
 
 RECORDED = 0.5
-SLOW = 2.0
-DEAR = 20.0
+SLOW = 1.2
+DEAR = 10.0
 SLICES = 5
 SAMPLED = 4
 """Of the JAX and torch cases of a test that every framework runs, one in so many stays in the core."""
