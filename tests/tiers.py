@@ -33,6 +33,21 @@ DEAR = 10.0
 SLICES = 5
 SAMPLED = 4
 """Of the JAX and torch cases of a test that every framework runs, one in so many stays in the core."""
+SHARED_DRAWS = (
+    "tests/evidence/test_acquire.py",
+    "tests/evidence/test_leave_one_out.py",
+    "tests/evidence/test_polish.py",
+    "tests/intervals/test_classical.py",
+    "tests/intervals/test_estimated_tail.py",
+    "tests/linalg/test_dual.py",
+    "tests/linalg/test_solve.py",
+    "tests/models/test_changed_functions.py",
+    "tests/models/test_stranger_models.py",
+    "tests/test_interrupt.py",
+    "tests/test_progress.py",
+)
+"""Files whose tests draw from one generator in turn: each is run whole, so that every test has the draws it was written
+with. A test of such a file leaves this list when it has a generator of its own."""
 _FRAMEWORK = ("framework", "frontend", "front_end", "front")
 """What the parameter of a test is called that names its framework."""
 
@@ -69,6 +84,8 @@ def tier_of(item: pytest.Item, costs: dict[str, float]) -> str:
     cost = costs.get(item.nodeid, 0.0)
     if item.get_closest_marker("core"):
         return "core"
+    if item.nodeid.startswith(SHARED_DRAWS):
+        return "slow"
     if cost >= DEAR:
         return "dear"
     if cost >= SLOW or item.get_closest_marker("slow") or _is_left_to_numpy(item):
