@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[torch,test,lint]"
 	touch $(STAMP)
 
-# The core of the tests: some ten minutes on two cores, before anything is compiled.
+# The core of the tests: seven to eight minutes on two cores, before anything is compiled.
 test: $(STAMP)
 	$(PYTEST) --tier core
 
