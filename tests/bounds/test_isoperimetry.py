@@ -286,3 +286,16 @@ def test_what_cannot_be_used_is_refused(options, words):
     arguments = {"delta": 0.05} | options
     with pytest.raises(InputError, match=words):
         isoperimetric(1.0, 10, 1.0, **arguments)
+
+
+@pytest.mark.parametrize("options", [{}, {"v": 0.5, "c": 0.25}, {"v": np.inf}, {"sd": 0.3}])
+@pytest.mark.parametrize("delta", [1e-12, 1e-100])
+def test_a_tiny_delta_has_a_finite_multiplier(delta, options):
+    found = float(isoperimetric_multiplier(delta, **options))
+    assert -ndtri(delta / 2) * (1 - 1e-12) <= found < np.inf  # rounding of the root
+
+
+@pytest.mark.parametrize(("delta", "options"), [(1e-200, {}), (1e-12, {"df": 5.0}), (1e-12, {"df": 5.0, "v": 0.5})])
+def test_a_delta_beyond_the_tables_is_refused(delta, options):
+    with pytest.raises(InputError, match="the smallest of the isoperimetric bound"):
+        isoperimetric_multiplier(delta, **options)

@@ -12,6 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from vhat.bounds.formulas import check_rows, nonnegative, positive, probability
 from vhat.bounds.isoperimetry_table import COARSE, FINE, LEFT_END, Resolution, make_table, quadrature
+from vhat.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -109,7 +110,7 @@ def isoperimetric_multiplier(
         The multipliers: some thousandths above their limit unless W is constant, never below it.
 
     Raises:
-        InputError: For a negative v, c or sd, a df that is not positive, or delta outside (0, 1).
+        InputError: For a negative v, c or sd, a df that is not positive, or a delta outside (0, 1) or too small.
 
     Examples:
         >>> isoperimetric_multiplier([0.1, 0.05, 0.01]).round(3)
@@ -133,12 +134,34 @@ def isoperimetric_multiplier(
     flat = np.stack([column.ravel() for column in columns], axis=1)
     result = np.empty(len(flat))
     for level, degrees in np.unique(flat[:, [0, 3]], axis=0):
+        _refuse_beyond_the_tables(float(level), float(degrees))
         rows = (flat[:, 0] == level) & (flat[:, 3] == degrees)
         if np.isinf(degrees):
             result[rows] = _radius(float(level), flat[rows, 1], flat[rows, 2], tail, FINE)
         else:
             result[rows] = _averaged(float(level), float(degrees), flat[rows, 1], flat[rows, 2], tail)
     return result.reshape(columns[0].shape)
+
+
+_LEAST = 1e-150
+"""Smallest delta: below it the integrals of the table leave the range of float64."""
+_LEAST_AVERAGED = 1e-9
+"""Smallest delta with an estimated noise level, which is averaged over levels down to 1e-10."""
+
+
+def _refuse_beyond_the_tables(delta: float, df: float) -> None:
+    """Refuse a delta for which the tables have no multiplier.
+
+    Raises:
+        InputError: Naming the smallest delta.
+    """
+    if delta < _LEAST:
+        raise InputError(f"delta={delta:g} is below {_LEAST:g}, the smallest of the isoperimetric bound. Use 'tight'.")
+    if np.isfinite(df) and delta < _LEAST_AVERAGED:
+        raise InputError(
+            f"delta={delta:g} is below {_LEAST_AVERAGED:g}, the smallest of the isoperimetric bound with an estimated "
+            "noise level. Give the noise level, or use bound='asymptotic'."
+        )
 
 
 _SUB_GAMMA = "sub-gamma"
