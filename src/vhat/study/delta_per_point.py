@@ -17,6 +17,7 @@ from vhat.study.measure import score
 from vhat.study.protocol import ALPHA, NOISE, draw, level
 from vhat.study.published import PUBLISHED, Value
 from vhat.study.results import Results
+from vhat.study.stored_norms import with_half
 from vhat.study.summary import COLUMNS, mean_over_trials
 
 __all__ = ["reread", "to_markdown"]
@@ -28,10 +29,9 @@ _COLUMNS = tuple(column for column in COLUMNS if column.title not in ("test MSE"
 def reread(cell: Cell, result: dict[str, Any], delta: float) -> dict[str, Any]:
     """Judge the intervals of a published cell of the proposed method as they are at another delta."""
     data, test = draw(cell), result["test"]
-    norms, center = (np.asarray(test[name], dtype=float) for name in ("weighted norm", "center"))
+    norms = np.asarray(test["weighted norm"], dtype=float)
     half = bounds.theorem(norms, len(data.train.X), NOISE, delta, v=1.0, c=1.0)
-    band = {"center": center, "lower": center - half, "upper": center + half}
-    return score(band, data.test, data.train)
+    return score(with_half(test, half), data.test, data.train)
 
 
 def to_markdown(results: Results) -> str:

@@ -18,7 +18,7 @@ from vhat.study import delta_per_point, regions, selection
 from vhat.study.cell import Cell
 from vhat.study.experiments import Experiment, Plan
 from vhat.study.results import Results, write_whole
-from vhat.study.summary import gaps, summarise
+from vhat.study.summary import gaps, table_rows
 from vhat.study.tables import to_markdown
 
 __all__ = ["PARTS", "fill", "refresh"]
@@ -52,7 +52,7 @@ def fill(text: str, results: Results) -> str:
 def _table(experiment: Experiment) -> Callable[[Results], str]:
     def made(results: Results) -> str:
         cells = Plan(experiment).cells()
-        return to_markdown(summarise(cells, results), gaps(cells, results))
+        return to_markdown(table_rows(cells, results), gaps(cells, results))
 
     return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from vhat.study.cell import Cell
 from vhat.study.protocol import GAP, draw
 from vhat.study.results import Results
+from vhat.study.stored_norms import ISOPERIMETRIC, comparison, has_isoperimetric, read_isoperimetric
 
 __all__ = ["REGIONS", "Region", "find_regions", "to_markdown"]
 
@@ -62,20 +63,34 @@ def _region(lower: np.ndarray, upper: np.ndarray, truth: np.ndarray) -> Region:
 
 
 def to_markdown(cells: Sequence[Cell], results: Results) -> str:
-    """Return one line for each cell that is there: widths, how many times those over the data, and coverage."""
+    """Return one line for each cell that is there: widths, how many times those over the data, and coverage.
+
+    With every assumption met, the isoperimetric bound has lines of its own, from the same cells, and a word below.
+    """
     heads = ["version", "method", "n", *(f"width {name}" for name in REGIONS), "gap / data", "beyond / data"]
     heads += [f"% covered {name}" for name in REGIONS]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    for cell in sorted(cells, key=lambda cell: (cell.version != "published", cell.method != "proposed", cell.method)):
-        result = results.read(cell)
-        if result is None or result["status"] != "done":
-            continue
+    compared = ""
+    for name, cell, result in _shown(cells, results):
         over, gap, beyond = (regions := find_regions(cell, result)).values()
         values = [_text(region.median_width) for region in regions.values()]
         values += [_text(region.times(over)) for region in (gap, beyond)]
         values += ["" if r.coverage is None else f"{100 * r.coverage:.0f}" for r in regions.values()]
-        lines.append(f"| {cell.version} | {cell.method} | {cell.n} | {' | '.join(values)} |")
-    return "\n".join(lines)
+        lines.append(f"| {cell.version} | {name} | {cell.n} | {' | '.join(values)} |")
+        if name == ISOPERIMETRIC:
+            compared = f"\n\n{comparison(cell)}"
+    return "\n".join(lines) + compared
+
+
+def _shown(cells: Sequence[Cell], results: Results) -> Iterator[tuple[str, Cell, dict[str, Any]]]:
+    """What is there, with the name of its method: versions apart, the proposed method first."""
+    lines = [(cell.method, cell, results.read(cell)) for cell in cells]
+    lines += [(ISOPERIMETRIC, cell, read_isoperimetric(cell, results)) for cell in cells if has_isoperimetric(cell)]
+    ranks = {"proposed": 0, ISOPERIMETRIC: 1}
+    lines.sort(key=lambda line: (line[1].version != "published", ranks.get(line[0], 2), line[0]))
+    for name, cell, result in lines:
+        if result is not None and result["status"] == "done":
+            yield name, cell, result
 
 
 def _text(value: float | None) -> str:

@@ -12,8 +12,9 @@ from vhat.study.cell import STEPS, Cell, decay_text
 from vhat.study.protocol import PUBLISHED_DECAY
 from vhat.study.published import PUBLISHED, Value
 from vhat.study.results import Results
+from vhat.study.stored_norms import ISOPERIMETRIC, has_isoperimetric, read_isoperimetric
 
-__all__ = ["COLUMNS", "Column", "Gaps", "Row", "gaps", "mean_over_trials", "summarise", "trials_text"]
+__all__ = ["COLUMNS", "Column", "Gaps", "Row", "gaps", "mean_over_trials", "summarise", "table_rows", "trials_text"]
 
 
 class Column(NamedTuple):
@@ -51,6 +52,7 @@ class Row:
 
     Attributes:
         first: A cell of the row; all differ in the trial alone.
+        method: What the row is called.
         asked: How many trials were asked for.
         done: How many have intervals.
         failed: Reasons of the trials that ended in an error.
@@ -59,6 +61,7 @@ class Row:
     """
 
     first: Cell
+    method: str
     asked: int
     done: int
     failed: tuple[str, ...]
@@ -75,10 +78,25 @@ class Row:
 
 def summarise(cells: Sequence[Cell], results: Results) -> list[Row]:
     """Make one row of all trials of each method, version, truth, size and decay, in the order of the cells."""
+    return [_row(first, group, results) for first, group in _groups(cells).items()]
+
+
+def table_rows(cells: Sequence[Cell], results: Results) -> list[Row]:
+    """Make the rows of a table: those of the cells, and the isoperimetric bound after what it is shown beside."""
+    rows = []
+    for first, group in _groups(cells).items():
+        rows.append(_row(first, group, results))
+        if has_isoperimetric(first):
+            rows.append(_isoperimetric_row(first, group, results))
+    return rows
+
+
+def _groups(cells: Sequence[Cell]) -> dict[Cell, list[Cell]]:
+    """The cells of each row, by the first of its trials."""
     groups: dict[Cell, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(_first(cell), []).append(cell)
-    return [_row(first, group, results) for first, group in groups.items()]
+    return groups
 
 
 def _first(cell: Cell) -> Cell:
@@ -86,17 +104,30 @@ def _first(cell: Cell) -> Cell:
 
 
 def _row(first: Cell, cells: Sequence[Cell], results: Results) -> Row:
-    found = results.found(cells)
-    done = [result["metrics"] for result in found if result["status"] == "done"]
     comparable = first.truth == "matern" and first.lam == PUBLISHED_DECAY.get(first.d)
     published = PUBLISHED.get((first.d, first.method, first.n), {}) if comparable else {}
+    beside = {column.title: published[column.published] for column in COLUMNS if published}
+    return _averaged(first, first.method, len(cells), results.found(cells), beside)
+
+
+def _isoperimetric_row(first: Cell, cells: Sequence[Cell], results: Results) -> Row:
+    """The same trials by the isoperimetric bound; the published values stand in the row of ``tight``."""
+    found = [result for cell in cells if (result := read_isoperimetric(cell, results)) is not None]
+    return _averaged(first, ISOPERIMETRIC, len(cells), found, {})
+
+
+def _averaged(
+    first: Cell, method: str, asked: int, found: Sequence[dict[str, Any]], published: dict[str, Value]
+) -> Row:
+    done = [result["metrics"] for result in found if result["status"] == "done"]
     return Row(
         first=first,
-        asked=len(cells),
+        method=method,
+        asked=asked,
         done=len(done),
         failed=tuple(result["reason"] for result in found if result["status"] == "failed"),
         ours={column.title: mean_over_trials(done, column) for column in COLUMNS},
-        published={column.title: published[column.published] for column in COLUMNS if published},
+        published=published,
     )
 
 

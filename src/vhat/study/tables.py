@@ -9,13 +9,14 @@ from itertools import groupby
 
 from vhat.study.cell import STEPS, Cell, decay_text
 from vhat.study.published import Value
+from vhat.study.stored_norms import ISOPERIMETRIC, comparison
 from vhat.study.summary import COLUMNS, Column, Gaps, Row
 
 __all__ = ["to_csv", "to_latex", "to_markdown"]
 
 _VERSIONS = {
     "published": "as published (ReLU, AdamW; `theorem` with v = c = 1, Gauss-Newton curvature, known noise)",
-    "met": "with every assumption met (GELU, certified minimum; `tight`, exact Hessian, known noise)",
+    "met": "with every assumption met (GELU, certified minimum; `proposed` by `tight`, exact Hessian, known noise)",
 }
 _TRUTHS = {
     "matern": "the paper's truth",
@@ -34,7 +35,16 @@ _HEAD = (
 
 def to_markdown(rows: Sequence[Row], missing: Gaps) -> str:
     """Write one table for each version and truth, what is missing below."""
-    return "\n".join([*_markdown_tables(rows), "", _NOTE]) + missing.notes() + "\n"
+    lines = [*_markdown_tables(rows), "", _NOTE]
+    if compared := _comparison(rows):
+        lines += ["", compared]
+    return "\n".join(lines) + missing.notes() + "\n"
+
+
+def _comparison(rows: Sequence[Row]) -> str:
+    """What is said of the isoperimetric bound; nothing where no row shows it."""
+    shown = [row for row in rows if row.method == ISOPERIMETRIC and row.done]
+    return comparison(shown[0].first) if shown else ""
 
 
 def _markdown_tables(rows: Sequence[Row]) -> Iterator[str]:
@@ -44,7 +54,7 @@ def _markdown_tables(rows: Sequence[Row]) -> Iterator[str]:
         yield f"|---|---|---|{'---|' * len(COLUMNS)}"
         for row in group:
             for name, texts in _lines(row):
-                head = f"{row.first.method} | {row.first.n} ({row.done} of {row.asked})" if name == "ours" else " | "
+                head = f"{row.method} | {row.first.n} ({row.done} of {row.asked})" if name == "ours" else " | "
                 yield f"| {head} | {name} | {' | '.join(texts)} |"
 
 
@@ -59,11 +69,12 @@ def to_latex(rows: Sequence[Row], missing: Gaps) -> str:
         for row in group:
             parts.append(r"\midrule")
             for name, texts in _lines(row):
-                head = f"{row.first.method} & {row.first.n}" if name == "ours" else " & "
+                head = f"{row.method} & {row.first.n}" if name == "ours" else " & "
                 cells = " & ".join(_in_latex(text) for text in texts)
                 parts.append(rf"{head} & {name} & {cells} \\")
         parts += [r"\bottomrule", r"\end{tabular}", r"\par"]
-    parts += [_escaped(line) + r"\par" for line in missing.lines()]
+    said = [_comparison(rows).replace("`", ""), *missing.lines()]
+    parts += [_escaped(line) + r"\par" for line in said if line]
     return "\n".join(parts) + "\n"
 
 
@@ -74,7 +85,7 @@ def to_csv(rows: Sequence[Row]) -> str:
     writer.writerow(_HEAD)
     for row in rows:
         cell = row.first
-        head = (cell.version, cell.truth, cell.d, cell.n, decay_text(cell.lam), cell.method, cell.steps)
+        head = (cell.version, cell.truth, cell.d, cell.n, decay_text(cell.lam), row.method, cell.steps)
         for column in COLUMNS:
             ours, published = _numbers(row.ours[column.title]), _numbers(row.published.get(column.title))
             difference = _number(row.difference(column.title))
@@ -89,12 +100,14 @@ def _grouped(rows: Sequence[Row]) -> Iterator[tuple[Cell, list[Row]]]:
         cell = row.first
         return (list(_TRUTHS).index(cell.truth), list(_VERSIONS).index(cell.version), cell.d)
 
-    shown = [row for row in rows if row.done or row.published]
-    for _, group in groupby(sorted(shown, key=order), key=order):
-        members = list(group)
-        methods = list(dict.fromkeys(row.first.method for row in members))
-        members.sort(key=lambda row: (methods.index(row.first.method), row.first.n))
-        yield members[0].first, members
+    for _, group in groupby(sorted(rows, key=order), key=order):
+        every = list(group)
+        # The order of the methods does not depend on which of them have something to show.
+        methods = list(dict.fromkeys(row.method for row in every))
+        members = [row for row in every if row.done or row.published]
+        members.sort(key=lambda row: (methods.index(row.method), row.first.n))
+        if members:
+            yield members[0].first, members
 
 
 def _heading(cell: Cell) -> str:

@@ -13,7 +13,7 @@ from vhat.study.experiments import Plan, in_order
 from vhat.study.protocol import make_method
 from vhat.study.results import Results, write_whole
 from vhat.study.run import Engine, run
-from vhat.study.summary import gaps, summarise
+from vhat.study.summary import gaps, summarise, table_rows
 from vhat.study.tables import to_csv, to_latex, to_markdown
 
 __all__ = ["conduct", "write_outputs"]
@@ -76,14 +76,14 @@ def write_outputs(plan: Plan, out: Path) -> list[Path]:
     if name == "figure1":
         text = f"Median widths and coverage of the truth.\n\n{regions.to_markdown(cells, results)}{missing.notes()}\n"
         return [_write(results.folder / f"{name}.md", text), *_write_figures(plan, results)]
-    rows = summarise(cells, results)
-    written = [_write(results.folder / f"{name}.csv", to_csv(rows))]
     if name == "figure2":
+        written = [_write(results.folder / f"{name}.csv", to_csv(summarise(cells, results)))]
         chosen = selection.to_markdown(selection.choose(cells, results))
         text = f"Mean Winkler score on the validation set, the smallest in bold.\n\n{chosen}{missing.notes()}\n"
         return [*written, _write(results.folder / "selection.md", text), *_write_figures(plan, results)]
+    rows = table_rows(cells, results)
     return [
-        *written,
+        _write(results.folder / f"{name}.csv", to_csv(rows)),
         _write(results.folder / f"{name}.md", to_markdown(rows, missing)),
         _write(results.folder / f"{name}.tex", to_latex(rows, missing)),
     ]
