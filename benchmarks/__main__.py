@@ -57,9 +57,10 @@ def main(
     folder.mkdir(parents=True, exist_ok=True)
     results = report.Results(folder / "results.json")
     for number, name in enumerate(chosen, 1):
-        results.configuration = report.configuration(clock)
+        results.configuration = report.configuration(clock, results.configuration)
         with console.status(name) as status:
-            run = Run(quick, Stopwatch(clock, lambda note, name=name: status.update(f"{name}: {note}")), uci)
+            watch = Stopwatch(clock, lambda note, name=name: status.update(f"{name}: {note}"))
+            run = Run(quick, watch, uci, results.rows.get(name, {}))
             _measure(name, run, results, console, f"{number}/{len(chosen)}")
         results.write(list(titles))
     _publish(results, folder, console)

@@ -70,11 +70,13 @@ class Run:
         quick: Small sizes and few repetitions: checks that the code runs, measures nothing of interest.
         watch: The clock.
         uci: Where the UCI tables are, if anywhere.
+        kept: The row as an earlier run measured it, if one did.
     """
 
     quick: bool
     watch: Stopwatch
     uci: str | None = None
+    kept: dict[str, Any] = field(default_factory=dict)
 
     def load(self, setting: Setting) -> Trained:
         """A trained network: the setting, or something small in its place."""

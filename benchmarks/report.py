@@ -32,8 +32,8 @@ THEIRS = (
 _READ = "import json,sys;from importlib.metadata import version as v;print(json.dumps({n: v(n) for n in sys.argv[1:]}))"
 
 
-def configuration(clock: str) -> dict[str, Any]:
-    """Versions, cores and date of a run."""
+def configuration(clock: str, kept: dict[str, Any]) -> dict[str, Any]:
+    """Versions, cores and date of a run; versions of rivals as they were where their environment is missing."""
     return {
         "date": date.today().isoformat(),
         "clock": clock,
@@ -42,7 +42,7 @@ def configuration(clock: str) -> dict[str, Any]:
         "processor": _processor(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in OURS},
-        "versions of rivals": _rivals(),
+        "versions of rivals": _rivals() or kept.get("versions of rivals", {}),
     }
 
 
