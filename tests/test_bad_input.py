@@ -386,7 +386,7 @@ def test_delta_that_is_no_number_is_refused(fitted, delta):
 
 
 UNKNOWN = [
-    ({"bound": "tigth"}, "bound='tigth' is not known. Use one of 'tight', 'theorem'"),
+    ({"bound": "tigth"}, "bound='tigth' is not known. Use one of 'isoperimetric', 'tight'"),
     ({"bound": None}, "bound=None is not known"),
     ({"target": "truth"}, "target='truth' is not known. Use one of 'mean', 'observation'"),
     ({"curvature": "exact"}, "curvature='exact' is not known. Use one of 'auto', 'hessian', 'ggn'"),
@@ -402,7 +402,7 @@ UNKNOWN = [
     ({"seed": -1}, "seed=-1 is not a whole number of at least 0"),
     ({"seed": "a"}, "seed='a' is not a whole number"),
     ({"seed": -1, "bound": "asymptotic", "simultaneous": "sup-t"}, "seed=-1"),
-    ({"simultaneous": "sup-t"}, "it goes with bound='asymptotic', not 'tight'"),
+    ({"simultaneous": "sup-t"}, "it goes with bound='asymptotic', not 'isoperimetric'"),
     ({"tail": "guessed"}, "tail='guessed' is not known"),
     ({"tail": (1.0, 0.0)}, r"tail=\(1.0, 0.0\) is not known"),
     ({"tail": vhat.Tail(1, 1), "bound": "asymptotic"}, "takes no tail"),

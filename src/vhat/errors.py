@@ -142,7 +142,7 @@ class LeverageWarning(VhatWarning):
 
 
 class NoiseWarning(VhatWarning):
-    """The noise level rests on so few degrees of freedom that a bound which takes it as known is too narrow."""
+    """Nothing was said of how the noise varies over the rows, and the sample weights suggest that it does."""
 
 
 class SupportWarning(VhatWarning):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from scipy import stats
 import vhat
 from vhat.errors import PolishError
 from vhat.evidence.minimise.polish import polish
+from vhat.intervals import estimated_tail, monte_carlo_limits
 from vhat.intervals.estimated_tail import fit_pair
 
 ROWS, SIGMA = 4, 0.5
@@ -147,16 +150,24 @@ def test_v_moves_as_it_does_in_refits_by_newton_along_the_noise(fitted):
 
 
 # -- what is said ---------------------------------------------------------------------------------------------
-def test_the_band_says_that_its_tail_was_estimated_and_is_wider_for_it(fitted):
+def test_the_band_says_that_its_tail_was_estimated_and_pays_for_it(fitted):
     plain = fitted.interval(POINTS, noise=0.2)
     band = fitted.interval(POINTS, tail=vhat.Redraws(20), noise=0.2)
-    assert "a tail estimated from 20 redraws of the responses about this fit" in band.guarantee
+    assert "E[V] and the standard deviation of V as estimated from 20 redraws" in band.guarantee
+    assert "V in place of its mean" not in band.guarantee
     assert "does not vary with the noise" not in band.guarantee
     assert isinstance(band.tail, vhat.EstimatedTail)
     assert "from 20 redraws" in repr(band.tail)
-    assert np.all(band.half_width > plain.half_width)
-    expected = vhat.bounds.tight(band.weighted_norm, 25, 0.2, 0.05, v=band.tail.v, c=band.tail.c)
+    # A twentieth of delta pays for the Monte Carlo error of the mean, another for that of the spread.
+    mean = monte_carlo_limits.mean_limit(band.tail.draws, 0.05 / 20)
+    sd = monte_carlo_limits.sd_limit(band.tail.draws, 0.05 / 20)
+    assert np.all(mean > band.tail.draws.mean(axis=0))
+    expected = vhat.bounds.isoperimetric(mean, 25, 0.2, 0.05 * 0.9, sd=sd)
     np.testing.assert_allclose(band.half_width, expected, rtol=1e-12)
+    tight = fitted.interval(POINTS, tail=band.tail, noise=0.2, bound="tight")
+    expected = vhat.bounds.tight(mean, 25, 0.2, 0.05 * 0.9, v=band.tail.v, c=band.tail.c)
+    np.testing.assert_allclose(tight.half_width, expected, rtol=1e-12)
+    assert plain.guarantee != band.guarantee
     again = fitted.interval(POINTS, tail=band.tail, noise=0.2)
     np.testing.assert_array_equal(again.half_width, band.half_width)
     assert again.guarantee == band.guarantee
@@ -252,11 +263,13 @@ def test_redraws_without_a_minimum_are_counted_and_too_many_are_refused(fitted, 
 
 
 def test_a_point_without_a_tail_has_no_interval_and_says_so(fitted, monkeypatch):
-    def hole(drawn):
-        v, c = fit_pair(drawn)
-        return np.where(np.arange(v.size) == 1, np.nan, v), c
+    real = estimated_tail.measure
 
-    monkeypatch.setattr("vhat.intervals.estimated_tail.fit_pair", hole)
+    def hole(*args, **options):
+        found = real(*args, **options)
+        return replace(found, variance=np.where(np.arange(found.variance.size) == 1, np.nan, found.variance))
+
+    monkeypatch.setattr(estimated_tail, "measure", hole)
     with pytest.warns(vhat.ConvergenceWarning, match="row 1"):
         band = fitted.interval(POINTS, tail=vhat.Redraws(10), noise=0.2)
     assert list(band.status) == ["converged", "not converged", "converged"]

@@ -26,7 +26,8 @@ def linear(q, Z):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return vhat.from_jax(linear, THETA, X, Y, weight_decay=LAM)
+    """A model that is linear without its structure showing it: a NumPy function with a Jacobian of both arguments."""
+    return vhat.from_numpy(linear, THETA, X, Y, jac=lambda q, Z: Z, weight_decay=LAM)
 
 
 @pytest.mark.parametrize("bound", ["tight", "theorem", "sharp", "chebyshev", "asymptotic"])
@@ -41,9 +42,10 @@ def test_the_half_width_is_the_bound_at_the_closed_form_of_v(fitted, bound):
 
 
 def test_a_tail_widens_and_a_relative_tail_follows_v(fitted):
-    plain = fitted.interval(POINTS, noise=SIGMA).half_width
-    absolute = fitted.interval(POINTS, noise=SIGMA, tail=vhat.Tail(0.5, 0.1)).half_width
-    relative = fitted.interval(POINTS, noise=SIGMA, tail=vhat.Tail.relative(0.3, 0.1)).half_width
+    options = {"noise": SIGMA, "bound": "tight"}
+    plain = fitted.interval(POINTS, **options).half_width
+    absolute = fitted.interval(POINTS, **options, tail=vhat.Tail(0.5, 0.1)).half_width
+    relative = fitted.interval(POINTS, **options, tail=vhat.Tail.relative(0.3, 0.1)).half_width
     np.testing.assert_allclose(absolute, vhat.bounds.tight(V, N, SIGMA, 0.05, v=0.5, c=0.1), rtol=1e-10)
     np.testing.assert_allclose(relative, vhat.bounds.tight(V, N, SIGMA, 0.05, v=0.3 * V, c=0.1 * V), rtol=1e-10)
     assert np.all(absolute > plain)
@@ -64,7 +66,8 @@ ISOPERIMETRIC_TAILS = {
 @pytest.mark.parametrize("target", ["mean", "observation"])
 def test_the_isoperimetric_bound_takes_every_tail(fitted, name, target):
     tail, options = ISOPERIMETRIC_TAILS[name]
-    band = fitted.interval(POINTS, 0.1, bound="isoperimetric", tail=tail, noise=SIGMA, target=target)
+    band = fitted.interval(POINTS, 0.1, tail=tail, noise=SIGMA, target=target)
+    assert band.bound == "isoperimetric"
     fresh = {"observation_noise": SIGMA} if target == "observation" else {}
     expected = vhat.bounds.isoperimetric(V, N, SIGMA, 0.1, **options(V), **fresh)
     np.testing.assert_allclose(band.half_width, expected, rtol=1e-10)
@@ -90,7 +93,7 @@ def test_empirical_needs_a_tail_and_is_wider_than_its_plug_in(fitted):
         fitted.interval(POINTS, bound="empirical")
     tail = vhat.Tail(0.2, 0.05)
     wide = fitted.interval(POINTS, noise=SIGMA, bound="empirical", tail=tail)
-    assert np.all(wide.half_width > fitted.interval(POINTS, noise=SIGMA, tail=tail).half_width)
+    assert np.all(wide.half_width > fitted.interval(POINTS, noise=SIGMA, bound="tight", tail=tail).half_width)
 
 
 def test_estimated_noise_brings_student_t_with_the_residual_freedom(fitted):
@@ -130,13 +133,23 @@ def test_sup_t_at_one_point_is_the_plain_quantile(fitted):
 
 
 def test_an_observation_adds_the_noise_of_a_new_response(fitted):
-    band = fitted.interval(POINTS, 0.1, target="observation", noise=SIGMA)
+    options = {"target": "observation", "noise": SIGMA, "bound": "tight"}
+    band = fitted.interval(POINTS, 0.1, **options)
     expected = vhat.bounds.tight(V, N, SIGMA, 0.05) + SIGMA * stats.norm.ppf(1 - 0.05 / 2)
     np.testing.assert_allclose(band.half_width, expected, rtol=1e-10)
-    noisier = fitted.interval(POINTS, 0.1, target="observation", noise=SIGMA, observation_noise=2 * SIGMA)
+    noisier = fitted.interval(POINTS, 0.1, **options, observation_noise=2 * SIGMA)
     np.testing.assert_allclose(noisier.half_width - band.half_width, SIGMA * stats.norm.ppf(0.975), rtol=1e-9)
-    each = fitted.interval(POINTS, target="observation", noise=SIGMA, observation_noise=np.linspace(0.1, 1, 6))
-    assert np.all(np.diff(each.half_width - fitted.interval(POINTS, 0.025, noise=SIGMA).half_width) > 0)
+    each = fitted.interval(POINTS, **options, observation_noise=np.linspace(0.1, 1, 6))
+    alone = fitted.interval(POINTS, 0.025, noise=SIGMA, bound="tight").half_width
+    assert np.all(np.diff(each.half_width - alone) > 0)
+
+
+def test_a_new_response_of_a_well_known_mean_has_the_normal_quantile(fitted):
+    """W small beside the noise: the isoperimetric interval is that of the noise alone, to a few per cent."""
+    band = fitted.interval(POINTS, 0.1, target="observation", noise=SIGMA)
+    ratio = band.half_width / np.hypot(band.standard_error, SIGMA)
+    assert np.all(ratio > stats.norm.ppf(0.95))
+    assert np.all(ratio < 1.05 * stats.norm.ppf(0.95))
 
 
 def test_per_row_noise_enters_row_by_row(fitted):
@@ -199,7 +212,13 @@ def test_two_outputs_get_a_column_each_and_a_level_each():
     B = rng.normal(size=(P, 2))
     Y2 = X @ B + rng.standard_normal((N, 2)) * [0.1, 3.0]
     theta = np.linalg.solve(A, X.T @ Y2 / N)
-    fitted = vhat.from_jax(linear, theta, X, Y2, weight_decay=LAM)
+    def both(q, Z):
+        return Z @ q.reshape(P, 2)
+
+    def jac(q, Z):
+        return np.einsum("ni,ok->noik", Z, np.eye(2)).reshape(len(Z), 2, -1)
+
+    fitted = vhat.from_numpy(both, theta.ravel(), X, Y2, jac=jac, weight_decay=LAM)
     band = fitted.interval(POINTS)
     hat = X @ np.linalg.solve(A, X.T) / N
     df = np.linalg.norm(np.eye(N) - hat) ** 2

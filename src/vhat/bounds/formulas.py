@@ -149,9 +149,20 @@ def probability(delta: ArrayLike, name: str = "delta") -> np.ndarray:
     return array
 
 
-def level_of(delta: ArrayLike) -> np.ndarray:
-    """Return l = ln(2 / delta), also where 2 / delta would overflow."""
-    return np.asarray(np.log(2) - np.log(probability(delta)))
+def level_of(delta: ArrayLike, df: ArrayLike | None = None) -> np.ndarray:
+    """Return l = ln(2 / delta), also where 2 / delta would overflow; for an estimated noise level, its replacement.
+
+    A bound whose probability of a miss is ``2 exp(-l)`` misses ``2 E exp(-l s^2 / sigma^2) = 2 (1 + 2 l / df)^(-df/2)``
+    of the time when the noise level s has ``df s^2 / sigma^2`` chi-square with df degrees of freedom, independent of
+    the prediction. Set equal to delta, that gives ``l = (df / 2) ((2 / delta)^(2 / df) - 1)``.
+    """
+    known = np.log(2) - np.log(probability(delta))
+    if df is None:
+        return np.asarray(known)
+    half = positive("df", df, infinite=True) / 2
+    with np.errstate(over="ignore", invalid="ignore"):
+        estimated = half * np.expm1(known / half)
+    return np.asarray(np.where(np.isinf(half), known, estimated))
 
 
 def divide(delta: ArrayLike, split: float) -> tuple[np.ndarray, np.ndarray]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vhat.tables.files.write import Write
 
 Target = Literal["mean", "observation"]
-Bound = Literal["tight", "asymptotic", "chebyshev", "theorem", "sharp"]
+Bound = Literal["isoperimetric", "asymptotic", "tight", "chebyshev", "theorem", "sharp"]
 _SHOWN = 20
 """Rows that a terminal is shown; a file or a pipe gets all of them."""
 _MOST_DECIMALS = 6
@@ -54,9 +54,10 @@ def predict(
     bound: Annotated[
         Bound,
         typer.Option(
-            metavar="NAME", help="tight; asymptotic, the textbook's; chebyshev; theorem, sharp, as published."
+            metavar="NAME",
+            help="isoperimetric; asymptotic, the textbook's; tight, chebyshev; theorem, sharp, as published.",
         ),
-    ] = "tight",
+    ] = "isoperimetric",
     noise: Annotated[
         float | None,
         typer.Option(metavar="NUMBER", help="Standard deviation of the target's noise; estimated by default."),

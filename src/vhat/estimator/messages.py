@@ -12,20 +12,18 @@ import numpy as np
 from vhat.errors import (
     CurvatureWarning,
     InputError,
-    NoiseWarning,
     NotMinimumWarning,
     SupportWarning,
     VhatWarning,
     name_rows,
     outside,
 )
-from vhat.intervals.guarantee import FEW
 from vhat.variance.weighted_norm import MOSTLY
 
 if TYPE_CHECKING:
     from vhat.intervals.interval import Interval
 
-__all__ = ["refuse_kinks", "spoken", "warn_of_few", "warn_of_support"]
+__all__ = ["refuse_kinks", "spoken", "warn_of_support"]
 
 _SMOOTH = 'activation="tanh", "softplus", "gelu" or "silu"'
 
@@ -68,23 +66,6 @@ def _in_own_words(warning: VhatWarning, recipe: Any, activation: str) -> VhatWar
             f"minimum; intervals use the Gauss-Newton matrix in place of the Hessian, and are rougher. {remedy}"
         )
     return warning
-
-
-def warn_of_few(band: Interval) -> None:
-    """Warn of a noise level that is taken as known though few degrees of freedom are behind it.
-
-    Warns:
-        NoiseWarning: Naming the bound that allows for it.
-    """
-    if band.df is None or band.bound == "asymptotic" or not np.min(band.df) < FEW:
-        return
-    warnings.warn(
-        f"the noise level was estimated from {np.min(band.df):.2g} residual degrees of freedom, and "
-        f"bound={band.bound!r} takes it as known: with fewer than {FEW} its intervals may be too narrow. Ask for "
-        'bound="asymptotic", which allows for it (Student\'s t), or give noise=.',
-        NoiseWarning,
-        stacklevel=outside(),
-    )
 
 
 def warn_of_support(band: Interval, *, first: Callable[[str], bool]) -> None:

@@ -221,7 +221,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         delta: float = 0.05,
         *,
         target: str = "mean",
-        bound: str = "tight",
+        bound: str = "isoperimetric",
         simultaneous: bool | str = False,
         noise: Any = None,
     ) -> Interval:
@@ -235,11 +235,13 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             X: Points, with the columns of the training table.
             delta: Probability of a miss: 0.05 asks for 95% confidence.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
-            bound: ``"tight"``; ``"asymptotic"`` for the width of the textbooks, and wherever fewer than ten residual
-                degrees of freedom are left. :meth:`vhat.FittedModel.interval` has the table of all bounds, and more
-                options: ``fitted_.interval(X, ...)``.
+            bound: ``"isoperimetric"``, or ``"asymptotic"`` for the width of the textbooks.
+                :meth:`vhat.FittedModel.interval` has the table of all bounds, and more options:
+                ``fitted_.interval(X, ...)``.
             simultaneous: As in :meth:`vhat.FittedModel.interval`.
-            noise: Standard deviation of the target's noise where it is known, in the units of y.
+            noise: Standard deviation of the target's noise where it is known, in the units of y. None estimates it;
+                ``"weights"`` does so with the sample weights of ``fit`` as inverse variances, ``"equal"`` with equal
+                noise in every row whatever the weights.
 
         Returns:
             The interval, with its evidence in ``guarantee``, and the index of X in ``to_pandas()``.
@@ -251,7 +253,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         Warns:
             SupportWarning: Of rows that the training data hardly speak for, and, once, of a fit that weight decay
                 decides: there the error is bias, which is not in the width.
-            NoiseWarning: Of a noise level that rests on too few rows to be taken as known.
+            NoiseWarning: Once, of sample weights that vary where ``noise`` does not say what they mean.
             NotMinimumWarning: Once, of a recipe that has not ended at a minimum.
         """
         points = self._points(X)
@@ -259,7 +261,6 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             band = self.fitted_.interval(
                 points, delta, target=target, bound=bound, simultaneous=simultaneous, noise=noise
             )
-        messages.warn_of_few(band)
         messages.warn_of_support(band, first=self.fitted_.workspace.first)
         return replace(band, index=X.index if hasattr(X, "iloc") else None)
 

@@ -16,20 +16,13 @@ from vhat.evidence.acquire import Acquisition, acquire
 from vhat.evidence.audit import Audit, audit_fit
 from vhat.evidence.leave_one_out import LeaveOneOut, describe, leave_rows_out
 from vhat.evidence.minimise.polish import Polished, polish
-from vhat.intervals import limits
-from vhat.intervals.answer import (
-    Question,
-    answer,
-    at_minimum,
-    measured,
-    nothing_yet,
-    ready,
-    require_residuals,
-    warn_of_failed,
-)
+from vhat.intervals.build import Question, build
 from vhat.intervals.calibrate import Calibrated, common_noise, left_out_scores, refuse_training_rows, split_scores
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
+from vhat.intervals.fingerprint import fingerprint
 from vhat.intervals.interval import Interval
+from vhat.intervals.options import Options
+from vhat.intervals.prepare import at_minimum, measured, nothing_yet, ready, require_residuals, warn_of_failed
 from vhat.intervals.tail import Tail
 from vhat.linalg.solvers import Plan, Prepared, Solver, Status, choose
 from vhat.linalg.solvers.kernel import newton_metric
@@ -211,7 +204,7 @@ class FittedModel:
         delta: float = 0.05,
         *,
         simultaneous: bool | str = False,
-        bound: str = "tight",
+        bound: str = "isoperimetric",
         tail: Tail | EstimatedTail | Redraws | str | None = None,
         target: str = "mean",
         noise: Any = None,
@@ -228,13 +221,16 @@ class FittedModel:
             delta: Probability of a miss: 0.05 asks for 95% confidence.
             simultaneous: False for each point alone; True or ``"union"`` for all at once by the union bound;
                 ``"sup-t"`` for all at once with ``bound="asymptotic"``.
-            bound: ``"tight"``, ``"isoperimetric"``, ``"theorem"``, ``"sharp"``, ``"empirical"``, ``"chebyshev"`` or
-                ``"asymptotic"``: see the table.
-            tail: The tail of V over the noise: None neglects it, or, for ``"isoperimetric"``, assumes a moderate one;
-                :class:`vhat.Tail`; ``"estimated"``, or :class:`vhat.Redraws`, estimates it by refits under redrawn
-                responses. ``"isoperimetric"`` also takes ``"constant"``, ``"any"`` (no assumption) and ``Tail.sd``.
+            bound: ``"isoperimetric"``, ``"asymptotic"``, ``"tight"``, ``"empirical"``, ``"chebyshev"``, ``"theorem"`` or
+                ``"sharp"``: see the table.
+            tail: How V varies over the noise. None assumes a moderate tail (no more than that of a chi-square with 8
+                degrees of freedom; the older bounds neglect it); ``"constant"``; ``"any"``, no assumption;
+                :class:`vhat.Tail`; ``"estimated"``, or :class:`vhat.Redraws`, takes E[V] and the spread of V from refits
+                under redrawn responses.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
-            noise: Standard deviation of the training responses: a number, one per row, or None to estimate it.
+            noise: Standard deviation of the training responses: a number, or one per row. None estimates it, equal in
+                every row (or as the model was given its shape); ``"weights"`` estimates it with the sample weights as
+                inverse variances; ``"equal"`` says that rows of different weight have equal noise.
             observation_noise: Standard deviation of a new response, where it differs from ``noise``.
             bias: None, ``"plug-in"``, or a bound on the absolute bias to be added.
             solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Dual`, :class:`vhat.Nystrom` or :class:`vhat.CG`.
@@ -249,31 +245,33 @@ class FittedModel:
             NoiseError: When the noise has to be estimated and the fit interpolates.
             NotPositiveDefinite: When no positive definite curvature is available.
 
-        **The bounds**, all about the mean of the prediction over Gaussian noise (``docs/bounds.md`` derives them):
+        A model that is linear in its parameters by structure is answered exactly (``band.bound == "exact"``): by the
+        normal distribution, or by Student's t where the noise is estimated.
+
+        **The bounds**, all about the mean of the prediction over Gaussian noise (``docs/bounds.md`` derives them). Each
+        is a theorem about E[V]; with V in its place, as here unless ``tail="estimated"``, none has a proved level.
 
         ================= =========================== ======================================= ==========================
         bound             needs                       promises                                when to use it
         ================= =========================== ======================================= ==========================
-        ``tight``         the noise level; a tail of  the level, if E[V], the tail and the    the default; with ten and
-                          V where V varies much       noise level are known; 1.4 times the    more residual degrees of
-                                                      textbook's width                        freedom, or noise given
-        ``isoperimetric`` the noise level; how much V the level, if E[V] and the tail are     as tight, 0.8 of its
-                          varies: a moderate tail by  known; an estimated noise level is      width; new responses at
-                          default, or no assumption   allowed for; 1.15 times the textbook's  their level
-                          at all                      width
-        ``asymptotic``    nothing more                the level as n grows (exact for linear  the textbook's width; few
-                                                      models without decay); Student's t      degrees of freedom (tight
-                                                      allows for an estimated noise level     takes the noise as known)
+        ``isoperimetric`` how much V varies: a        the level, if E[V] and the tail are     the default
+                          moderate tail by default,   known; an estimated noise level is
+                          or nothing (``"any"``)      allowed for; 1.14 times the textbook's
+                                                      width at 95%
+        ``asymptotic``    nothing more                the level as n grows (exact for linear  the textbook's width, and
+                                                      models without decay)                   sup-t bands
+        ``tight``         a tail of V where V varies  the level, if E[V] and the tail are     delta below 0.001
+                                                      known; 1.4 times the textbook's width
         ``empirical``     a tail known beforehand     the level, without E[V] being known     when V must not stand for
                                                                                               its mean
-        ``chebyshev``     the noise level             the level whatever the tail, if E[V] is no idea of the tail
+        ``chebyshev``     nothing more                the level whatever the tail, if E[V] is to compare
                                                       known; wide
         ``theorem``       as ``tight``                the published bound, 1.57 times         to reproduce results
                                                       ``tight``; unproved where v, c > 0
         ``sharp``         as ``tight``                the same before its root is split       to reproduce results
         ================= =========================== ======================================= ==========================
         """
-        options = limits.Options(delta, simultaneous, bound, tail, target, observation_noise, bias, seed)
+        options = Options(delta, simultaneous, bound, tail, target, observation_noise, bias, seed)
         inputs = self.problem.inputs(x)
         center = self._shaped(self.problem.predict(inputs))
         points = np.asarray(inputs) if isinstance(inputs, np.ndarray) else _as_array(x)
@@ -282,8 +280,8 @@ class FittedModel:
         def sides(problem: Problem) -> Iterable[Array]:
             return gradient_blocks(problem, inputs)
 
-        question = Question(options, center, sides, points, index)
-        return answer(self._work, question, noise, solver, curvature, given=self.given)
+        question = Question(options, center, sides, points, index, key=fingerprint(inputs))
+        return build(self._work, question, noise, solver, curvature, given=self.given)
 
     @_scoped
     def functional(
@@ -292,7 +290,7 @@ class FittedModel:
         delta: float = 0.05,
         *,
         simultaneous: bool | str = False,
-        bound: str = "tight",
+        bound: str = "isoperimetric",
         tail: Tail | EstimatedTail | Redraws | str | None = None,
         noise: Any = None,
         bias: Any = None,
@@ -321,14 +319,14 @@ class FittedModel:
         Raises:
             InputError: When q returns something else than a scalar or one axis, or is not differentiable.
         """
-        options = limits.Options(delta, simultaneous, bound, tail, bias=bias, seed=seed)
+        options = Options(delta, simultaneous, bound, tail, bias=bias, seed=seed)
 
         def sides(problem: Problem) -> Iterable[Array]:
             return [problem.functional(q).gradient]
 
         center = self.problem.functional(q).value
-        question = Question(options, center, sides, per_output=False)
-        return answer(self._work, question, noise, solver, curvature, given=self.given)
+        question = Question(options, center, sides, predictions=False)
+        return build(self._work, question, noise, solver, curvature, given=self.given)
 
     @_scoped
     def sensitivity(self, x: Any, *, solver: Solver | str = "auto", curvature: str = "auto") -> np.ndarray:
@@ -534,11 +532,11 @@ class FittedModel:
         Raises:
             InputError: For options, held-out rows or a path that cannot be used, and for inputs that are not one array.
         """
-        from vhat.report import Options, Subject, write
+        from vhat import report
 
-        options = Options(delta, held_out, response, noise, max_unsupported, refits, seed)
+        options = report.Options(delta, held_out, response, noise, max_unsupported, refits, seed)
         names = None if columns is None else tuple(columns)
-        return write(Subject(self, columns=names), path, options, force=force)
+        return report.write(report.Subject(self, columns=names), path, options, force=force)
 
     @_scoped
     def polish(self, *, gtol: float = 1e-10, max_steps: int = 1000, warmup: int = 1000, seed: int = 0) -> FittedModel:

@@ -1,21 +1,26 @@
-"""The tail of the weighted norm V, estimated: redraw the responses, move the minimum, measure V again.
+"""The mean and the tail of the weighted norm V, estimated: redraw the responses, move the minimum, measure V again.
 
 The responses are redrawn from the fitted model, ``f(x_i) + sigma_i z_i``, the minimum is followed from the present
-parameters by Newton's method, and V is taken there. The pair (v, c) is then fitted to what V did at each point, in
+parameters by Newton's method, and V is taken there. The mean of these V stands for E[V]. The isoperimetric bound needs
+their standard deviation beside it; for the other bounds a pair (v, c) is fitted to what V did at each point, in
 
     ln E exp(a (V - E V)) <= a^2 v^2 / (2 (1 - c a)),        0 < a < 1/c.
+
+The redraws are about this fit, in place of the truth that it estimates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
 from vhat.checks import check_count
 from vhat.errors import InputError, VhatError
 from vhat.evidence.minimise.polish import polish
+from vhat.intervals import monte_carlo_limits
 from vhat.linalg.solvers import Status
 from vhat.linalg.solvers.kernel import newton_metric
 from vhat.models.problem import Array, Curvature, Problem
@@ -49,15 +54,17 @@ class Redraws:
 
 @dataclass(frozen=True, eq=False)
 class EstimatedTail:
-    """A sub-gamma pair for each point, in the units of V: see :class:`vhat.Tail`.
+    """What redraws of the responses say of V at each point, in the units of V.
 
     Attributes:
-        v: Square root of the variance factor, in the shape of the interval; NaN where a
+        v: Square root of the variance factor, in the shape of the interval (see :class:`vhat.Tail`); NaN where a
             redraw has no V.
         c: Scale.
-        mean: Mean of V over the redraws, beside the V that the interval uses.
-        redraws: How many redraws the pairs rest on.
+        mean: Mean of V over the redraws, beside the V that the interval reports.
+        sd: Standard deviation of V over the redraws.
+        redraws: How many redraws these rest on.
         lost: How many more had no minimum that could be reached.
+        draws: V at each redraw, (redraws, ...).
 
     Examples:
         >>> import numpy as np, vhat
@@ -69,11 +76,22 @@ class EstimatedTail:
         (10, (2,))
     """
 
+    delta_share: ClassVar[float] = 1 / 20
+    """Share of delta that is spent on the Monte Carlo error of the mean, and again on that of the spread."""
+
     v: np.ndarray
     c: np.ndarray
     mean: np.ndarray
+    sd: np.ndarray
     redraws: int
     lost: int
+    draws: np.ndarray = field(repr=False)
+
+    @classmethod
+    def of(cls, draws: np.ndarray, lost: int) -> EstimatedTail:
+        """Summarise draws of V, (redraws, ...)."""
+        v, c = fit_pair(draws)
+        return cls(v, c, np.mean(draws, axis=0), np.std(draws, axis=0, ddof=1), len(draws), lost, draws)
 
     def pair(self, norm: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (v, c) at each point.
@@ -81,12 +99,33 @@ class EstimatedTail:
         Raises:
             InputError: When the pairs were estimated at other points.
         """
+        self._check_points(norm)
+        return self.v, self.c
+
+    def mean_limit(self, norm: np.ndarray, eta: float) -> np.ndarray:
+        """Return an upper limit of E[V] at each point, exceeded with probability about ``eta`` over the redraws.
+
+        Raises:
+            InputError: When V was redrawn at other points.
+        """
+        self._check_points(norm)
+        return monte_carlo_limits.mean_limit(self.draws, eta)
+
+    def sd_limit(self, norm: np.ndarray, eta: float) -> np.ndarray:
+        """Return an upper limit of the standard deviation of V, likewise.
+
+        Raises:
+            InputError: When V was redrawn at other points.
+        """
+        self._check_points(norm)
+        return monte_carlo_limits.sd_limit(self.draws, eta)
+
+    def _check_points(self, norm: np.ndarray) -> None:
         if np.shape(norm) != self.v.shape:
             raise InputError(
                 f"this tail was estimated for an interval of shape {self.v.shape}, and shape {np.shape(norm)} is asked "
                 "for. A tail belongs to its points: use tail='estimated' again."
             )
-        return self.v, self.c
 
     def mark(self, found: Measured) -> Measured:
         """Return the norms with the status of points that have no tail changed to what that means: no interval."""
@@ -142,9 +181,7 @@ def estimate_tail(
     problems = (_redraw(work.problem, noise, seed, i).at(theta) for i, theta in minima)
     spaces = (Workspace(problem, work.shape) for problem in problems)
     found = [measure(w.problem, w.own_solver(curvature), sides(w.problem), noise.values).variance for w in spaces]
-    drawn = np.reshape(found, (len(minima), *reference.shape)) / reference**2
-    v, c = fit_pair(drawn)
-    return EstimatedTail(v, c, np.mean(drawn, axis=0), len(minima), lost)
+    return EstimatedTail.of(np.reshape(found, (len(minima), *reference.shape)) / reference**2, lost)
 
 
 def _move_minima(problem: Problem, noise: Noise, count: int, seed: int) -> list[tuple[int, Array]]:

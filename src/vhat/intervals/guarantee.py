@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from vhat.intervals.estimated_tail import EstimatedTail
+from vhat.intervals.options import Options
+from vhat.intervals.tail import MODERATE
 from vhat.level import level_text
+from vhat.variance.noise import Noise
+from vhat.variance.workspace import Chosen
 
-__all__ = ["FEW", "Evidence", "headline", "sentence"]
-
-FEW = 10
-"""Degrees of freedom below which a noise level that was estimated must not be taken as known."""
+__all__ = ["Basis", "headline", "sentence"]
 
 _STANDING = {
-    "isoperimetric": "the 'isoperimetric' bound",
+    "isoperimetric": "the isoperimetric bound",
     "tight": "the 'tight' bound",
     "theorem": "the published 'theorem' bound, whose terms in v and c are unproved",
     "sharp": "the published 'sharp' bound, whose terms in v and c are unproved",
@@ -22,155 +26,196 @@ _STANDING = {
 }
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What was really used to make an interval.
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """What an interval rests on: all that its sentence states.
 
     Attributes:
-        delta: Failure probability.
-        points: How many predictions.
-        joint: ``""``, ``"union"`` or ``"sup-t"``.
-        bound: The bound's name.
-        tail: ``"neglected"``, ``"moderate"``, ``"constant"``, ``"any"``, ``"supplied"`` or ``"estimated"``.
-        noise: The noise source.
-        curvature: ``"hessian"`` or ``"ggn"``.
-        reason: Why it is Gauss-Newton, if it was not asked for.
+        options: The options of the interval, the tail in use among them.
+        bound: The bound in use: that of the options, or ``"exact"``.
+        chosen: The curvature in use, the sign of its smallest eigenvalue, and the reason for a fallback.
+        noise: The noise of the training responses.
         stationary: Whether the gradient vanishes.
-        definite: The verdict on ``H + lam``.
-        decided: Whether that verdict came from the whole matrix rather than from a converged iteration.
-        target: ``"mean"`` or ``"observation"``.
-        bias: ``""`` or how bias was added.
+        matched: Whether the sample weights are the inverse variances of the noise, up to a factor.
+        decay_from_data: Whether the weight decay is known to be chosen with these responses.
         moved: How far polish moved the training predictions, in noise levels; None where it was not called.
         subject: ``"prediction"`` or ``"functional"``.
-        df: Residual degrees of freedom of an estimated noise level, else None.
-        shape: What is assumed of the noise over the rows.
-        redraws: How many redraws of the responses an estimated tail rests on.
-        lost: How many more of them had no minimum.
-        unsupported: At how many of the points the training data hold less than half of the prediction's freedom.
         undetermined: The share of the training predictions' own freedom that the data do not hold, where that is more
             than half; else None.
+        points: How many values there are.
+        unsupported: At how many of them the training data hold less than half of the prediction's freedom.
     """
 
-    delta: float
-    points: int
-    joint: str
+    options: Options
     bound: str
-    tail: str
-    noise: str
-    curvature: str
-    reason: str
+    chosen: Chosen
+    noise: Noise
     stationary: bool
-    definite: str
-    decided: bool
-    target: str
-    bias: str
+    matched: bool
+    decay_from_data: bool
     moved: float | None
     subject: str
-    df: float | None
-    shape: str
-    redraws: int = 0
-    lost: int = 0
-    unsupported: int = 0
-    undetermined: float | None = None
+    undetermined: float | None
+    points: int
+    unsupported: int
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether the level is exact under what was verified or supplied.
+
+        The model is linear by structure, the parameters are its minimum, and the noise level was given, or estimated
+        from what no parameter explains, which is independent of the fit where the weights match the noise.
+        """
+        level_known = not self.noise.estimated or (self.noise.independent and self.matched)
+        return self.bound == "exact" and self.stationary and level_known and not self.decay_from_data
 
 
-def sentence(evidence: Evidence) -> str:
+def sentence(basis: Basis) -> str:
     """Compose the sentence."""
-    doubts = _doubts(evidence)
-    claim = f"{_claim(evidence)}; beware: {_join(doubts)}" if doubts else _claim(evidence)
-    return f"{claim}; checked: {_join(_checked(evidence))}; assumed: {_join(_assumed(evidence))}."
+    doubts = _doubts(basis)
+    claim = f"{_claim(basis)}; beware: {', '.join(doubts)}" if doubts else _claim(basis)
+    return f"{claim}; checked: {', '.join(_checked(basis))}; assumed: {', '.join(_assumed(basis))}."
 
 
 def headline(guarantee: str) -> str:
-    """The claim of a guarantee, and what to beware of, without the list of what was checked and assumed."""
+    """Return the claim of a guarantee, and what to beware of, without the list of what was checked and assumed."""
     ends = [at for at in (guarantee.find(part) for part in ("; checked: ", "; assumed: ")) if at >= 0]
     return f"{guarantee[: min(ends)]}." if ends else guarantee
 
 
-def _claim(evidence: Evidence) -> str:
-    scope = {
-        "": "at each point taken alone",
-        "union": f"at all {evidence.points} points at once (union bound)",
-        "sup-t": f"at all {evidence.points} points at once (sup-t)",
-    }[evidence.joint]
-    truth = "not the truth behind it" if not evidence.bias else "widened for bias towards the truth behind it"
+def _claim(basis: Basis) -> str:
+    options = basis.options
+    truth = "not the truth behind it" if options.bias is None else "widened for bias towards the truth behind it"
     covered = {
-        "mean": f"the mean of this {evidence.subject} over fresh noise, {truth}",
+        "mean": f"the mean of this {basis.subject} over fresh noise, {truth}",
         "observation": "a new response, if the model has no bias",
-    }[evidence.target]
-    return f"Nominal {level_text(evidence.delta)} {scope}, for {covered}, by {_STANDING[evidence.bound]}"
+    }[options.target]
+    standing = "Guaranteed" if basis.guaranteed else "Nominal"
+    return f"{standing} {level_text(options.delta)} {_scope(basis)}, for {covered}, by {_law(basis)}"
 
 
-def _doubts(evidence: Evidence) -> list[str]:
-    """What makes the claim less than it seems."""
+def _scope(basis: Basis) -> str:
+    """Say of how many points the level is meant."""
+    if basis.options.joint == "":
+        return "at each point taken alone"
+    if basis.options.joint == "sup-t":
+        return f"at all {basis.points} points at once (sup-t)"
+    if basis.options.simultaneous == "sup-t":
+        return f"at all {basis.points} points at once (union bound: delta is too small to simulate sup-t)"
+    return f"at all {basis.points} points at once (union bound)"
+
+
+def _law(basis: Basis) -> str:
+    """Name what the width rests on."""
+    if basis.bound == "exact":
+        law = "Student's t" if basis.noise.estimated else "the normal distribution"
+        return f"{law}, for a model that is linear in its parameters"
+    return _STANDING[basis.bound]
+
+
+def _doubts(basis: Basis) -> list[str]:
+    """Return what makes the claim less than it seems."""
     found = []
-    if not evidence.stationary:
+    if not basis.stationary:
         found.append("the parameters are not a minimum (see the audit)")
-    if evidence.undetermined is not None:
+        if basis.noise.estimated:
+            found.append(
+                "the noise level was divided by the degrees of freedom that a minimum would leave, which may make it "
+                "several times too large (give noise= from held-out rows)"
+            )
+    if basis.undetermined is not None:
         found.append(
-            f"weight decay and not the data decides this fit (the data leave {100 * evidence.undetermined:.3g}% of its "
+            f"weight decay and not the data decides this fit (the data leave {100 * basis.undetermined:.3g}% of its "
             "freedom open), so that its error is bias, which no width of this kind holds"
         )
-    if evidence.unsupported:
-        where = "this value" if evidence.points == 1 else f"{evidence.unsupported} of {evidence.points} values"
+    if basis.unsupported:
+        where = "this value" if basis.points == 1 else f"{basis.unsupported} of {basis.points} values"
         found.append(f"the training data hardly speak for {where} (unsupported above 0.5), whose error is bias")
     return found
 
 
-def _checked(evidence: Evidence) -> list[str]:
+def _checked(basis: Basis) -> list[str]:
     found = []
-    if evidence.curvature == "hessian":
+    if basis.bound == "exact":
+        found.append("linear in its parameters by structure")
+    exact_hessian = basis.chosen.curvature == "hessian"
+    if exact_hessian:
         found.append("exact Hessian")
-    if evidence.stationary and evidence.definite == "positive" and evidence.curvature == "hessian":
-        found.append("certified minimum" if evidence.decided else "minimum, by a converged but unproved eigenvalue")
-    if evidence.moved is not None:
+    if basis.stationary and basis.chosen.definite.verdict == "positive" and exact_hessian:
+        decided = basis.chosen.definite.method != "lanczos"
+        found.append("certified minimum" if decided else "minimum, by a converged but unproved eigenvalue")
+    if basis.moved is not None:
         found.append(
-            f"the minimum is the one that polish reached, its training predictions {evidence.moved:.2g} noise levels "
+            f"the minimum is the one that polish reached, its training predictions {basis.moved:.2g} noise levels "
             "(root mean square) from those of the model given"
         )
     return found or ["nothing beyond convergence of the solves"]
 
 
-def _assumed(evidence: Evidence) -> list[str]:
+def _assumed(basis: Basis) -> list[str]:
     found = []
-    if not evidence.stationary:
+    if not basis.stationary:
         found.append("that the parameters are a minimum, WHICH THEY ARE NOT (see the audit)")
-    elif evidence.definite != "positive":
+    elif basis.chosen.definite.verdict != "positive":
         found.append("that the minimum is a proper one (the sign of H + lam is not established)")
-    if evidence.curvature == "ggn":
-        why = f" ({evidence.reason})" if evidence.reason else ""
-        found.append(f"Gauss-Newton in place of the exact Hessian{why}")
-    if evidence.bound not in ("asymptotic", "empirical"):
-        found.append("V in place of its mean E[V]")
-    if evidence.bound not in ("asymptotic", "chebyshev"):
-        found.append(
-            {
-                "neglected": "that V does not vary with the noise (v = c = 0)",
-                "constant": "that V does not vary with the noise",
-                "any": "nothing of the tail of V",
-                "moderate": "that V has a lighter tail than a chi-square with 8 degrees of freedom over 8",
-                "supplied": "the tail of V that was supplied",
-                "estimated": f"a tail estimated from {evidence.redraws} redraws of the responses about this fit"
-                + (f" ({evidence.lost} more reached no minimum)" if evidence.lost else ""),
-            }[evidence.tail]
-        )
-    found.append(f"Gaussian noise, {evidence.shape}, its level {evidence.noise}{_freedom(evidence)}")
-    found.append("one minimum that moves continuously with the noise")
-    if evidence.bias:
-        found.append(f"bias no larger than the {evidence.bias} term that was added")
+    if basis.bound == "exact":
+        found += _assumed_of_linear(basis)
+    else:
+        if basis.chosen.curvature == "ggn":
+            why = f" ({basis.chosen.reason})" if basis.chosen.reason else ""
+            found.append(f"Gauss-Newton in place of the exact Hessian{why}")
+        found += _assumed_of_norm(basis)
+    found.append(f"Gaussian noise, {_noise_shape(basis)}, its level {basis.noise.source}{_freedom(basis)}")
+    if basis.bound != "exact":
+        found.append("one minimum that moves continuously with the noise, without jumps")
+    if basis.options.bias is not None:
+        kind = "plug-in" if isinstance(basis.options.bias, str) else "given"
+        found.append(f"bias no larger than the {kind} term that was added")
     return found
 
 
-def _freedom(evidence: Evidence) -> str:
-    if evidence.df is None:
+def _assumed_of_linear(basis: Basis) -> list[str]:
+    """Return what an exact law still takes for granted."""
+    if basis.decay_from_data:
+        return ["a weight decay fixed before these responses were seen, WHICH IT WAS NOT"]
+    return ["a weight decay fixed before these responses were seen"]
+
+
+def _assumed_of_norm(basis: Basis) -> list[str]:
+    """Return what stands for the mean of V, and what is taken for granted of its tail."""
+    tail = basis.options.known_tail
+    if basis.bound == "asymptotic":
+        return []
+    if isinstance(tail, EstimatedTail):
+        lost = f" ({tail.lost} more reached no minimum)" if tail.lost else ""
+        redraws = f"{tail.redraws} redraws of the responses about this fit{lost} in place of the truth"
+        if basis.bound == "empirical":
+            return [f"a tail of V estimated from {redraws}"]
+        what = "the standard deviation" if basis.bound == "isoperimetric" else "the tail"
+        return [f"E[V] and {what} of V as estimated from {redraws}, with their Monte Carlo error allowed for"]
+    found = [] if basis.bound == "empirical" else ["V in place of its mean E[V]"]
+    if basis.bound == "chebyshev":
+        return found
+    if tail is None:
+        return [*found, "that V does not vary with the noise (v = c = 0)"]
+    if tail == "constant":
+        return [*found, "that V does not vary with the noise"]
+    if tail == "any":
+        return [*found, "nothing of the tail of V"]
+    if basis.bound == "isoperimetric" and tail == MODERATE:
+        return [*found, "that V has a lighter tail than a chi-square with 8 degrees of freedom over 8"]
+    return [*found, "the tail of V that was supplied"]
+
+
+def _noise_shape(basis: Basis) -> str:
+    return "the same in every row" if basis.noise.uniform else "independent, its size in each row as described"
+
+
+def _freedom(basis: Basis) -> str:
+    """Say how an estimated noise level was allowed for."""
+    if basis.noise.df is None:
         return ""
-    if evidence.bound == "isoperimetric":
-        return f" with {evidence.df:.3g} degrees of freedom, allowed for as if it were independent of the fit"
-    known = "" if evidence.bound == "asymptotic" else " and used as if it were known"
-    if known and evidence.df < FEW:
-        known += ", FEW AS THEY ARE (bound='asymptotic' allows for that)"
-    return f" with {evidence.df:.3g} degrees of freedom{known}"
-
-
-def _join(parts: list[str]) -> str:
-    return ", ".join(parts)
+    left = f" with {float(np.min(basis.noise.df)):.3g} degrees of freedom"
+    if basis.bound == "exact" and basis.noise.independent and basis.matched:
+        return f"{left}, exact if the truth is in the model and too large otherwise"
+    return f"{left}, allowed for as if it were independent of the fit"

@@ -12,7 +12,7 @@ from vhat.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["Tail"]
+__all__ = ["MODERATE", "Tail"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,3 +121,8 @@ class Tail:
         if self.two_moments:
             return f"Tail.sd({self.v!r})"
         return f"Tail{'.relative' if self.per_norm else ''}(v={self.v!r}, c={self.c!r})"
+
+
+MODERATE = Tail.relative(0.5, 0.25)
+"""The tail that the isoperimetric bound assumes where none is given: that of a chi-square with eight degrees of freedom
+over eight. V's relative standard deviation at certified minima was 0.18 to 0.36 in the median."""

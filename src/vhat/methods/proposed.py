@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vhat.fit.many_fits import Recipe
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
 from vhat.intervals.interval import Interval
-from vhat.intervals.limits import Options
+from vhat.intervals.options import Options
 from vhat.intervals.tail import Tail
 from vhat.linalg.solvers import Solver
 from vhat.methods.base.method import Target, fit_once
@@ -43,7 +43,7 @@ class Proposed:
         'asymptotic'
     """
 
-    bound: str = "tight"
+    bound: str = "isoperimetric"
     tail: Tail | EstimatedTail | Redraws | str | None = None
     simultaneous: bool | str = False
     noise: Any = None

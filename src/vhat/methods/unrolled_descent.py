@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vhat import bounds
 from vhat.checks import check_choice, check_count
 from vhat.errors import InputError, MemoryBudgetError, ModelError
 from vhat.fit import training
@@ -18,7 +17,9 @@ from vhat.fit.data import check_fits
 from vhat.fit.gradient_descent import DescentRule, DescentState, GradientDescent
 from vhat.fit.many_fits import Recipe
 from vhat.fit.training import Fit, penalised
+from vhat.intervals.half_width import Values, half_widths
 from vhat.intervals.interval import Interval
+from vhat.intervals.tail import MODERATE
 from vhat.methods.base.method import Claim, Limits, Target, check_noise, check_question, make_interval, widened
 from vhat.models.networks import Network, Params
 from vhat.progress import bar
@@ -42,8 +43,8 @@ class UnrolledDescent:
     included. It costs a Hessian product a response and step, and keeps p numbers a response: for small problems.
 
     Attributes:
-        bound: ``"tight"``, ``"theorem"``, ``"chebyshev"`` or ``"asymptotic"``, as in
-            :meth:`vhat.FittedModel.interval`.
+        bound: ``"isoperimetric"`` with its moderate tail, ``"tight"``, ``"theorem"``, ``"chebyshev"`` or
+            ``"asymptotic"``, as in :meth:`vhat.FittedModel.interval`.
         noise: The standard deviation of y; None estimates it from the residuals.
 
     Examples:
@@ -53,14 +54,14 @@ class UnrolledDescent:
         >>> recipe = GradientDescent(Network((1, 1)), weight_decay=0.05)
         >>> fit = UnrolledDescent().fit(recipe, x, x[:, 0] + 0.1 * np.cos(40 * x[:, 0]))
         >>> fit.interval([[0.0]]).bound
-        'unrolled descent (tight)'
+        'unrolled descent (isoperimetric)'
     """
 
-    bound: Literal["tight", "theorem", "chebyshev", "asymptotic"] = "tight"
+    bound: Literal["isoperimetric", "tight", "theorem", "chebyshev", "asymptotic"] = "isoperimetric"
     noise: float | None = None
 
     def __post_init__(self) -> None:
-        check_choice("bound", self.bound, ("tight", "theorem", "chebyshev", "asymptotic"))
+        check_choice("bound", self.bound, ("isoperimetric", "tight", "theorem", "chebyshev", "asymptotic"))
         check_noise(self.noise)
 
     def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> FittedDescent:
@@ -188,11 +189,10 @@ class FittedDescent:
         delta = check_question("UnrolledDescent", delta, target)
         noise, center, n = self._noise(), self.fitted.predict(x), self.fitted.problem.n
         error = np.sqrt(np.sum((self.sensitivity(x) * noise.values) ** 2, axis=(2, 3))).reshape(center.shape)
-        # a weighted norm that holds the noise already, so that the bound's own is one
-        if self.options.bound == "asymptotic":
-            half = bounds.asymptotic(n * error**2, n, 1.0, delta, df=noise.df)
-        else:
-            half = getattr(bounds, self.options.bound)(n * error**2, n, 1.0, delta)
+        # A weighted norm that holds the noise already, so that the bound's own is one.
+        values = Values(n * error**2, n, np.ones(error.shape), None, noise.df)
+        tail = MODERATE if self.options.bound == "isoperimetric" else None
+        half = half_widths(values, self.options.bound, tail, delta)
         limits = Limits(center - half, center + half)
         return make_interval(
             self._claim(noise),
@@ -225,7 +225,9 @@ class FittedDescent:
             by=f"the {bound} bound with V, the squared sensitivity to the responses, in place of its expectation",
             assumed=(
                 f"Gaussian noise, its level {noise.source}",
-                "a V that hardly varies with the noise, tail neglected",
+                "that V has a lighter tail than a chi-square with 8 degrees of freedom over 8"
+                if bound == "isoperimetric"
+                else "a V that hardly varies with the noise, tail neglected",
                 "step sizes that do not depend on the noise",
             ),
         )

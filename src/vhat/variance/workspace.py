@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -19,11 +20,30 @@ from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Prepared, Solver, choo
 from vhat.linalg.solvers.kernel import Kernel, KernelMetric, make_kernel
 from vhat.linalg.solvers.softest_direction import Measure, Soft
 from vhat.models.problem import Array, Curvature, Problem
-from vhat.variance.noise import Freedom, Noise, estimate_noise, given_noise, measure_freedom
+from vhat.variance.noise import (
+    Freedom,
+    Noise,
+    estimate_noise,
+    given_noise,
+    measure_freedom,
+    projected_noise,
+    weights_match,
+)
 
 __all__ = ["Chosen", "Workspace"]
 
 T = TypeVar("T")
+
+_REMEMBERED = 4
+"""Answers to questions about points that are remembered: some ten numbers a point each."""
+_ENOUGH_PROJECTED = 30
+"""Degrees of freedom from which the noise of a linear model is always read off what no parameter explains: Student's t
+is then within 4% of the normal quantile at 95%."""
+_LEAST_SHARE_PROJECTED = 0.5
+"""With fewer, it is where they are at least this share of what the penalised fit leaves to its residuals. Of a thousand
+weights and as many rows, a ridge may leave hundreds of degrees of freedom where the projection leaves five."""
+_EQUAL = "equal"
+_BY_WEIGHTS = "weights"
 
 
 @dataclass(frozen=True)
@@ -55,11 +75,12 @@ class Workspace:
     shape: np.ndarray
     twin: Workspace | None = field(default=None, repr=False)
     _kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    _recent: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, repr=False)
     _told: set[str] = field(default_factory=set, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # what is kept belongs to the framework's float64 scope, and is made again when it is needed
-        return self.__dict__ | {"_kept": {}}
+        return self.__dict__ | {"_kept": {}, "_recent": OrderedDict()}
 
     def keep(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what is kept under ``key``, made on the first request."""
@@ -72,6 +93,16 @@ class Workspace:
         """Return what is kept under ``key``, or None where it has not been made."""
         return self._kept.get(key)
 
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what is remembered under ``key``, made on the first request; the oldest of a few is forgotten."""
+        if key not in self._recent:
+            self._recent[key] = make()
+        self._recent.move_to_end(key)
+        while len(self._recent) > _REMEMBERED:
+            self._recent.popitem(last=False)
+        found: T = self._recent[key]
+        return found
+
     def first(self, event: str) -> bool:
         """Whether this is the first time that ``event`` happens to this model."""
         if event in self._told:
@@ -82,6 +113,7 @@ class Workspace:
     def release(self) -> None:
         """Forget matrices and factorisations; they are made again when needed."""
         self._kept.clear()
+        self._recent.clear()
 
     def scale(self) -> Array:
         """The unit of each parameter, (p,)."""
@@ -195,39 +227,111 @@ class Workspace:
         """The solver of everything that belongs to the model rather than to points: noise, stationarity, probes."""
         return self.prepared(choose(self.problem, 1).solver, curvature)
 
-    def freedom(self, curvature: Curvature, seed: int) -> Freedom:
-        """The traces of the smoother, whatever solver the points are given to."""
+    def freedom(self, curvature: Curvature, seed: int, kind: str | None = None) -> Freedom:
+        """The traces of the smoother, whatever solver the points are given to, under a :meth:`noise_shape`."""
         solver = self.own_solver(curvature)
-        return self.keep(("freedom", curvature, seed), lambda: measure_freedom(self.problem, solver, self.shape, seed))
 
-    def residual_freedom(self, curvature: Curvature, seed: int) -> Freedom:
+        def find() -> Freedom:
+            return measure_freedom(self.problem, solver, self.noise_shape(kind), seed)
+
+        return self.keep(("freedom", curvature, seed, kind), find)
+
+    def residual_freedom(self, curvature: Curvature, seed: int, kind: str | None = None) -> Freedom:
         """The freedom from which the noise is read off.
 
         The smoother of a penalised fit should shrink. Where the exact one amplifies (``|S|_F^2 > tr S``: the minimum is
         near a fold, or the model nearly interpolates) first-order theory counts too many residual degrees of freedom
         and the noise comes out too small; the Gauss-Newton smoother, which always shrinks, takes its place.
         """
-        if not self.amplifies(curvature, seed):
-            return self.freedom(curvature, seed)
-        shrinking = self.freedom("ggn", seed)
+        if not self.amplifies(curvature, seed, kind):
+            return self.freedom(curvature, seed, kind)
+        shrinking = self.freedom("ggn", seed, kind)
         return replace(shrinking, method=f"{shrinking.method}, by Gauss-Newton: the fit amplifies some noise")
 
-    def amplifies(self, curvature: Curvature, seed: int) -> bool:
+    def amplifies(self, curvature: Curvature, seed: int, kind: str | None = None) -> bool:
         """Whether the smoother amplifies some of the noise where its Gauss-Newton twin does not."""
-        exact = self.freedom(curvature, seed)
+        exact = self.freedom(curvature, seed, kind)
         if curvature == "ggn" or exact.own <= float(exact.effective.sum()):
             return False
         try:
             # with weights a smoother is oblique and |S|_F^2 > tr S without any fold: compare like with like
-            return exact.own > 1.02 * self.freedom("ggn", seed).own
+            return exact.own > 1.02 * self.freedom("ggn", seed, kind).own
         except NotPositiveDefinite:
             return False
 
+    @property
+    def decay_from_data(self) -> bool:
+        """Whether the penalty is known to depend on the training responses.
+
+        An estimator standardises the responses: the unit of its decay, and the value towards which it shrinks, are
+        theirs, even where the number was given.
+        """
+        return hasattr(self.problem, "scaling")
+
+    # -- noise ---------------------------------------------------------------------------------
+    def noise_shape(self, kind: str | None) -> np.ndarray:
+        """The relative noise of each training response, (n, K), root mean square one.
+
+        Args:
+            kind: None for the shape of this model, ``"equal"`` for rows that are alike, ``"weights"`` for sample
+                weights that are inverse variances.
+        """
+        if kind is None:
+            return self.shape
+        if kind == _EQUAL:
+            return np.ones_like(self.shape)
+        weights = self._row_weights()
+        # A row of weight zero is not seen by the loss: its noise does not matter, but must be a number.
+        spread = np.where(weights > 0, 1 / np.sqrt(np.where(weights > 0, weights, 1.0)), 1.0)
+        spread = spread / np.sqrt(np.mean(spread[weights > 0] ** 2))
+        return np.broadcast_to(spread[:, None], self.shape.shape).copy()
+
+    @property
+    def weights_vary(self) -> bool:
+        """Whether the sample weights of rows that count differ, and no shape of the noise was described."""
+        weights = self._row_weights()
+        counted = weights[weights > 0]
+        described = bool(np.any(self.shape != self.shape[0]))
+        return not described and bool(np.ptp(counted) > 1e-9 * np.max(counted))
+
+    def weights_match(self, noise: Noise) -> bool:
+        """Whether the sample weights are the inverse variances of the noise, up to a factor."""
+        return weights_match(self.problem, noise.values)
+
+    def _row_weights(self) -> np.ndarray:
+        return np.asarray(self.problem.numpy(self.problem.weights), dtype=np.float64)
+
     def noise(self, given: Any, curvature: Curvature, seed: int) -> Noise:
-        """The noise that was given, or its estimate."""
-        if given is not None:
+        """The noise that was given, or its estimate.
+
+        Args:
+            given: A level, one per row, or per row and output; None, ``"equal"`` or ``"weights"`` to estimate it.
+            curvature: The curvature whose smoother left the residuals their freedom.
+            seed: Seed of random probes of that freedom.
+        """
+        if given is not None and not isinstance(given, str):
             return given_noise(given, self.problem)
-        return estimate_noise(self.problem, self.residual_freedom(curvature, seed), self.shape)
+        if given is not None:
+            check_choice("noise", given, (_EQUAL, _BY_WEIGHTS))
+        projected = self._projected(given)
+        if projected is not None and self._suffices(projected, curvature, seed, given):
+            return projected
+        return estimate_noise(self.problem, self.residual_freedom(curvature, seed, given), self.noise_shape(given))
+
+    def _projected(self, kind: str | None) -> Noise | None:
+        """The noise of a linear model from what no parameter explains; None where there is none."""
+        if not self.problem.linear:
+            return None
+        return self.keep(("projected", kind), lambda: projected_noise(self.problem, self.noise_shape(kind)))
+
+    def _suffices(self, projected: Noise, curvature: Curvature, seed: int, kind: str | None) -> bool:
+        """Whether a projection keeps enough degrees of freedom to be preferred to the residuals of the fit."""
+        assert projected.df is not None
+        left = float(np.min(projected.df))
+        if left >= _ENOUGH_PROJECTED:
+            return True
+        freedom = self.residual_freedom(curvature, seed, kind)
+        return left >= _LEAST_SHARE_PROJECTED * float(np.min(np.diag(freedom.residual)))
 
     def choose_curvature(self, asked: str, *, quiet: bool = False) -> Chosen:
         """Decide between the exact Hessian and Gauss-Newton; ``quiet`` leaves the warning to the caller.

@@ -30,7 +30,7 @@ class WithRecipe:
         >>> x = np.linspace(-1, 1, 12)[:, None]
         >>> method = WithRecipe(UnrolledDescent(), GradientDescent(Network((1, 1)), weight_decay=0.05))
         >>> method.fit(None, x, x[:, 0] + 0.1 * np.cos(40 * x[:, 0])).interval([[0.0]]).bound
-        'unrolled descent (tight)'
+        'unrolled descent (isoperimetric)'
     """
 
     method: Method

@@ -1,0 +1,103 @@
+"""Half widths of intervals: a bound applied to the weighted norm, the noise and what is known of the tail of V."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from vhat import bounds
+from vhat.intervals.estimated_tail import EstimatedTail
+from vhat.intervals.tail import Tail
+
+__all__ = ["Values", "half_widths"]
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """What a bound is applied to. Arrays have the shape of the interval.
+
+    Attributes:
+        norm: V.
+        n: Training rows.
+        noise: The noise level in whose unit V is expressed.
+        fresh: Standard deviation of a new response; None where the interval is for the mean.
+        df: Degrees of freedom of an estimated noise level; None where it is known.
+    """
+
+    norm: np.ndarray
+    n: int
+    noise: np.ndarray
+    fresh: np.ndarray | None
+    df: np.ndarray | None
+
+    @property
+    def standard_error(self) -> np.ndarray:
+        """``sigma sqrt(V / n)``: the first-order standard deviation of the prediction."""
+        return np.asarray(self.noise * np.sqrt(self.norm / self.n))
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """The standard deviation of what the interval is for: the prediction, or a new response less it."""
+        return self.standard_error if self.fresh is None else np.hypot(self.standard_error, self.fresh)
+
+
+def half_widths(values: Values, bound: str, tail: Tail | EstimatedTail | str | None, delta: float) -> np.ndarray:
+    """Return the half width of every value at probability ``delta`` of a miss, before bias.
+
+    Args:
+        values: What the bound is applied to.
+        bound: A bound of :data:`vhat.intervals.options.BOUNDS`, or ``"exact"`` for a normal prediction.
+        tail: The tail of V, as far as the bound uses one.
+        delta: Probability of a miss.
+    """
+    if bound in ("exact", "asymptotic"):
+        # Both are a quantile of the normal law or of Student's t; what differs is what may be said of them.
+        return np.asarray(bounds.asymptotic(1.0, 1, 1.0, delta, df=values.df) * values.deviation)
+    if isinstance(tail, EstimatedTail) and bound != "empirical":
+        # The redraws' own mean of V, with its Monte Carlo error paid for, stands for E[V].
+        share = tail.delta_share * delta
+        values = replace(values, norm=tail.mean_limit(values.norm, share))
+        delta = delta - 2 * share
+        if bound == "isoperimetric":
+            return _isoperimetric(values, delta, sd=tail.sd_limit(values.norm, share))
+    if bound == "isoperimetric":
+        return _isoperimetric(values, delta, **_tail_arguments(tail, values.norm))
+
+    def mean(part: float) -> np.ndarray:
+        return _by_name(values, bound, tail, part)
+
+    if values.fresh is None:
+        return mean(delta)
+    return bounds.observation(mean, values.fresh, delta, df=values.df)
+
+
+def _isoperimetric(values: Values, delta: float, **tail: Any) -> np.ndarray:
+    """Apply the isoperimetric bound, to the prediction or to a new response less it."""
+    fresh = 0.0 if values.fresh is None else values.fresh
+    return bounds.isoperimetric(
+        values.norm, values.n, values.noise, delta, observation_noise=fresh, df=values.df, **tail
+    )
+
+
+def _tail_arguments(tail: Tail | str | None | EstimatedTail, norm: np.ndarray) -> dict[str, Any]:
+    """Return what the isoperimetric bound is told of the tail of V."""
+    if tail == "any":
+        return {"v": np.inf}
+    if tail == "constant":
+        return {}
+    assert isinstance(tail, Tail)
+    v, c = tail.pair(norm)
+    return {"sd": v} if tail.two_moments else {"v": v, "c": c}
+
+
+def _by_name(values: Values, bound: str, tail: Tail | EstimatedTail | str | None, delta: float) -> np.ndarray:
+    """Apply one of the bounds that take the mean alone."""
+    if bound == "chebyshev":
+        return bounds.chebyshev(values.norm, values.n, values.noise, delta, df=values.df)
+    assert not isinstance(tail, str)  # refused by Options
+    v, c = (0.0, 0.0) if tail is None else tail.pair(values.norm)
+    formula = getattr(bounds, bound)
+    width: np.ndarray = formula(values.norm, values.n, values.noise, delta, v=v, c=c, df=values.df)
+    return width
