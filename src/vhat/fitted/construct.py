@@ -142,7 +142,9 @@ def from_numpy(
         theta: The fitted parameters, (p,).
         X: Training inputs, one row a point.
         y: Training responses.
-        jac: ``jac(theta, X)`` returning (n, p) or (n, outputs, p); by adaptive differences when None.
+        jac: ``jac(theta, X)`` returning (n, p) or (n, outputs, p); by adaptive differences when None. A function of
+            the inputs alone, ``jac(X)``, says that ``predict`` is linear in theta, and is checked to be right; write
+            ``lambda X: design(X, 3)`` for one with further arguments, optional ones included.
         hess: ``hess(theta, X)`` returning (n, p, p) or (n, outputs, p, p); by differences when None.
         weight_decay: lam, a number or (p,).
         loss: As in :func:`from_jax`, with a NumPy callable.
@@ -164,6 +166,13 @@ def from_numpy(
         >>> fitted = vhat.from_numpy(decay, [2.0, 1.0], x, y).polish()
         >>> fitted.interval([1.0]).center.round(1)
         array([0.7])
+
+        A model that is linear in its parameters, with the matrix that says so:
+
+        >>> design = lambda x: np.column_stack([np.ones_like(x), x])
+        >>> line = vhat.from_numpy(lambda q, x: design(x) @ q, [0.0, 0.0], x, y, jac=design).polish()
+        >>> bool(np.allclose(line.params, np.polyfit(x, y, 1)[::-1]))
+        True
     """
     from vhat.models.numpy import numpy_problem
 
@@ -187,6 +196,9 @@ def from_curve_fit(
     f: Callable[..., Any], popt: Any, x: Any, y: Any, sigma: Any = None, *, absolute_sigma: bool = False
 ) -> FittedModel:
     """Take the result of :func:`scipy.optimize.curve_fit`.
+
+    A model that is linear in its parameters is not recognised as one here, for curve_fit has no Jacobian of the inputs
+    alone: ``from_numpy(..., jac=design)`` takes it.
 
     With ``sigma`` the rows are weighted by ``1/sigma^2`` and the noise of row i is a common factor times
     ``sigma[i]``; the factor is estimated (scipy's ``absolute_sigma=False``). Where sigma is the noise itself, pass it

@@ -50,6 +50,8 @@ class LossDerivatives:
         curvature: ``w_i d2l/df df``; the weight of the Gauss-Newton part.
         cross: ``w_i d2l/df dy``, first index f, second y; the score weight before noise. Square loss: ``-w_i``.
         location: Whether ``l`` depends on ``f - y`` alone, so that ``f - y`` is a residual.
+        square: Whether ``l`` is half the squared error by its name. A function of the user's counts as another loss:
+            no finite number of values could tell a square from a loss that has other tails (Huber's).
     """
 
     value: np.ndarray
@@ -57,6 +59,7 @@ class LossDerivatives:
     curvature: np.ndarray
     cross: np.ndarray
     location: bool
+    square: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,13 @@ class Problem(Protocol):
     @property
     def squeeze(self) -> bool:
         """Whether the model returns ``(n,)``: results then have no output axis."""
+
+    @property
+    def linear(self) -> bool:
+        """Whether the predictions are an affine function of the parameters.
+
+        By the structure of the model and not by a probe at one point: False where that is not proved.
+        """
 
     @property
     def theta(self) -> Array:

@@ -118,6 +118,11 @@ class StandardisedProblem:
         return self.base.squeeze
 
     @property
+    def linear(self) -> bool:
+        """Whether the predictions are an affine function of the parameters: a change of units leaves that as it is."""
+        return self.base.linear
+
+    @property
     def theta(self) -> Array:
         """The fitted parameters."""
         return self.base.theta

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from vhat.errors import ModelError
+from vhat.models.jax.affine import is_affine
 from vhat.models.jax.fingerprint import mark, python_function
 from vhat.models.jax.float32 import narrowed
 from vhat.models.jax.outer_products import Factors, find_outer, row_factors
@@ -109,6 +110,12 @@ class Model:
         leaves = [jax.ShapeDtypeStruct(shape, theta.dtype) for shape in self.layout.trained]
         with jax.enable_x64(True):
             return find_outer(self.row, leaves, (fixed, one))
+
+    @cached_property
+    def affine(self) -> bool:
+        """Whether predictions are an affine function of the parameters, as the program shows."""
+        with jax.enable_x64(True):
+            return is_affine(self.unguarded, *self.example)
 
     @cached_property
     def row_bytes(self) -> int:

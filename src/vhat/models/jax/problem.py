@@ -82,6 +82,11 @@ class JaxProblem:
         """Whether the model returns (n,)."""
         return self.model.squeeze
 
+    @property
+    def linear(self) -> bool:
+        """Whether the predictions are an affine function of the parameters, as the traced program shows."""
+        return self.model.affine
+
     @cached_property
     def data(self) -> kernels.Data:
         """The training rows in chunks, on the device."""
@@ -123,7 +128,8 @@ class JaxProblem:
         w, f = self.weights, self.fitted_values
         if self.model.loss is None:
             r, ones = f - self.targets, np.ones_like(f)
-            return LossDerivatives(w * 0.5 * (r**2).sum(1), w[:, None] * r, w[:, None] * ones, -w[:, None] * ones, True)
+            value, weights = w * 0.5 * (r**2).sum(1), w[:, None] * ones
+            return LossDerivatives(value, w[:, None] * r, weights, -weights, location=True, square=True)
         with self.scope():
             value, first, second, cross = map(np.asarray, kernels.loss_parts(self.model, f, self.targets))
         return LossDerivatives(

@@ -18,7 +18,7 @@ from vhat.checks import (
 )
 from vhat.errors import InputError, MemoryBudgetError
 from vhat.models.numpy import model as door
-from vhat.models.numpy.derivatives import disagreement
+from vhat.models.numpy.derivatives import disagreement, refuse_nonlinear
 from vhat.models.numpy.problem import NumpyProblem
 from vhat.models.problem import ModelFacts
 from vhat.models.validate import refuse_loss
@@ -50,7 +50,8 @@ def numpy_problem(
         X: An array with rows on its leading axis, or a pandas object.
         y: Responses, of the shape that ``predict`` returns.
         jac: ``jac(theta, X) -> (n, p)`` or ``(n, outputs, p)``; by default differences of ``predict``, some
-            20 p evaluations of it.
+            20 p evaluations of it. A function that can only be called with one argument, ``jac(X)``, says that
+            ``predict`` is linear in theta, up to a term of the inputs alone; that is checked at two other vectors.
         hess: ``hess(theta, X) -> (n, p, p)`` or ``(n, outputs, p, p)``; by default differences of ``jac`` where
             it is given, else of ``predict``: some 8 p^2 evaluations, when the exact Hessian is asked for.
         weight_decay: lam, a number or one a parameter, (p,).
@@ -80,11 +81,13 @@ def numpy_problem(
     point = given.astype(np.float64)
     output, exact = door.probe(predict, point, rows)
     targets = check_targets(y, output.shape)
-    model = door.Model(predict, jac, hess, targets.shape[1], output.ndim == 1)
+    model = door.Model(predict, _with_theta(jac, hess), hess, targets.shape[1], output.ndim == 1)
     budget = check_memory(memory)
     _check_budget(model, len(point), len(targets), budget)
     casts = (f"predict returns {output.dtype}",) if output.dtype in (np.float32, np.float16) else ()
     accuracy = max(1e-15, disagreement(model, point, rows))
+    if model.linear:
+        refuse_nonlinear(model, point, rows, output.astype(np.float64).reshape(-1), targets)
     problem = NumpyProblem(
         model=model,
         theta=point,
@@ -99,6 +102,15 @@ def numpy_problem(
     if problem.loss is not None:
         refuse_loss(problem.loss_derivatives)
     return problem
+
+
+def _with_theta(jac: Callable[..., Any] | None, hess: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """Return jac as a function of theta and X, marked where it takes the inputs alone."""
+    if jac is None or not door.takes_inputs_alone(jac):
+        return jac
+    if hess is not None:
+        raise InputError("jac takes the inputs alone, so the second derivatives of predict are zero: leave hess out.")
+    return door.Design(jac)
 
 
 def _decay(weight_decay: Any, p: int) -> np.ndarray:

@@ -10,12 +10,14 @@ import numpy as np
 
 from vhat.errors import InputError, ModelError, name_rows
 from vhat.models.numpy.finite_differences import Estimate, Sampled, first_derivatives, second_derivatives, settle
-from vhat.models.numpy.model import Model, take
+from vhat.models.numpy.model import Model, blame, take
 
-__all__ = ["disagreement", "require_settled", "residual_part"]
+__all__ = ["disagreement", "refuse_nonlinear", "require_settled", "residual_part"]
 
 _UNSETTLED = 1e-4
 _PAIRS = 60
+_LINEAR = 1e-6
+"""Largest deviation from linearity, as a share of the terms of the sum: above the rounding of a float32 inside."""
 
 
 def require_settled(found: Estimate, steps: np.ndarray, what: str, outputs: int = 1) -> Estimate:
@@ -57,7 +59,7 @@ def residual_part(
     """
     function, steps = settled
     theta, p = function.theta, len(function.theta)
-    if not c.any():
+    if not c.any() or model.linear:
         return Estimate(*np.zeros((3, p, p)))
     if model.hess is not None:
         return Estimate(_contracted(model, theta, X, c, memory), *np.zeros((2, p, p)))
@@ -132,6 +134,44 @@ def disagreement(model: Model, theta: np.ndarray, X: Any) -> float:
         for given in (bends[:, i, j], bends[:, j, i]):
             worst = max(worst, _compare("hess", given, found, unit=steps[i] * steps[j], rows=rows, names=names))
     return worst
+
+
+def refuse_nonlinear(model: Model, theta: np.ndarray, X: Any, values: np.ndarray, targets: np.ndarray) -> None:
+    """Hold a Jacobian that does not depend on theta against the model at parameters far away, on both sides.
+
+    Every parameter moves by at least its own size, and by at least what changes the predictions by their size or that
+    of the responses, once in a random direction and then ten times as far in the opposite one.
+
+    Args:
+        model: A model whose jac takes the inputs alone.
+        theta: The fitted parameters, (p,).
+        X: Training inputs.
+        values: The predictions there, (n * K,).
+        targets: The responses, (n, K).
+
+    Raises:
+        InputError: Naming the row where ``predict`` is not ``predict(theta, X) + jac(X) move``.
+    """
+    J = model.sound_slopes(theta, X)
+    column = np.sqrt(np.mean(J**2, axis=0))
+    level = max(float(np.sqrt(np.mean(each**2))) for each in (values, targets)) or 1.0
+    size = np.abs(theta) + level / np.where(column > 0, column, np.inf)
+    draws = np.random.default_rng(0).standard_normal(len(theta))
+    first = np.where(size > 0, size, 1.0) * np.sign(draws) * (1 + np.abs(draws))
+    for move in (first, -10 * first):
+        with np.errstate(all="ignore"), blame("predict failed at other parameters"):
+            moved = model.values(theta + move, X)
+        expected = values + J @ move
+        terms = np.abs(J) @ (np.abs(theta) + np.abs(move)) + np.abs(values) + np.abs(expected)
+        wrong = ~(np.abs(moved - expected) <= _LINEAR * terms)  # NaN is wrong too
+        if wrong.any():
+            at = int(np.argmax(np.where(np.isfinite(moved), np.abs(moved - expected) / terms, np.inf)))
+            raise InputError(
+                "jac takes the inputs alone, which says that predict is linear in theta, and it is not, or jac is not "
+                f"its derivative: with all parameters moved, the prediction for row {at // model.outputs} is "
+                f"{moved[at]:.6g}, and predict(theta, X) + jac(X) @ move is {expected[at]:.6g}. Correct jac, or give "
+                "jac(theta, X)."
+            )
 
 
 def _compare(

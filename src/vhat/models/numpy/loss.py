@@ -50,9 +50,9 @@ def loss_derivatives(
     """
     column = w[:, None]
     if loss is None:
-        ones = np.ones_like(f)
+        weights = column * np.ones_like(f)
         value = loss_values(None, f, y, w, squeeze)
-        return LossDerivatives(value, column * (f - y), column * ones, -column * ones, True)
+        return LossDerivatives(value, column * (f - y), weights, -weights, location=True, square=True)
     rows = _Rows(loss, f, y, squeeze)
     function, steps, unit = rows.sampled()
     value, K = function.base, f.shape[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,19 @@ from vhat.errors import InputError, ModelError, VhatError, name_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CurveFit", "Model", "as_array", "as_inputs", "as_parameters", "blame", "match_inputs", "probe", "take"]
+__all__ = [
+    "CurveFit",
+    "Design",
+    "Model",
+    "as_array",
+    "as_inputs",
+    "as_parameters",
+    "blame",
+    "match_inputs",
+    "probe",
+    "take",
+    "takes_inputs_alone",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +43,7 @@ class Model:
 
     Attributes:
         predict: ``predict(theta, X) -> (m,)`` or ``(m, K)``.
-        jac: ``jac(theta, X) -> (m, p)`` or ``(m, K, p)``, or None.
+        jac: ``jac(theta, X) -> (m, p)`` or ``(m, K, p)``, or None; a `Design` where it does not depend on theta.
         hess: ``hess(theta, X) -> (m, p, p)`` or ``(m, K, p, p)``, or None.
         outputs: K.
         squeeze: Whether predict returns (m,).
@@ -41,6 +54,11 @@ class Model:
     hess: Callable[..., Any] | None
     outputs: int
     squeeze: bool
+
+    @property
+    def linear(self) -> bool:
+        """Whether the Jacobian is a function of the inputs alone."""
+        return isinstance(self.jac, Design)
 
     def values(self, theta: np.ndarray, X: Any) -> np.ndarray:
         """Return predictions as one row a (row, output) pair, (m * K,)."""
@@ -58,14 +76,14 @@ class Model:
         """Return the user's Jacobian as rows, (m * K, p), or say what is wrong with it."""
         with blame("jac failed"), np.errstate(all="ignore"):
             found = self._derivative("jac", theta, X)
-        check_finite("jac(theta, X)", found, ModelError)
+        check_finite(self._call("jac"), found, ModelError)
         return found.reshape(-1, len(theta))
 
     def sound_bends(self, theta: np.ndarray, X: Any) -> np.ndarray:
         """Return the user's second derivatives as rows, (m * K, p, p), or say what is wrong with them."""
         with blame("hess failed"), np.errstate(all="ignore"):
             found = self._derivative("hess", theta, X)
-        check_finite("hess(theta, X)", found, ModelError)
+        check_finite(self._call("hess"), found, ModelError)
         return found.reshape(-1, len(theta), len(theta))
 
     def _derivative(self, name: str, theta: np.ndarray, X: Any) -> np.ndarray:
@@ -73,8 +91,12 @@ class Model:
         m, tail = len(X), (len(theta),) * (1 if name == "jac" else 2)
         allowed = [(m, self.outputs, *tail)] if self.outputs > 1 else [(m, *tail), (m, 1, *tail)]
         if found.shape not in allowed:
-            raise InputError(f"{name}(theta, X) returned shape {found.shape}; it must return {allowed[0]}.")
+            raise InputError(f"{self._call(name)} returned shape {found.shape}; it must return {allowed[0]}.")
         return found
+
+    def _call(self, name: str) -> str:
+        """Return what messages call a derivative."""
+        return f"{name}(X)" if name == "jac" and self.linear else f"{name}(theta, X)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +115,36 @@ class CurveFit:
         """Return predictions, (m,)."""
         output = np.asarray(self.f(np.moveaxis(X, 0, -1) if self.columns else X, *theta))
         return np.full(len(X), output) if output.ndim == 0 else output
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """The Jacobian of a model that is linear in its parameters, ``jac(X)``, as ``jac(theta, X)``."""
+
+    jac: Callable[..., Any]
+
+    def __call__(self, theta: np.ndarray, X: Any) -> Any:
+        """Return the Jacobian at these inputs, (m, p) or (m, K, p)."""
+        del theta
+        return self.jac(X)
+
+
+def takes_inputs_alone(jac: Callable[..., Any]) -> bool:
+    """Return whether a function can be called with one argument and not with two.
+
+    A function with a second, optional argument may be meant either way, and one whose signature is not known (a
+    builtin) is not asked: both count as ``jac(theta, X)``.
+    """
+    try:
+        signature = inspect.signature(jac)
+        signature.bind(None)
+    except (TypeError, ValueError):
+        return False
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        return True
+    return False
 
 
 def _real(output: Any) -> np.ndarray:

@@ -71,6 +71,11 @@ class NumpyProblem:
         """Whether the model returns (n,)."""
         return self.model.squeeze
 
+    @property
+    def linear(self) -> bool:
+        """Whether the predictions are an affine function of theta: jac is given as a function of the inputs alone."""
+        return self.model.linear
+
     # -- the fitted model --------------------------------------------------------------------
     @property
     def params(self) -> np.ndarray:
@@ -101,7 +106,10 @@ class NumpyProblem:
     def at(self, theta: np.ndarray) -> NumpyProblem:
         """Return the same problem at other parameters, sharing the data."""
         start = self._settled[1] if "_settled" in self.__dict__ else self.start
-        return replace(self, theta=np.array(theta, dtype=np.float64), start=start)
+        moved = replace(self, theta=np.array(theta, dtype=np.float64), start=start)
+        if self.linear and "_jacobian" in self.__dict__:
+            moved.__dict__["_jacobian"] = self._jacobian
+        return moved
 
     def with_targets(self, y: np.ndarray) -> NumpyProblem:
         """Return the same problem with other responses, sharing what does not depend on them."""

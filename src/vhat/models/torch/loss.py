@@ -41,7 +41,7 @@ def loss_derivatives(loss: Loss, f: Any, y: Any, weights: Any, squeeze: bool) ->
     w = weights[:, None]
     if isinstance(loss, str):
         flat = to_array(w * torch.ones_like(f))
-        return LossDerivatives(value, to_array(w * (f - y)), flat, -flat, True)
+        return LossDerivatives(value, to_array(w * (f - y)), flat, -flat, location=True, square=True)
     row = _row_loss(loss, squeeze)
     slope = torch.func.grad(row)
     first = to_array(w * _each_row(slope, f, y))

@@ -69,6 +69,7 @@ class TorchModel:
         batched: Whether one backward pass can carry a block of cotangents.
         mapped: Whether ``torch.vmap`` over rows works.
         linear: Layers whose gradients are known to be outer products: see :mod:`vhat.models.torch.outer_products`.
+        affine: Whether predictions are an affine function of theta: see :mod:`vhat.models.torch.affine`.
     """
 
     module: Any
@@ -80,6 +81,7 @@ class TorchModel:
     batched: bool = True
     mapped: bool = True
     linear: tuple[Linear, ...] = ()
+    affine: bool = False
 
     def __call__(self, theta: Any, rows: Rows) -> Any:
         """Return predictions (m, K) in float64, differentiable in the flat ``theta``."""

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from vhat.checks import check_prediction
 from vhat.errors import ModelError
+from vhat.models.torch.affine import is_affine
 from vhat.models.torch.derivatives import Tape, recording, row_gradients, row_gradients_one_by_one
 from vhat.models.torch.inputs import Layout, Rows, take_rows
 from vhat.models.torch.model import (
@@ -190,6 +191,7 @@ def _probe_derivatives(model: TorchModel, theta: Any, rows: Rows) -> TorchModel:
         batched=_agrees(lambda: Tape(model, theta, rows, ones, ones, block=2).product(v, "hessian"), curved),
         mapped=mapped,
         linear=_linear_layers(model, theta, pair, jacobian) if mapped else (),
+        affine=is_affine(model, theta, rows),
     )
 
 

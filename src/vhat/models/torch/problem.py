@@ -67,6 +67,11 @@ class TorchProblem:
         """The shapes of the trained parameters, in the order of the flat vector."""
         return self.model.state.shapes
 
+    @property
+    def linear(self) -> bool:
+        """Whether the predictions are an affine function of the trained parameters, as the module's operations show."""
+        return self.model.affine
+
     # -- the fitted model --------------------------------------------------------------------
     @property
     def params(self) -> dict[str, Any]:
