@@ -32,7 +32,8 @@ def test_which_interval_shows_that_only_the_calibrated_one_holds_where_the_model
     assert coverage(names["observation"].lower, names["observation"].upper, names["y_new"]) < 0.5
     # given 99 calibration rows the coverage of new rows is Beta(95, 5): 0.95 +- 0.022
     assert coverage(names["safe"].lower, names["safe"].upper, names["y_new"]) == pytest.approx(0.95, abs=0.065)
-    assert names["safe"].half_width.mean() == pytest.approx(3 * names["observation"].half_width.mean(), rel=0.2)
+    ratio = names["safe"].half_width.mean() / names["observation"].half_width.mean()
+    assert 4 < ratio < 5  # the page: more than four times
     assert 0 < names["doubtful"].sum() < names["doubtful"].size
     residual = names["fitted"].leave_one_out().residual
     assert np.sqrt(np.mean(residual**2)) > 4 * 0.1
