@@ -1,5 +1,9 @@
 """The noise level: given by the user, or estimated from the residuals and the freedom that the fit left them.
 
+Of a model that is linear in its parameters, the noise can also be read off the part of the responses that no parameter
+explains, ``(I - P) y`` with P the projection on the columns of J. That part is independent of the fit, with weight
+decay too, so that Student's t is exact.
+
 Rows that the loss does not see (sample weight zero) have residuals that nothing held down: they count neither in
 ``|r|^2`` nor in ``|I - S|_F^2``.
 """
@@ -18,13 +22,27 @@ from vhat.linalg.solvers.dense import Factor
 from vhat.models.problem import Problem
 from vhat.variance.weighted_norm import contract
 
-__all__ = ["Freedom", "Noise", "estimate_noise", "given_noise", "measure_freedom"]
+__all__ = [
+    "Freedom",
+    "Noise",
+    "estimate_noise",
+    "given_noise",
+    "measure_freedom",
+    "projected_noise",
+    "weights_match",
+]
 
 _EXACT_FLOPS = 2e11
 _LEAST_SHARE = 0.01
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 """Residuals of this share of y, root mean square, are what float64 makes of a sum that is right."""
 _FEW = 128
+_SVD_FLOPS = 10
+"""Operations of a singular value decomposition with left vectors, for each of n p min(n, p)."""
+_SVD_COPIES = 4
+"""Matrices of the size of J that it holds: the scaled J, LAPACK's own copy, left and right vectors."""
+_MATCHED = 1e-6
+"""Relative deviation of weights from 1/noise^2 that counts as rounding: it moves no quantile in its first digits."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +195,87 @@ def estimate_noise(problem: Problem, freedom: Freedom, shape: np.ndarray) -> Noi
     return _make(np.sqrt(variance) * shape, f"estimated from residuals ({method})", df, _is_uniform(shape))
 
 
+def projected_noise(problem: Problem, shape: np.ndarray) -> Noise | None:
+    """Estimate ``sigma_k^2 = |(I - P_k) y_k|^2 / (n - rank J_k)`` of a linear model, one level an output k.
+
+    ``J_k`` holds the gradients of output k over the rows that the loss sees, and ``P_k`` projects on its columns, both
+    in units of the noise shape. The residuals r of any parameters have the same ``(I - P_k) r_k`` as the responses less
+    their offset, so those of the fit are used. Where the truth is in the model,
+
+    - ``(n - rank J_k) sigma_k^2`` is exactly the true variance times a chi-square with ``n - rank J_k`` degrees of
+      freedom; otherwise it is larger in distribution, and intervals are wider;
+    - it is independent of the fit, whatever the decay, if the weights match the noise (:func:`weights_match`): the
+      fit depends on the responses through ``J_k' W_k y_k`` alone, which ``P_k`` leaves as it is. That holds for outputs
+      that share parameters as well, whose projections are taken one at a time.
+
+    Rows count as observations, whatever their weight: a row of weight 2 is one row here, and two rows of weight 1/2 are
+    two.
+
+    Args:
+        problem: The training problem.
+        shape: Relative noise of each response, (n, K); ones where all rows are alike.
+
+    Returns:
+        The noise, or None: where the model is not known to be linear or the loss not to be a square; where no degree of
+        freedom is left, or only rounding; where the decomposition of J does not fit memory or would take minutes.
+    """
+    n, K, p = problem.n, problem.outputs, problem.p
+    fits = 8 * n * p * (K + _SVD_COPIES) <= problem.memory / 2
+    if not (problem.linear and problem.loss_derivatives.square and fits):
+        return None
+    if K * _SVD_FLOPS * n * p * min(n, p) > _EXACT_FLOPS:
+        return None
+    seen = _seen(problem)
+    with problem.scope():
+        J = _jacobian(problem).reshape(n, K, p)
+        residuals = (problem.fitted_values - problem.targets) / shape
+    variance, df = np.zeros(K), np.zeros(K)
+    for k in range(K):
+        part, rank = _unexplained(J[seen, k] / shape[seen, k, None], residuals[seen, k])
+        size = float(np.sum((problem.targets[seen, k] / shape[seen, k]) ** 2))
+        square = float(np.sum(part**2))
+        df[k] = len(part) - rank
+        if df[k] < 1 or not square > _ROUNDING**2 * size:
+            return None
+        variance[k] = square / df[k]
+    left = ", ".join(f"{each:.0f}" for each in (df[:1] if np.all(df == df[0]) else df))
+    source = f"estimated from what no parameter explains (n - rank = {left})"
+    return _make(np.sqrt(variance) * shape, source, df, _is_uniform(shape))
+
+
+def weights_match(problem: Problem, shape: np.ndarray) -> bool:
+    """Return whether the loss is a square whose weights are proportional to ``1/shape^2``, in each output by itself.
+
+    Only then is the noise of :func:`projected_noise` independent of the fit.
+
+    Args:
+        problem: The training problem.
+        shape: Relative noise of each response, (n, K).
+    """
+    loss = problem.loss_derivatives
+    if not loss.square:
+        return False
+    seen = _seen(problem)
+    ratio = loss.curvature[seen] * shape[seen] ** 2
+    return bool(np.all(np.ptp(ratio, axis=0) <= _MATCHED * np.max(ratio, axis=0)))
+
+
+def _unexplained(J: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the part of r that no combination of the columns of J gives, and the rank of J.
+
+    Columns are brought to length one first, so that the rank does not depend on the units of parameters. A singular
+    value counts as zero below ``max(n, p)`` roundings of the largest one. An error either way is harmless: a direction
+    too many costs one degree of freedom, one too few is one that the fit hardly uses.
+    """
+    lengths = np.linalg.norm(J, axis=0)
+    scaled = J / np.where(lengths > 0, lengths, 1.0)
+    left, values, _ = np.linalg.svd(scaled, full_matrices=False)
+    kept = left[:, values > max(J.shape) * np.finfo(np.float64).eps * values[0]]
+    for _ in range(2):  # once more takes away what rounding left of a fit far larger than the rest
+        r = r - kept @ (kept.T @ r)
+    return r, kept.shape[1]
+
+
 def measure_freedom(problem: Problem, prepared: Prepared, shape: np.ndarray, seed: int = 0) -> Freedom:
     """Compute the traces of the smoother: exactly where the Jacobian fits, else by random probes.
 
@@ -196,10 +295,7 @@ def measure_freedom(problem: Problem, prepared: Prepared, shape: np.ndarray, see
 def _exact(problem: Problem, factor: Factor, shape: np.ndarray) -> Freedom:
     """``S_kj = -B_k' (B cross)_j / n`` with ``B = L^-1 J'``: every trace is a product of small Gram matrices."""
     n, K, p, seen = problem.n, problem.outputs, problem.p, _seen(problem)
-    step = max(1, 2**27 // (8 * p * K))
-    parts = (problem.take(problem.X, start, min(start + step, n)) for start in range(0, n, step))
-    J = np.concatenate([problem.numpy(problem.gradients(part)) for part in parts])
-    half = factor.half(J).reshape(n, K, p)
+    half = factor.half(_jacobian(problem)).reshape(n, K, p)
     moved = contract(half.transpose(2, 0, 1), problem.loss_derivatives.cross).transpose(1, 2, 0)
     rows = slice(None) if seen.all() else seen
     left, right = half[rows] / shape[rows, :, None], moved[rows] * shape[rows, :, None]
@@ -207,6 +303,14 @@ def _exact(problem: Problem, factor: Factor, shape: np.ndarray) -> Freedom:
     size = np.array([[_cross_norm(left[:, k], right[:, j]) for j in range(K)] for k in range(K)]) / n**2
     residual = size + np.diag(len(left) - 2 * effective)
     return Freedom(effective, residual, float(size.sum()), len(left), "exact")
+
+
+def _jacobian(problem: Problem) -> np.ndarray:
+    """Return J over the training rows, (n * K, p), made in blocks of 128 MB."""
+    n = problem.n
+    step = max(1, 2**27 // (8 * problem.p * problem.outputs))
+    parts = (problem.take(problem.X, start, min(start + step, n)) for start in range(0, n, step))
+    return np.concatenate([problem.numpy(problem.gradients(part)) for part in parts])
 
 
 def _cross_norm(a: np.ndarray, b: np.ndarray) -> float:
