@@ -54,7 +54,7 @@ def test_error_rates_at_the_levels_in_use(law, count):
 
 
 def test_limits_of_many_nearly_normal_draws_are_the_classical_ones():
-    """With a relative spread of 1/100 nothing is skewed: Student's t, and the chi-square of R - 1 degrees of freedom."""
+    """With a relative spread of 1/100 nothing is skewed: Student's t, and the chi-square with R - 1 for its degrees."""
     count, eta = 4000, 0.005
     draws = 1 + 0.01 * np.random.default_rng(3).standard_normal(count)
     sd = draws.std(ddof=1)

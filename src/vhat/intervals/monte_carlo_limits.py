@@ -1,11 +1,11 @@
 """Upper confidence limits for the mean and the standard deviation of V, from draws of it.
 
-V is not negative and leans to the right, often strongly, so that the limits of normal theory are too low: at eta = 0.0025
-and 100 draws, Student's t for the mean of an exponential law errs 3.8 times as often as it says, and the delta method
-with the sample's kurtosis for the standard deviation 14 times as often. Both rules below correct for skewness and
-kurtosis. The sample's own values of these are too small in small samples, so they are raised to at least those of the
-lognormal law with the same relative spread ``r = sd / mean``, to leading order in r: skewness ``3 r``, kurtosis
-``3 + 16 r^2`` (the gamma law has ``2 r`` and ``3 + 6 r^2``).
+V is not negative and leans to the right, often strongly, so that the limits of normal theory are too low: at
+eta = 0.0025 and 100 draws, Student's t for the mean of an exponential law errs 3.8 times as often as it says, and the
+delta method with the sample's kurtosis for its standard deviation 14 times as often. Both rules below correct for
+skewness and kurtosis. The sample's own values of these are too small in small samples, so they are raised to at least
+those of the lognormal law with the same relative spread ``r = sd / mean``, to leading order in r: skewness ``3 r``,
+kurtosis ``3 + 16 r^2`` (the gamma law has ``2 r`` and ``3 + 6 r^2``).
 
 Realised error rates over eta, 100,000 samples each; three numbers are 30, 100 and 400 draws:
 
@@ -23,8 +23,8 @@ lognormal, 1        5.4  3.5  2.1       9.8  5.9  2.7       2.1  3.7  6.6       
 
 So both err at most about twice as often as they say for relative spreads of up to one half, and more often for a
 lognormal law with a relative spread of 1.3. No rule can account for values of V that no draw shows. An interval from
-both limits at eta = delta / 20 and the two-moment bound at the rest of delta missed at most 0.4 delta for F = tanh(z/2),
-z^2 and exp(z/2) and 0.6 delta for functions that attain the bound with known moments, from 30 draws on.
+both limits at eta = delta / 20 and the two-moment bound at the rest of delta missed at most 0.4 delta for
+F = tanh(z / 2), z^2 and exp(z / 2), and 0.6 delta for functions that attain the bound without a tail, from 30 draws on.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def mean_limit(draws: ArrayLike, eta: float) -> np.ndarray:
         array([1.02, 1.12])
     """
     sample = _moments(draws)
-    root = np.sqrt(sample.count)
-    q = float(stdtrit(sample.count - 1, 1 - _check_eta(eta)))
+    root = np.sqrt(sample.number)
+    q = float(stdtrit(sample.number - 1, 1 - _check_eta(eta)))
     skewness = np.maximum(sample.skewness, _SKEWNESS_PER_SPREAD * sample.spread)
     return np.asarray(sample.mean + sample.sd / root * (q + skewness * (1 + 2 * q**2) / (6 * root)))
 
@@ -89,14 +89,14 @@ def mean_limit(draws: ArrayLike, eta: float) -> np.ndarray:
 def sd_limit(draws: ArrayLike, eta: float) -> np.ndarray:
     """Return an upper confidence limit for the standard deviation: chi-square, with degrees of freedom by the kurtosis.
 
-    The sample variance s^2 of R draws with kurtosis k has the relative variance ``(k - (R - 3) / (R - 1)) / R``, that of
-    a chi-square over its degrees of freedom f. For normal draws ``f = R - 1``, and the limit is the classical one::
+    The sample variance s^2 of R draws with kurtosis k has the relative variance ``(k - (R - 3) / (R - 1)) / R``. The
+    chi-square over its degrees of freedom f that has the same gives the limit, for normal draws the classical one::
 
         f = 2 R / (k - (R - 3) / (R - 1)),        limit = s sqrt(f / chi2_f(eta)),
 
-    k being the sample's kurtosis, at least ``3 + 16 (s / m)^2``, and f at least 1. Measured one-sided error rates are in
-    the module's table. At 100 draws the limit is 30 to 40% above the standard deviation for a relative spread of 0.2 to
-    0.4, twice as large for an exponential law.
+    with the sample's kurtosis, at least ``3 + 16 (s / m)^2``, for k, and f at least 1. Measured one-sided error rates
+    are in the module's table. At 100 draws the limit is 30 to 40% above the standard deviation for a relative spread of
+    0.2 to 0.4, twice as large for an exponential law.
 
     Args:
         draws: Independent draws of a quantity that is not negative, along the first axis; at least ten.
@@ -115,9 +115,9 @@ def sd_limit(draws: ArrayLike, eta: float) -> np.ndarray:
         array([0.44, 0.5 ])
     """
     sample = _moments(draws)
-    count = sample.count
+    R = sample.number
     kurtosis = np.maximum(sample.kurtosis, 3 + _EXCESS_PER_SQUARE * sample.spread**2)
-    freedom = np.maximum(2 * count / (kurtosis - (count - 3) / (count - 1)), 1.0)
+    freedom = np.maximum(2 * R / (kurtosis - (R - 3) / (R - 1)), 1.0)
     # The lower quantile of a chi-square is twice that of a gamma law with half the degrees of freedom.
     return np.asarray(sample.sd * np.sqrt(freedom / (2 * gammaincinv(freedom / 2, _check_eta(eta)))))
 
@@ -125,7 +125,7 @@ def sd_limit(draws: ArrayLike, eta: float) -> np.ndarray:
 class _Moments(NamedTuple):
     """Moments of the draws at each point, with the usual corrections for small samples."""
 
-    count: int
+    number: int
     mean: np.ndarray
     sd: np.ndarray
     spread: np.ndarray
