@@ -66,8 +66,17 @@ class Basis:
         The model is linear by structure, the parameters are its minimum, and the noise level was given, or estimated
         from what no parameter explains, which is independent of the fit where the weights match the noise.
         """
-        level_known = not self.noise.estimated or (self.noise.independent and self.matched)
-        return self.bound == "exact" and self.stationary and level_known and not self.decay_from_data
+        return self.bound == "exact" and self.stationary and self._level_is_sound and not self.decay_from_data
+
+    @property
+    def _level_is_sound(self) -> bool:
+        """Whether the noise level was given, or has a chi-square law and is independent of the fit.
+
+        Of several outputs, the fit mixes noise levels that were estimated one by one.
+        """
+        if not self.noise.estimated:
+            return True
+        return self.noise.independent and self.matched and self.noise.level.size == 1
 
 
 def sentence(basis: Basis) -> str:
@@ -216,6 +225,6 @@ def _freedom(basis: Basis) -> str:
     if basis.noise.df is None:
         return ""
     left = f" with {float(np.min(basis.noise.df)):.3g} degrees of freedom"
-    if basis.bound == "exact" and basis.noise.independent and basis.matched:
+    if basis.guaranteed:
         return f"{left}, exact if the truth is in the model and too large otherwise"
     return f"{left}, allowed for as if it were independent of the fit"

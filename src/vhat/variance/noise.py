@@ -10,7 +10,7 @@ Rows that the loss does not see (sample weight zero) have residuals that nothing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,8 @@ class Noise:
         source: ``"given"`` or ``"estimated"``, with how.
         df: Residual degrees of freedom of each output, (K,), when estimated; else None.
         uniform: Whether every row of an output has the same noise.
+        independent: Whether the level was read off what no parameter explains, so that it is independent of the fit
+            where the weights match the noise.
     """
 
     values: np.ndarray
@@ -64,6 +66,7 @@ class Noise:
     source: str
     df: np.ndarray | None
     uniform: bool
+    independent: bool = False
 
     @property
     def estimated(self) -> bool:
@@ -240,7 +243,7 @@ def projected_noise(problem: Problem, shape: np.ndarray) -> Noise | None:
         variance[k] = square / df[k]
     left = ", ".join(f"{each:.0f}" for each in (df[:1] if np.all(df == df[0]) else df))
     source = f"estimated from what no parameter explains (n - rank = {left})"
-    return _make(np.sqrt(variance) * shape, source, df, _is_uniform(shape))
+    return replace(_make(np.sqrt(variance) * shape, source, df, _is_uniform(shape)), independent=True)
 
 
 def weights_match(problem: Problem, shape: np.ndarray) -> bool:
