@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import vhat
-from vhat.intervals.limits import BOUNDS
+from vhat.intervals.options import BOUNDS
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3)) * [1.0, 0.3, 0.1]
@@ -126,21 +126,15 @@ def test_a_row_of_two_outputs_is_counted_once():
 
 
 # -- few degrees of freedom ----------------------------------------------------------------------------
-def test_a_noise_level_of_two_degrees_of_freedom_is_not_taken_as_known_without_a_word():
+def test_a_noise_level_of_two_degrees_of_freedom_is_allowed_for():
+    """For a straight line (f - E f)/standard_error is Student's t exactly: how often the default misses."""
     x, y = np.arange(4.0)[:, None], np.array([0.1, 0.9, 2.2, 2.9])
     network = vhat.NetworkRegressor((), weight_decay=0.0).fit(x, y)
-    with pytest.warns(vhat.NoiseWarning, match=r"from 2 residual degrees of freedom.*bound=\"asymptotic\""):
-        tight = network.predict_interval(x[:1])
-    assert "FEW AS THEY ARE (bound='asymptotic' allows for that)" in tight.guarantee
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        student = network.predict_interval(x[:1], bound="asymptotic")
-        given = network.predict_interval(x[:1], noise=0.2)
-    assert "FEW" not in student.guarantee + given.guarantee
-    # for a straight line (f - E f)/standard_error is Student's t exactly: how often each of them misses
-    missed = [float(2 * stats.t.sf(band.half_width / band.standard_error, 2)[0]) for band in (tight, student)]
-    assert missed[0] > 0.1
-    assert missed[1] == pytest.approx(0.05, rel=1e-6)
+    band = network.predict_interval(x[:1])
+    assert band.df == pytest.approx(2.0)
+    assert float(2 * stats.t.sf(band.half_width / band.standard_error, 2)[0]) == pytest.approx(0.05, rel=1e-6)
+    tight = network.predict_interval(x[:1], bound="tight")
+    assert float(2 * stats.t.sf(tight.half_width / tight.standard_error, 2)[0]) < 0.05
 
 
 # -- rounding ------------------------------------------------------------------------------------------
@@ -158,8 +152,8 @@ def test_responses_that_the_model_reproduces_to_rounding_have_no_noise(unit):
 # -- one table of the bounds -----------------------------------------------------------------------------
 def test_every_bound_has_a_row_in_the_docstring_and_in_the_page():
     page = (Path(__file__).parents[2] / "docs" / "bounds.md").read_text()
-    which = page[page.index("## Which bound") : page.index("## The bounds")]
+    which = page[page.index("## Which bound") : page.index("## Setting")]
     for bound in BOUNDS:
-        assert f'\n| `"{bound}"` |' in which
+        assert re.search(rf'\n\|[^|]*`"{bound}"`[^|]*\|', which)
         assert re.search(rf"\n +``{bound}`` +\w", vhat.FittedModel.interval.__doc__)
     assert "table of all bounds" in vhat.NetworkRegressor.predict_interval.__doc__

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, eigh
 
 from vhat.checks import check_choice
-from vhat.errors import ConditioningWarning, CurvatureWarning, ModelError, NotPositiveDefinite, outside
+from vhat.errors import ConditioningWarning, CurvatureWarning, InputError, ModelError, NotPositiveDefinite, outside
 from vhat.linalg import curvature as curvatures
 from vhat.linalg.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.linalg.curvature.inner_product import Jacobi
@@ -311,8 +311,11 @@ class Workspace:
         """
         if given is not None and not isinstance(given, str):
             return given_noise(given, self.problem)
-        if given is not None:
-            check_choice("noise", given, (_EQUAL, _BY_WEIGHTS))
+        if given not in (None, _EQUAL, _BY_WEIGHTS):
+            raise InputError(
+                f"noise={given!r} is not known. Give the standard deviation of y, one number or one a row; None to "
+                "estimate it; 'weights' or 'equal' to estimate it and say what sample weights mean."
+            )
         projected = self._projected(given)
         if projected is not None and self._suffices(projected, curvature, seed, given):
             return projected
