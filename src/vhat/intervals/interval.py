@@ -137,7 +137,9 @@ class Interval:
         if max_half_width is not None:
             doubtful = doubtful | ~(self.half_width <= self._threshold("max_half_width", max_half_width))
         if max_unsupported is not None:
-            doubtful = doubtful | hardly_supported(self.unsupported, self._threshold("max_unsupported", max_unsupported))
+            doubtful = doubtful | hardly_supported(
+                self.unsupported, self._threshold("max_unsupported", max_unsupported)
+            )
         return np.asarray(doubtful)
 
     def _threshold(self, name: str, value: Any) -> np.ndarray:

@@ -21,7 +21,7 @@ from vhat.evidence.audit.residual_curvature import residual_curvature_line
 from vhat.evidence.audit.result import Audit, Line, Verdict
 from vhat.evidence.audit.row_groups import group_rows
 from vhat.evidence.audit.smoothness import smoothness_line
-from vhat.evidence.audit.standardised_residuals import NotTested, standardised_residuals
+from vhat.evidence.audit.standardised_residuals import NotTested, seen_rows, standardised_residuals
 from vhat.evidence.audit.unequal_noise import unequal_noise_line
 from vhat.evidence.minimise.stationarity import evaluate, relative_gradient, units
 from vhat.linalg.curvature.definiteness import Definiteness
@@ -115,8 +115,8 @@ def _settled(line: Line, level: Noise | None, problem: Problem, minimum: bool) -
     """
     if minimum or level is None or not level.estimated:
         return line
-    gaps = problem.targets - problem.fitted_values
-    size = np.sqrt(np.mean(gaps[level.values[:, 0] > 0] ** 2, axis=0))
+    seen = seen_rows(problem)
+    size = np.sqrt(np.mean((problem.targets - problem.fitted_values)[seen] ** 2, axis=0))
     raw = np.array2string(size, precision=4) if size.size > 1 else f"{float(size[0]):.4g}"
     remedy = (
         f"The level {_level(level)} was {level.source}: it is divided by the freedom that a minimum would leave to the "

@@ -24,7 +24,7 @@ from vhat.errors import NotConverged
 from vhat.evidence.audit.input_columns import one_array
 from vhat.evidence.audit.result import Line
 from vhat.evidence.audit.row_groups import Groups
-from vhat.evidence.audit.standardised_residuals import NotTested, Residuals, critical
+from vhat.evidence.audit.standardised_residuals import NotTested, Residuals, critical, seen_rows
 
 if TYPE_CHECKING:
     from vhat.models.problem import Curvature, Problem
@@ -94,8 +94,8 @@ def lack_of_fit_line(
         remedy = "Rows are missed by no more than the noise, and in no direction."
         return Line("lack of fit", worst.value, worst.threshold, "holds", remedy, worst.meaning)
     remedy = (
-        f"{' '.join(failed)} The model cannot follow the data there, or weight decay holds it back: use a richer model "
-        "(more units, the missing term) or lower weight_decay. Until then intervals of the mean are in the wrong place; "
+        f"{' '.join(failed)} The model cannot follow the data, or weight decay holds it back: use a richer model (more "
+        "units, the missing term) or lower weight_decay. Until then intervals of the mean are in the wrong place; "
         "fitted.calibrate(...) widens those of a new response by what rows are missed by, over all rows alike."
     )
     return Line("lack of fit", worst.value, worst.threshold, "fails", remedy, worst.meaning)
@@ -160,36 +160,37 @@ def _standard_errors(groups: Groups, means: np.ndarray, squares: np.ndarray, poo
 
 
 # -- pure error ---------------------------------------------------------------------------------------
-def _pure_error(
-    work: Workspace, curvature: Curvature, level: Noise, found: Residuals, seed: int
-) -> Iterator[_Finding]:
+def _pure_error(work: Workspace, curvature: Curvature, level: Noise, found: Residuals, seed: int) -> Iterator[_Finding]:
     """Test the means of repeated input rows against the scatter within them (Fisher's test of lack of fit).
 
     Residuals of equal inputs differ by their noise alone. With c distinct rows among n, ``SS_within`` has n - c degrees
-    of freedom and ``SS_means = |r|^2 - SS_within`` those that the fit left to the residuals, less these. Each residual
-    is divided by its noise level, and each row weighted accordingly.
+    of freedom and ``SS_means = |r|^2 - SS_within`` those that the fit left to the residuals, less these. Rows are
+    weighted by their noise. Copies of a row, response and all, are no repeated measurement: they count once in the
+    scatter.
     """
     problem = work.problem
-    place = _repeated(problem)
+    seen = seen_rows(problem)
+    place = _repeated(problem, seen)
     if place is None or not found.left_out:
         return
     try:
         freedom = work.residual_freedom(curvature, seed)
     except NotConverged:
         return
-    seen = np.flatnonzero(np.all(np.isfinite(found.everywhere), axis=1) | np.isin(np.arange(problem.n), found.rows))
-    place = np.unique(place[seen], return_inverse=True)[1]
-    within = len(seen) - (place.max() + 1)
+    residuals = (problem.targets - problem.fitted_values)[seen]
+    once = np.unique(np.column_stack([place, problem.targets[seen]]), axis=0, return_index=True)[1]
+    distinct = place.max() + 1
+    within = len(once) - distinct
     for k in range(problem.outputs):
-        between = float(freedom.residual[k, k]) - within
+        between = float(freedom.residual[k, k]) - (len(seen) - distinct)
         if within < 1 or between < 1:
             continue
         weight = 1 / level.values[seen, k] ** 2
-        residual = (problem.targets - problem.fitted_values)[seen, k]
-        mean = np.bincount(place, weight * residual) / np.bincount(place, weight)
-        noise = float(np.sum(weight * (residual - mean[place]) ** 2)) / within
+        gaps = residuals[:, k] - _means(place[once], residuals[once, k], weight[once])[place]
+        noise = float(np.sum((weight * gaps**2)[once])) / within
         if not noise > 0:
             continue
+        mean = _means(place, residuals[:, k], weight)
         misfit = float(np.sum(weight * mean[place] ** 2)) / between
         # mean square of what the means miss beyond their noise, per row, in units of the noise within
         size, limit = (
@@ -206,14 +207,20 @@ def _pure_error(
         )
 
 
-def _repeated(problem: Problem) -> np.ndarray | None:
-    """Return the number of the distinct input row that each row repeats, (n,); None where none is repeated."""
+def _means(place: np.ndarray, values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return the weighted mean of the rows that share a place, one per place."""
+    means: np.ndarray = np.bincount(place, weight * values) / np.bincount(place, weight)
+    return means
+
+
+def _repeated(problem: Problem, rows: np.ndarray) -> np.ndarray | None:
+    """Return the number of the distinct input row that each row repeats; None where none is repeated."""
     try:
         array = one_array(problem, problem.X)
     except (TypeError, ValueError):
         return None
-    place: np.ndarray = np.unique(array.reshape(problem.n, -1), axis=0, return_inverse=True)[1].ravel()
-    return place if place.max() + 1 < problem.n else None
+    place: np.ndarray = np.unique(array.reshape(problem.n, -1)[rows], axis=0, return_inverse=True)[1].ravel()
+    return place if place.max() + 1 < len(rows) else None
 
 
 def _of_output(found: Residuals, k: int) -> str:

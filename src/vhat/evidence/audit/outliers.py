@@ -4,9 +4,9 @@ A row is judged by its externally studentised residual ``t = z sqrt((df - 1) / (
 has df - 1 degrees of freedom, and t has Student's distribution for a least-squares fit. A noise level that was given is
 known, and z is then normal. The level is divided by the number of rows (Bonferroni).
 
-Several outliers hide each other in the noise level. The worst row is therefore set aside and the next one judged without
-it, up to a twentieth of the rows; all rows up to the last that is judged an outlier are outliers (Rosner's generalised
-extreme Studentised deviate test).
+Several outliers hide each other in the noise level. The worst row is therefore set aside and the next one judged
+without it, up to a twentieth of the rows; all rows up to the last that is judged an outlier are outliers (Rosner's
+generalised extreme Studentised deviate test).
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def outliers_line(found: Residuals | NotTested, level: Noise | None) -> Line:
     furthest = float(np.max(np.abs(z[rows])))
     lie = "lies" if rows.size == 1 else "lie"
     remedy = (
-        f"{name_rows(rows)} {lie} further from the prediction than noise of this level does ({furthest:.3g} noise levels "
-        "at most). Look at them, and correct or leave out what is wrong. If nothing is, the noise has heavy tails: "
+        f"{name_rows(rows)} {lie} further from the prediction than noise of this level does (up to {furthest:.3g} "
+        "noise levels). Look at them, and correct or leave out what is wrong. If nothing is, the noise has heavy tails: "
         "intervals of a new response from fitted.calibrate(...) allow for them, others do not."
     )
     return Line("outliers", worst.value, worst.threshold, "fails", remedy[:1].upper() + remedy[1:], meaning)

@@ -55,8 +55,8 @@ class Groups:
         words: What the rows of each group are called: "rows with column bmi in its top fifth".
         output: The output whose predictions made the group, -1 for groups of every output, (groups,).
         column: A number for the column along which the group was made, (groups,).
-        redrawn: For each output whose predictions were ranked and move with the noise: its groups, and the group of each
-            row under each redraw, (m, REDRAWS).
+        redrawn: For each output whose predictions were ranked and move with the noise: its groups, and the group of
+            each row under each redraw, (m, REDRAWS).
     """
 
     members: np.ndarray

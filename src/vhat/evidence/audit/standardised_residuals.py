@@ -7,8 +7,8 @@ Row i is compared with the model that never saw it::
 which has mean 0 and variance 1 where the model and its noise are right, and is the internally studentised residual of
 a least-squares fit. The z are not independent: a fit of 20 parameters to 30 rows leaves ten degrees of freedom in 30
 residuals, and tests for independent rows would reject such a fit far too often. Each test here is therefore compared
-with redraws of the noise that pass through the smoother ``S = df/dy`` of this very fit, ``(I - S) sigma z``. For a model
-linear in its parameters that is the exact distribution (a Monte Carlo test); for others it is of first order.
+with redraws of the noise that pass through the smoother ``S = df/dy`` of this very fit, ``(I - S) sigma z``. For a
+model linear in its parameters that is the exact distribution (a Monte Carlo test); for others it is of first order.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from vhat.variance.noise import Noise
     from vhat.variance.workspace import Workspace
 
-__all__ = ["REDRAWS", "NotTested", "Residuals", "affordable_rows", "critical", "standardised_residuals"]
+__all__ = ["REDRAWS", "NotTested", "Residuals", "affordable_rows", "critical", "seen_rows", "standardised_residuals"]
 
 REDRAWS = 299
 """Redraws of the noise. The k-th largest of 299 statistics is exceeded with probability k/300 under the null."""
-_BUDGET = 4000.0
-"""Cost of leaving rows out, in gradients of the loss, beyond the factorisation that the audit needs anyway. The other
-lines take some 200 gradients and 2 p for a dense Hessian; a training row costs one product with the Jacobian here, which
-is batched and cheaper than a gradient: on 2,000 rows the audit of a network of 200 parameters took 1.4 times as long."""
+_BUDGET = 1000.0
+"""Cost of leaving rows out, in gradients of the loss, beyond the factorisation that the audit needs anyway: 1,000 rows
+by a dense factorisation, 200 by the kernel of all rows. The other lines take some 200 gradients, and 2 p for a dense
+Hessian; each row left out takes a product with the Jacobian of all rows here."""
 _LEAST_ROWS = 100
 """Rows that are left out in turn where the budget does not allow for all of them."""
 _DAMPED = 0.05
@@ -135,8 +135,7 @@ def standardised_residuals(
         return NotTested("the loss is not a function of f - y, so that there are no residuals.")
     if level is None:
         return NotTested("there is no noise level to compare residuals with. Give noise=.", "undecided")
-    seen = np.any(problem.loss_derivatives.cross.reshape(problem.n, -1) != 0, axis=1)
-    order = _canonical_order(problem, np.flatnonzero(seen))
+    order = _canonical_order(problem, seen_rows(problem))
     rng = np.random.default_rng(seed)
     if not minimum:
         return _as_fitted(problem, level, order, rng)
@@ -152,6 +151,12 @@ def standardised_residuals(
         return NotTested(f"{error}", "undecided")
 
 
+def seen_rows(problem: Problem) -> np.ndarray:
+    """Return the rows that the loss sees; the others have sample weight zero."""
+    seen: np.ndarray = np.flatnonzero(np.any(problem.loss_derivatives.cross.reshape(problem.n, -1) != 0, axis=1))
+    return seen
+
+
 def _canonical_order(problem: Problem, rows: np.ndarray) -> np.ndarray:
     """Order rows by their responses, so that redraws and samples do not depend on the order of the table."""
     keys = [*problem.fitted_values[rows].T, *problem.targets[rows].T]
@@ -159,7 +164,7 @@ def _canonical_order(problem: Problem, rows: np.ndarray) -> np.ndarray:
 
 
 def _as_fitted(problem: Problem, level: Noise, rows: np.ndarray, rng: np.random.Generator) -> Residuals:
-    """Return the residuals as they are. An estimate of the noise is then that of another point: their own size is used."""
+    """Return the residuals as they are; where the noise was estimated, at a minimum that this is not, their own size."""
     residual = (problem.targets - problem.fitted_values) / level.values
     if level.estimated:
         size = np.sqrt(np.mean(residual[rows] ** 2, axis=0))
@@ -181,7 +186,7 @@ def _left_out(
     everyone = len(rows) == n and np.array_equal(rows, np.arange(n))
     inputs = problem.X if everyone else problem.rows(rows).X
     shape = (len(rows), K, REDRAWS)
-    noise = _redrawn_noise(work, curvature, rows, rng)
+    noise = _redrawn_noise(work, curvature, rng)
     values = np.full((len(rows), K), np.nan)
     redraws = np.zeros(shape) if noise is not None else rng.standard_normal(shape)
     moves = None if noise is None else np.zeros(shape)
@@ -198,8 +203,9 @@ def _left_out(
             redraws[here] = gaps / np.where(usable[:, None], sizes, 1.0)[:, :, None]
         start = here.stop
     known = np.all(np.isfinite(values), axis=1)
-    everywhere = (problem.targets - problem.fitted_values) / level.values
-    everywhere[problem.numpy(problem.weights) == 0] = np.nan
+    seen = seen_rows(problem)
+    everywhere = np.full((n, K), np.nan)
+    everywhere[seen] = ((problem.targets - problem.fitted_values) / level.values)[seen]
     everywhere[rows] = values
     predictions = problem.fitted_values[rows][known]
     return Residuals(
@@ -214,7 +220,7 @@ def _left_out(
     )
 
 
-def _redrawn_noise(work: Workspace, curvature: Curvature, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
+def _redrawn_noise(work: Workspace, curvature: Curvature, rng: np.random.Generator) -> np.ndarray | None:
     """Return redraws of all responses' noise in noise levels, (n K, REDRAWS); None where the fit hardly damps them."""
     problem = work.problem
     n, K = problem.n, problem.outputs

@@ -4,9 +4,9 @@ Groups of rows, along the predictions and along each input column, are compared 
 standardised residuals about the group's own mean, which is proportional to the noise. That is the test of Breusch and
 Pagan on indicators of the groups with two changes. It is studentised as Koenker proposed: the spread of ``|z|`` is
 measured and not taken from the normal distribution, so that heavy tails alone do not fail it. And it takes ``|z|`` in
-place of ``z^2``, as Glejser's and Levene's tests do: one wild row moves it little, and such rows have a line of their own
-(outliers). The largest statistic of all groups is compared with that of redraws, which takes the place of Bonferroni's
-correction and holds for small groups.
+place of ``z^2``, as Glejser's and Levene's tests do: one wild row moves it little, and such rows have a line of their
+own (outliers). The largest statistic of all groups is compared with that of redraws, which takes the place of
+Bonferroni's correction and holds for small groups.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def unequal_noise_line(found: Residuals | NotTested, groups: Groups | None) -> L
     effect = "covers too few of them" if worst.more else "is wider than they need"
     size = f"{worst.factor:.2g} times {'the noise' if worst.more else 'less noise than the mean'}"
     remedy = (
-        f"{words} ({worst.count} of them) have {size}: an interval of one common noise level {effect}. Give noise=, one "
-        'number per row; or fit with sample_weight=1/noise^2 and noise="weights". fitted.calibrate(...) with rows of this '
-        "group alone gives intervals of a new response that hold for the group; calibrated with all rows they hold over "
-        "all rows only."
+        f"{words} ({worst.count} of them) have {size}: an interval of one common noise level {effect}. Give noise=, "
+        'one number per row; or fit with sample_weight=1/noise^2 and noise="weights". Intervals of a new response from '
+        "fitted.calibrate(...) hold for this group when they are calibrated with held-out rows of the group alone; "
+        "with rows of all kinds they hold over all rows together only."
     )
     return Line("unequal noise", worst.factor, worst.threshold, "fails", remedy, meaning)
 
