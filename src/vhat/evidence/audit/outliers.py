@@ -63,8 +63,8 @@ def outliers_line(found: Residuals | NotTested, level: Noise | None) -> Line:
     lie = "lies" if rows.size == 1 else "lie"
     remedy = (
         f"{name_rows(rows)} {lie} further from the prediction than noise of this level does (up to {furthest:.3g} "
-        "noise levels). Look at them, and correct or leave out what is wrong. If nothing is, the noise has heavy tails: "
-        "intervals of a new response from fitted.calibrate(...) allow for them, others do not."
+        "noise levels). Look at them, and correct or leave out what is wrong. If nothing is, the noise has heavy "
+        "tails: intervals of a new response from fitted.calibrate(...) allow for them, others do not."
     )
     return Line("outliers", worst.value, worst.threshold, "fails", remedy[:1].upper() + remedy[1:], meaning)
 

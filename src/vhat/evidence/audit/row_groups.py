@@ -105,7 +105,10 @@ def group_rows(problem: Problem, found: Residuals) -> Groups | None:
         problem: The training problem.
         found: The rows, in their order.
     """
-    made: list[tuple[_Grouping, int]] = []
+    # columns first: where a prediction follows one column alone, the groups are the same, and the column is named
+    made = [
+        (each, -1) for name, column in input_columns(problem) if (each := _grouped(column[found.rows], f"with {name}"))
+    ]
     redrawn: dict[int, tuple[slice, np.ndarray]] = {}
     for k in range(problem.outputs):
         grouping = _grouped(found.predictions[:, k], "whose prediction is")
@@ -116,10 +119,6 @@ def group_rows(problem: Problem, found: Residuals) -> Groups | None:
         if grouping.ranked and found.redrawn_predictions is not None:
             where = slice(start, start + len(grouping.words))
             redrawn[k] = where, _parts_of(found.redrawn_predictions[:, k], len(grouping.words))
-    for name, column in input_columns(problem):
-        grouping = _grouped(column[found.rows], f"with {name}")
-        if grouping is not None:
-            made.append((grouping, -1))
     if not made:
         return None
     members = [grouping.group[:, None] == np.arange(len(grouping.words)) for grouping, _ in made]

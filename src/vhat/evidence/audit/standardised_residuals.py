@@ -40,9 +40,9 @@ by a dense factorisation, 200 by the kernel of all rows. The other lines take so
 Hessian; each row left out takes a product with the Jacobian of all rows here."""
 _LEAST_ROWS = 100
 """Rows that are left out in turn where the budget does not allow for all of them."""
-_DAMPED = 0.05
+_DAMPED = 0.0503
 """Mean leverage below which residuals are redrawn as independent: the correlations that the fit makes are then small,
-and they make the tests of means conservative."""
+and they make the tests of means conservative. It is no round number, so that p parameters and n rows do not meet it."""
 _OWN_SHARE = 1 / 8
 """Share of the memory budget that redraws of all responses may take; beyond it they are independent."""
 
@@ -164,7 +164,7 @@ def _canonical_order(problem: Problem, rows: np.ndarray) -> np.ndarray:
 
 
 def _as_fitted(problem: Problem, level: Noise, rows: np.ndarray, rng: np.random.Generator) -> Residuals:
-    """Return the residuals as they are; where the noise was estimated, at a minimum that this is not, their own size."""
+    """Return the residuals as they are, in units of the given noise, or of their own size where it was estimated."""
     residual = (problem.targets - problem.fitted_values) / level.values
     if level.estimated:
         size = np.sqrt(np.mean(residual[rows] ** 2, axis=0))

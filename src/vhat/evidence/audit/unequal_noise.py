@@ -79,7 +79,7 @@ class _Furthest:
 
 
 def _furthest(found: Residuals, groups: Groups) -> _Furthest:
-    """Return the group whose factor is largest against its threshold."""
+    """Return the group whose factor is largest against its threshold, a noisier one where any is beyond its own."""
     K = found.values.shape[1]
     concerned = groups.concerns(K)
     ratios, spread = _ratios(found.values, groups)
@@ -91,7 +91,11 @@ def _furthest(found: Residuals, groups: Groups) -> _Furthest:
     largest = np.where(concerned[:, :, None], np.abs(drawn) / drawn_errors, 0.0).max(axis=(0, 1))
     limits = np.maximum(np.log(_UNEQUAL), critical(largest, _LEVEL) * errors)
     logs = np.log(_positive(ratios))
-    g, k = np.unravel_index(int(np.argmax(np.where(concerned, np.abs(logs) / limits, -1.0))), logs.shape)
+    excess = np.where(concerned, np.abs(logs) / limits, -1.0)
+    noisy = np.where(logs > 0, excess, -1.0)
+    if noisy.max() > 1:  # too narrow an interval is worse than too wide a one: the noisier group is named
+        excess = noisy
+    g, k = np.unravel_index(int(np.argmax(excess)), logs.shape)
     output = f", output {k} (counted from 0)" if K > 1 else ""
     return _Furthest(
         float(np.exp(min(abs(logs[g, k]), _LOG_MOST))),
