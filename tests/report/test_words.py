@@ -112,7 +112,7 @@ def test_the_page_says_what_its_guarantee_is_about(subject):
     lead = "What is claimed of the 90% interval of the prediction of &lt;i&gt;yield&lt;/i&gt; (kg), at each of the 60 "
     assert f"{lead}training rows shown, one at a time and not for all at once: Nominal 90% at each point" in words
     assert "It is no claim about single responses." in words
-    assert "interval of a new response (tight): counted, not guaranteed" in words
+    assert "interval of a new response (isoperimetric): counted, not guaranteed" in words
     assert "they put the claim to the test and are no part of it" in words
 
 

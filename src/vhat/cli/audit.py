@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import isnan
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,17 +76,19 @@ _OPTIONS = {
     "call fitted.polish()": "fit with --recipe minimum",
     "Polish first": "Fit with --recipe minimum first",
     "bound='asymptotic'": "--bound asymptotic",
+    'Give noise=, one number per row; or fit with sample_weight=1/noise^2 and noise="weights".': "One noise level per "
+    "row can be given in Python alone: NetworkRegressor.load(DIR).predict_interval(X, noise=...).",
+    "fitted.calibrate(...)": "fitted_.calibrate(...) in Python",
     "noise=": "--noise",
     "weight_decay": "--weight-decay",
 }
 """What is Python in a line's advice, and what it is called here."""
+_PYTHON = re.compile("|".join(map(re.escape, _OPTIONS)))
 
 
 def _in_options(advice: str) -> str:
     """Name the options of the command line in advice that is written for Python."""
-    for python, option in _OPTIONS.items():
-        advice = advice.replace(python, option)
-    return advice
+    return _PYTHON.sub(lambda found: _OPTIONS[found[0]], advice)
 
 
 def _measured(line: Line) -> str:

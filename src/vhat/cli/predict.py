@@ -235,5 +235,7 @@ def _cell(name: str, value: Any, decimals: int | None) -> str:
     if not isinstance(value, float):
         return "" if value is None else escape(str(value))
     if name == "unsupported":
-        return f"{value:.0%}"
+        from vhat.variance.weighted_norm import shown_share
+
+        return f"{float(shown_share(value)):.0%}"
     return f"{value:.5g}" if decimals is None else f"{value:,.{decimals}f}"

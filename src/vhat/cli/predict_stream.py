@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vhat.errors import ConvergenceWarning, InputError, SupportWarning, TableWarning
+from vhat.variance.weighted_norm import hardly_supported
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +86,7 @@ class Tally:
         self.chunks += 1
         self.rows += len(band.center)
         self.failed.update(str(status) for status in band.status.ravel() if status != "converged")
-        self.unsupported += int(np.sum(band.unsupported > 0.5))
+        self.unsupported += int(np.sum(hardly_supported(band.unsupported)))
 
     def note_moved(self, network: NetworkRegressor, chunk: Chunk, inputs: pd.DataFrame) -> np.ndarray:
         """Count the rows at which a column differs that was constant in training, and return which, (rows,)."""

@@ -18,7 +18,7 @@ from vhat.errors import (
     name_rows,
     outside,
 )
-from vhat.variance.weighted_norm import MOSTLY
+from vhat.variance.weighted_norm import MOSTLY, hardly_supported
 
 if TYPE_CHECKING:
     from vhat.intervals.interval import Interval
@@ -85,7 +85,7 @@ def warn_of_support(band: Interval, *, first: Callable[[str], bool]) -> None:
             "the predictions are right. Lower weight_decay."
         )
     else:
-        doubtful = np.flatnonzero(np.any(np.reshape(band.unsupported > MOSTLY, (len(band), -1)), axis=1))
+        doubtful = np.flatnonzero(np.any(np.reshape(hardly_supported(band.unsupported), (len(band), -1)), axis=1))
         if not doubtful.size:
             return
         text = (

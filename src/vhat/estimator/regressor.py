@@ -267,7 +267,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
     def audit(self, *, noise: Any = None, refits: int = 0) -> Audit:
         """Check what the intervals assume, one line an assumption: see :meth:`vhat.FittedModel.audit`."""
         check_is_fitted(self)
-        found = self.fitted_.audit(noise=noise, refits=refits)
+        found = self.fitted_.audit(noise=noise, refits=refits).with_row_names(self.row_names_)
         if noise is None:
             self.audited_ = found
         return found

@@ -23,7 +23,17 @@ from vhat.models.problem import Problem
 from vhat.progress import bar
 from vhat.variance.weighted_norm import contract, gradient_blocks
 
-__all__ = ["HIGH_LEVERAGE", "ROUGH", "LeaveOneOut", "LeftOut", "describe", "leave_rows_out", "warn_of_rows"]
+__all__ = [
+    "ALONE",
+    "HIGH_LEVERAGE",
+    "ROUGH",
+    "LeaveOneOut",
+    "LeftOut",
+    "describe",
+    "leave_block_out",
+    "leave_rows_out",
+    "warn_of_rows",
+]
 
 HIGH_LEVERAGE = "leverage"
 _SLACK = 1e-6
@@ -32,7 +42,7 @@ ROUGH = 0.5
 """Above this leverage a row's absence moves its own prediction by more than the residual that is seen."""
 _MANY = 0.25
 """Where more than this share of the rows are such, means over them are not to be relied on."""
-_ALONE = 0.9
+ALONE = 0.9
 """Above this leverage a first-order residual is ten times the one that is seen: in refits it was off by up to 90 times,
 up to 0.75 by a sixth."""
 _LINEAR = 1e-5
@@ -122,13 +132,15 @@ def leave_rows_out(problem: Problem, prepared: Prepared, sigma: np.ndarray) -> L
     parts, start, blocks = [], 0, gradient_blocks(problem, problem.X)
     with bar("rows left out", len(blocks)) as advance:
         for g in blocks:
-            parts.append(_leave_block_out(problem, prepared.respond(g), sigma, start))
-            start += len(parts[-1].status)
+            found = prepared.respond(g)
+            rows = start + np.arange(len(found.status) // problem.outputs)
+            parts.append(leave_block_out(problem, found, sigma, rows))
+            start += len(rows)
             advance("")
     names = ("prediction", "leverage", "variance", "status")
-    found = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    high = int(np.sum(found["leverage"] > ROUGH))
-    return LeftOut(**found, rough=high if high and not _is_linear(problem) else 0)
+    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    high = int(np.sum(joined["leverage"] > ROUGH))
+    return LeftOut(**joined, rough=high if high and not _is_linear(problem) else 0)
 
 
 def describe(problem: Problem, found: LeftOut, levels: np.ndarray, curvature: str, solver: str) -> LeaveOneOut:
@@ -183,10 +195,10 @@ def warn_of_rows(found: LeftOut, *, few: bool = False) -> None:
             LeverageWarning,
             stacklevel=outside(),
         )
-    alone = np.flatnonzero((found.leverage > _ALONE) & (status == Status.CONVERGED))
+    alone = np.flatnonzero((found.leverage > ALONE) & (status == Status.CONVERGED))
     if few and found.rough and alone.size and (high.size or not found.unreliable):
         warnings.warn(
-            f"{alone.size} of {status.size} training rows have leverage above {_ALONE} ({name_rows(alone)}), the "
+            f"{alone.size} of {status.size} training rows have leverage above {ALONE} ({name_rows(alone)}), the "
             f"largest {found.leverage[alone].max():.4g}: without one of them the fit would change by more than a "
             "first-order step tells, and what is said of them may be off by many times. Refit without them to know, or "
             "leave out rows of so much leverage.",
@@ -204,14 +216,20 @@ def warn_of_rows(found: LeftOut, *, few: bool = False) -> None:
         )
 
 
-def _leave_block_out(problem: Problem, found: Response, sigma: np.ndarray, start: int) -> LeftOut:
-    """Leave out rows ``start`` on, one after the other, given the responses to their own gradients."""
+def leave_block_out(problem: Problem, found: Response, sigma: np.ndarray, rows: np.ndarray) -> LeftOut:
+    """Leave out some training rows, one after the other, given the responses to their own gradients.
+
+    Args:
+        problem: The training problem, at its minimum.
+        found: The responses, the outputs of one row together.
+        sigma: Noise of each training response, (n, K).
+        rows: The number of each row, (b,).
+    """
     n, K, loss = problem.n, problem.outputs, problem.loss_derivatives
     status = _row_status(found.status.reshape(-1, K))
     solved = (status == Status.CONVERGED)[:, None, None, None]
     image = np.where(solved, found.image.reshape(-1, K, n, K), 0.0)
     here = np.arange(len(image))
-    rows = start + here
     a = image[here, :, rows, :] / n
     curvature = loss.curvature[rows]
     aC = a * curvature[:, None, :] if curvature.ndim == 2 else a @ curvature

@@ -33,7 +33,7 @@ from vhat.intervals.prepare import (
 from vhat.linalg.solvers import Prepared, Solver
 from vhat.models.problem import Array, Problem
 from vhat.variance.noise import Noise
-from vhat.variance.weighted_norm import MOSTLY, Measured, Recorder
+from vhat.variance.weighted_norm import MOSTLY, Measured, Recorder, hardly_supported
 from vhat.variance.workspace import Chosen, Workspace
 
 __all__ = ["Question", "build"]
@@ -134,7 +134,7 @@ def build(
         subject="prediction" if question.predictions else "functional",
         undetermined=_undetermined(work, level, chosen, options.seed),
         points=question.center.size,
-        unsupported=int(np.sum(found.unsupported > MOSTLY)),
+        unsupported=int(np.sum(hardly_supported(found.unsupported))),
     )
     return Interval(
         center=question.center,

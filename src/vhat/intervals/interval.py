@@ -14,6 +14,7 @@ from vhat.intervals.guarantee import headline
 from vhat.intervals.tail import Tail
 from vhat.level import level_text
 from vhat.linalg.solvers import Status
+from vhat.variance.weighted_norm import hardly_supported, shown_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,8 +36,9 @@ class Interval:
         half_width: Half the width.
         standard_error: ``sigma sqrt(V/n)``, the first-order standard deviation of the prediction over the noise.
         weighted_norm: V, without unit.
-        unsupported: Share of the prediction's freedom that no training row pins down (0: all data, 1: none; below 0
-            where the residuals' curvature softens the minimum, see :class:`vhat.WeightedNorm`).
+        unsupported: Share of the prediction's freedom that no training row pins down (0: all data, 1: none). Below 0
+            where the residuals' curvature softens the minimum, which makes the interval wider and is not "more than
+            all data" (see :class:`vhat.WeightedNorm`). Printed tables show it between 0 and 1.
         noise: The noise level sigma that was used: a number, or one an output.
         noise_source: Where it came from.
         df: Residual degrees of freedom when the noise was estimated, else None.
@@ -113,7 +115,8 @@ class Interval:
 
         A point is abstained from when its solve failed or its limits are NaN, whatever else is asked; when its interval
         is wider than ``max_half_width``; and when more than ``max_unsupported`` of its freedom is outside the data,
-        where a narrow interval means nothing.
+        where a narrow interval means nothing, or the residuals' curvature leaves next to nothing of what the data hold
+        (``unsupported`` below -4). Values of ``unsupported`` between -4 and 0 are no reason to abstain.
 
         Args:
             max_half_width: In the unit of the prediction: a number, or an array that broadcasts to the interval (with
@@ -131,12 +134,12 @@ class Interval:
         if max_unsupported is not None and np.any(converged & np.isnan(self.unsupported)):
             raise InputError(f"{self.bound} knows nothing of what is unsupported: leave max_unsupported=None.")
         doubtful = ~converged | np.isnan(self.half_width)
-        for name, most, values in (
-            ("max_half_width", max_half_width, self.half_width),
-            ("max_unsupported", max_unsupported, self.unsupported),
-        ):
-            if most is not None:
-                doubtful = doubtful | ~(values <= self._threshold(name, most))
+        if max_half_width is not None:
+            doubtful = doubtful | ~(self.half_width <= self._threshold("max_half_width", max_half_width))
+        if max_unsupported is not None:
+            doubtful = doubtful | hardly_supported(
+                self.unsupported, self._threshold("max_unsupported", max_unsupported)
+            )
         return np.asarray(doubtful)
 
     def _threshold(self, name: str, value: Any) -> np.ndarray:
@@ -177,7 +180,8 @@ class Interval:
         """The first values as lines of text, with the digits that their half widths leave meaningful."""
         shown = min(_SHOWN, self.center.size)
         half, error, share, status = (
-            np.ravel(a)[:shown] for a in (self.half_width, self.standard_error, self.unsupported, self.status)
+            np.ravel(a)[:shown]
+            for a in (self.half_width, self.standard_error, shown_share(self.unsupported), self.status)
         )
         limits = [np.ravel(a)[:shown] for a in (self.center, self.lower, self.upper)]
         texts = [[_digits(value, width) for value, width in zip(column, half, strict=True)] for column in limits]

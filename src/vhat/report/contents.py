@@ -23,6 +23,7 @@ from vhat.report.points import Group, HeldOut, Shown, ask, held_out_rows, thin
 from vhat.report.slices import Slice, central_row, slices
 from vhat.report.table import Table, training_table
 from vhat.tables.row_names import RowNames
+from vhat.variance.weighted_norm import shown_share
 
 if TYPE_CHECKING:
     from vhat.fit import Curve
@@ -56,7 +57,7 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
             held_out = held_out_rows(fitted, table, options.held_out, options.held_out_rows)
     with heard() as said:
         warnings.simplefilter("ignore", TableWarning)  # of the same rows again, under other numbers
-        audit = fitted.audit(noise=options.noise, refits=options.refits, seed=options.seed)
+        audit = fitted.audit(noise=options.noise, refits=options.refits, seed=options.seed).with_row_names(rows)
         page = {
             "level": level_text(options.delta),
             "columns": list(table.names),
@@ -193,7 +194,7 @@ def _group(group: Group, k: int, options: Options) -> dict[str, Any]:
     found: dict[str, Any] = {
         "center": plain(_column(band.center, k)),
         "half_width": plain(_column(band.half_width, k)),
-        "unsupported": plain(_column(band.unsupported, k)),
+        "unsupported": plain(shown_share(_column(band.unsupported, k))),
         "distance": plain(group.nearest),
         "abstain": _column(band.abstain(max_unsupported=options.max_unsupported), k).tolist(),
         "status": _column(band.status, k).astype(str).tolist(),

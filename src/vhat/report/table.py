@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError
+from vhat.evidence.audit.input_columns import column_names_of, one_array
 from vhat.models.problem import Problem
 
 __all__ = ["Table", "training_table"]
@@ -64,7 +65,7 @@ def training_table(problem: Problem, names: tuple[str, ...] | None) -> Table:
     array = _array(problem, problem.X)
     values = array.reshape(problem.n, -1).astype(np.float64)
     width = values.shape[1]
-    known = tuple(map(str, names or _names(problem) or ()))
+    known = tuple(map(str, names or column_names_of(problem) or ()))
     if not known:
         known = ("x",) if width == 1 else tuple(f"x{j}" for j in range(width))
     if len(known) != width:
@@ -74,36 +75,18 @@ def training_table(problem: Problem, names: tuple[str, ...] | None) -> Table:
 
 
 def _array(problem: Problem, inputs: Any) -> np.ndarray:
-    """Return checked inputs as one array, rows first."""
-    if isinstance(inputs, tuple | list) and len(inputs) == 1:
-        inputs = inputs[0]
+    """Return checked inputs as one array, rows first.
+
+    Raises:
+        InputError: When they are not one table of numbers.
+    """
     try:
-        if isinstance(inputs, dict | tuple | list):
-            raise TypeError(f"a {type(inputs).__name__} of {len(inputs)} parts")
-        native = hasattr(inputs, "columns") or isinstance(inputs, np.ndarray)
-        array = np.asarray(inputs) if native else problem.numpy(inputs)
-        if array.dtype.kind not in "fiub":
-            array = array.astype(np.float64)
+        return one_array(problem, inputs)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"a report shows models whose inputs are one table of numbers; these are not ({error}). For others, "
             "fitted.audit() and fitted.interval(x) say the same in print."
         ) from error
-    return array
-
-
-def _names(problem: Problem) -> tuple[Any, ...] | None:
-    """Return the names of the columns, where the training inputs were a data frame."""
-    frame = getattr(problem.X, "columns", None)
-    if frame is not None:
-        return tuple(frame)
-    kept = getattr(problem, "columns", None) or getattr(
-        getattr(getattr(problem, "model", None), "layout", None), "columns", None
-    )
-    if not isinstance(kept, tuple):
-        return None
-    # the front ends of jax and torch keep one tuple of names for each array
-    return kept[0] if len(kept) == 1 and (kept[0] is None or isinstance(kept[0], tuple)) else kept
 
 
 def _way_back(problem: Problem, array: np.ndarray) -> Callable[[np.ndarray], Any]:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from vhat.errors import InputError
 from vhat.study import MaternTruth, Sample, sample
+from vhat.variance.weighted_norm import shown_share
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,7 +120,7 @@ def _table(demo: Demo) -> Table:
         i = int(np.abs(demo.grid[:, 0] - x).argmin())
         values = (demo.grid, demo.truth, demo.band.center, demo.band.lower, demo.band.upper)
         numbers = (f"{np.ravel(value)[i]:.2f}" for value in values)
-        table.add_row(*numbers, f"{demo.band.unsupported[i]:.0%}", _where(demo, x))
+        table.add_row(*numbers, f"{float(shown_share(demo.band.unsupported[i])):.0%}", _where(demo, x))
     return table
 
 

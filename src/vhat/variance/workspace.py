@@ -286,6 +286,19 @@ class Workspace:
         spread = spread / np.sqrt(np.mean(spread[weights > 0] ** 2))
         return np.broadcast_to(spread[:, None], self.shape.shape).copy()
 
+    def check_noise_shape(self, kind: str | None) -> str | None:
+        """Return the kind of a :meth:`noise_shape`.
+
+        Raises:
+            InputError: For a word that is not known.
+        """
+        if kind not in (None, _EQUAL, _BY_WEIGHTS):
+            raise InputError(
+                f"noise={kind!r} is not known. Give the standard deviation of y, one number or one a row; None to "
+                "estimate it; 'weights' or 'equal' to estimate it and say what sample weights mean."
+            )
+        return kind
+
     @property
     def weights_vary(self) -> bool:
         """Whether the sample weights of rows that count differ, and no shape of the noise was described."""
@@ -311,11 +324,7 @@ class Workspace:
         """
         if given is not None and not isinstance(given, str):
             return given_noise(given, self.problem)
-        if given not in (None, _EQUAL, _BY_WEIGHTS):
-            raise InputError(
-                f"noise={given!r} is not known. Give the standard deviation of y, one number or one a row; None to "
-                "estimate it; 'weights' or 'equal' to estimate it and say what sample weights mean."
-            )
+        self.check_noise_shape(given)
         projected = self._projected(given)
         if projected is not None and self._suffices(projected, curvature, seed, given):
             return projected

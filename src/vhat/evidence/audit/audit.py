@@ -14,10 +14,15 @@ from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
 from vhat.evidence.audit.alignment import alignment_lines
 from vhat.evidence.audit.basin import basin_line
 from vhat.evidence.audit.data_support import support_line
+from vhat.evidence.audit.lack_of_fit import lack_of_fit_line
 from vhat.evidence.audit.noise_moves import noise_pushes
+from vhat.evidence.audit.outliers import outliers_line
 from vhat.evidence.audit.residual_curvature import residual_curvature_line
 from vhat.evidence.audit.result import Audit, Line, Verdict
+from vhat.evidence.audit.row_groups import group_rows
 from vhat.evidence.audit.smoothness import smoothness_line
+from vhat.evidence.audit.standardised_residuals import NotTested, seen_rows, standardised_residuals
+from vhat.evidence.audit.unequal_noise import unequal_noise_line
 from vhat.evidence.minimise.stationarity import evaluate, relative_gradient, units
 from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.linalg.solvers import Status
@@ -27,7 +32,7 @@ from vhat.variance.noise import Noise, given_noise
 if TYPE_CHECKING:
     from vhat.variance.workspace import Workspace
 
-__all__ = ["audit_fit", "stationarity_line"]
+__all__ = ["audit_fit", "moved_by", "residual_lines", "stationarity_line"]
 
 _STATIONARY = 0.01
 _STATIONARY_WITHOUT_NOISE = 1e-6
@@ -54,7 +59,7 @@ def audit_fit(
     problem = work.problem
     check_count("refits", refits)
     check_count("seed", seed)
-    if noise is not None:
+    if noise is not None and not isinstance(noise, str):
         given_noise(noise, problem)
     try:
         chosen = _curvature(work, curvature)
@@ -70,7 +75,8 @@ def audit_fit(
             *_eigenvalue_lines(work.definiteness("hessian")),
             residual_curvature_line(work, chosen, seed),
             smoothness_line(work, chosen, level, seed),
-            _at_minimum(noise_found, minimum),
+            _at_minimum(_settled(noise_found, level, problem, minimum), minimum),
+            *(_at_minimum(line, minimum) for line in residual_lines(work, chosen, level, seed, minimum)),
             _at_minimum(support_line(work, chosen, seed), minimum),
             *_model_lines(problem),
             basin_line(work, chosen, level, refits, seed, minimum=minimum, near_fold=work.amplifies(chosen, seed)),
@@ -85,6 +91,39 @@ def _at_minimum(line: Line, minimum: bool) -> Line:
     if minimum or line.verdict not in ("fails", "undecided"):
         return line
     return replace(line, remedy=f"Polish first, as stationarity fails; if this line then stays: {line.remedy}")
+
+
+def residual_lines(
+    work: Workspace, curvature: Curvature, level: Noise | None, seed: int, minimum: bool
+) -> tuple[Line, Line, Line]:
+    """What the residuals say of the model and of its noise."""
+    found = standardised_residuals(work, curvature, level, seed, minimum=minimum)
+    groups = None if isinstance(found, NotTested) else group_rows(work.problem, found)
+    fit = lack_of_fit_line(work, curvature, level, found, groups, seed)
+    unequal = unequal_noise_line(found, groups)
+    if fit.verdict == "fails" and unequal.verdict == "fails":
+        # rows that are missed in one direction scatter more where they are missed most
+        unequal = replace(unequal, remedy=f"Mend the lack of fit first; if this line then stays: {unequal.remedy}")
+    return fit, unequal, outliers_line(found, level)
+
+
+def _settled(line: Line, level: Noise | None, problem: Problem, minimum: bool) -> Line:
+    """The noise line; an estimate that rests on the freedom of a minimum decides nothing elsewhere.
+
+    A fit with many parameters that was stopped early has used little of their freedom: its residuals are divided by
+    the degrees of freedom that the minimum would leave, which are too few, and the estimate is too large.
+    """
+    if minimum or level is None or not level.estimated:
+        return line
+    seen = seen_rows(problem)
+    size = np.sqrt(np.mean((problem.targets - problem.fitted_values)[seen] ** 2, axis=0))
+    raw = np.array2string(size, precision=4) if size.size > 1 else f"{float(size[0]):.4g}"
+    remedy = (
+        f"The level {_level(level)} was {level.source}: it is divided by the freedom that a minimum would leave to the "
+        f"residuals, and these parameters are none. The residuals as they are have a root mean square of {raw}. Give "
+        "noise= from held-out rows or from replicates."
+    )
+    return replace(line, verdict="undecided", remedy=remedy)
 
 
 def moved_by(given: Problem, problem: Problem, level: Noise) -> float:
@@ -214,9 +253,10 @@ def _conditioning_line(sign: Definiteness) -> Line:
 def _noise_line(work: Workspace, noise: Any, curvature: Curvature, seed: int) -> tuple[Noise | None, Line]:
     """What the noise level rests on: the freedom that the fit left to the residuals, or the user's word."""
     problem = work.problem
-    given = None if noise is None else given_noise(noise, problem)
+    shape = noise if isinstance(noise, str) else None  # "weights" or "equal": how an estimate varies over the rows
+    given = None if noise is None or shape is not None else given_noise(noise, problem)
     try:
-        freedom = work.residual_freedom(curvature, seed)
+        freedom = work.residual_freedom(curvature, seed, work.check_noise_shape(shape))
     except NotConverged as error:
         verdict: Verdict = "undecided" if given is None else "assumed"
         return given, Line("noise", NAN, _LEAST_SHARE, verdict, _told(given, None) or _as_sentence(error), "")
@@ -224,7 +264,7 @@ def _noise_line(work: Workspace, noise: Any, curvature: Curvature, seed: int) ->
     fitted = f"effective degrees of freedom {float(freedom.effective.sum()):.4g} of {freedom.rows * problem.outputs}"
     meaning = f"share of the residuals' freedom that the fit left; {fitted}"
     try:
-        estimate = work.noise(None, curvature, seed)
+        estimate = work.noise(shape, curvature, seed)
     except NoiseError as error:
         if given is None:
             return None, Line("noise", share, _LEAST_SHARE, "fails", _as_sentence(error), meaning)
@@ -241,7 +281,7 @@ def _judge_estimate(estimate: Noise, amplified: bool) -> tuple[Verdict, str]:
     told = f"The level {_level(estimate)} was {estimate.source}."
     if left < _FEW:
         few = f"It rests on {left:.2g} degrees of freedom, too few."
-        return "undecided", f"{told} {few} Ask for bound='asymptotic', which allows for it, give noise=, or more rows."
+        return "undecided", f"{told} {few} Intervals allow for it, and are wide. Give noise=, or more rows."
     if amplified:
         why = "The minimum is near a fold, or the model nearly interpolates."
         return "undecided", f"{told} {why} Give noise=, or raise weight_decay."
@@ -330,7 +370,7 @@ def _without_solves(work: Workspace, noise: Any, reason: str) -> Audit:
         names = ("smallest eigenvalue", "conditioning")
         stationary, resolution = Line("stationarity", NAN, NAN, "undecided", why, ""), 0.0
         eigenvalues = [Line(name, NAN, NAN, "fails", _as_sentence(Exception(reason)), "") for name in names]
-    given = None if noise is None else given_noise(noise, problem)
+    given = None if noise is None or isinstance(noise, str) else given_noise(noise, problem)
     told = Line("noise", NAN, _LEAST_SHARE, "assumed" if given else "undecided", _told(given, None) or why, "")
     return Audit(
         (
@@ -340,6 +380,7 @@ def _without_solves(work: Workspace, noise: Any, reason: str) -> Audit:
             Line("residual curvature", NAN, NAN, "noted", why, ""),
             Line("smoothness", NAN, NAN, "undecided", why, ""),
             told,
+            *(Line(name, NAN, NAN, "undecided", why, "") for name in ("lack of fit", "unequal noise", "outliers")),
             Line("support", NAN, NAN, "undecided", why, ""),
             *_model_lines(problem),
             Line("basin", NAN, NAN, "undecided", why, ""),

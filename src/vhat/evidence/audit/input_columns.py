@@ -1,0 +1,73 @@
+"""The training inputs as columns of numbers, with their names where the front end knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from vhat.models.problem import Problem
+
+__all__ = ["column_names_of", "input_columns", "one_array"]
+
+
+def one_array(problem: Problem, inputs: Any) -> np.ndarray:
+    """Return checked inputs as one array of numbers, rows first.
+
+    Raises:
+        TypeError: When they are several arrays.
+        ValueError: When they are not numbers.
+    """
+    if isinstance(inputs, tuple | list) and len(inputs) == 1:
+        inputs = inputs[0]
+    if isinstance(inputs, dict | tuple | list):
+        raise TypeError(f"a {type(inputs).__name__} of {len(inputs)} parts")
+    native = hasattr(inputs, "columns") or isinstance(inputs, np.ndarray)
+    array = np.asarray(inputs) if native else problem.numpy(inputs)
+    if array.dtype.kind not in "fiub":
+        array = array.astype(np.float64)
+    return array
+
+
+def column_names_of(problem: Problem) -> tuple[Any, ...] | None:
+    """Return the names of the columns, where the training inputs were a data frame."""
+    frame = getattr(problem.X, "columns", None)
+    if frame is not None:
+        return tuple(frame)
+    kept = getattr(problem, "columns", None) or getattr(
+        getattr(getattr(problem, "model", None), "layout", None), "columns", None
+    )
+    if not isinstance(kept, tuple):
+        return None
+    # the front ends of jax and torch keep one tuple of names for each array
+    return kept[0] if len(kept) == 1 and (kept[0] is None or isinstance(kept[0], tuple)) else kept
+
+
+def input_columns(problem: Problem) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield every column of the training inputs with the words that name it.
+
+    Nothing where the inputs are several arrays, images and the like, or not numbers. Of a data frame, the columns of
+    numbers alone.
+    """
+    if hasattr(problem.X, "select_dtypes"):
+        numbers = problem.X.select_dtypes(include=["number", "bool"])
+        for name in numbers.columns:
+            yield f"column {name}", np.asarray(numbers[name], dtype=np.float64)
+        return
+    try:
+        array = one_array(problem, problem.X)
+    except (TypeError, ValueError):
+        return
+    if array.ndim > 2:
+        return
+    table = array.reshape(problem.n, -1).astype(np.float64)
+    names = column_names_of(problem)
+    for j in range(table.shape[1]):
+        if names is not None and len(names) == table.shape[1]:
+            word = f"column {names[j]}"
+        elif table.shape[1] == 1:
+            word = "the input"
+        else:
+            word = f"column {j} (counted from 0)"
+        yield word, table[:, j]

@@ -1,0 +1,228 @@
+"""The audit's line on lack of fit: are rows missed by more than the noise, or in one direction?
+
+Three tests, each at a third of the line's level:
+
+1. The root mean square of the left-out residuals, in units of their predicted standard deviation, against 1.
+2. Their mean in groups of rows, along the predictions and along each input column, against 0.
+3. Where input rows are repeated, the means of the repeated rows against the scatter within them: the classical test of
+   lack of fit against pure error.
+
+Each number is compared with a threshold that is the larger of two: what redraws of the noise exceed with the
+probability of the test, and an effect size below which the miss is a trifle, however many rows show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import stats
+
+from vhat.errors import NotConverged
+from vhat.evidence.audit.input_columns import one_array
+from vhat.evidence.audit.result import Line
+from vhat.evidence.audit.row_groups import Groups
+from vhat.evidence.audit.standardised_residuals import NotTested, Residuals, critical, seen_rows
+
+if TYPE_CHECKING:
+    from vhat.models.problem import Curvature, Problem
+    from vhat.variance.noise import Noise
+    from vhat.variance.workspace import Workspace
+
+__all__ = ["lack_of_fit_line"]
+
+_LEVEL = 1 / 300
+"""False alarm rate of each of the three tests: 1% for the line."""
+_LARGE = 1.25
+"""Root mean square from which rows are missed by more than the noise: a 90% interval of this noise covers 81%."""
+_BIASED = 0.25
+"""Mean miss of a group, in noise levels: less is a trifle for a new response (a 90% interval covers 89%)."""
+_UNKNOWN = "whether rows are missed by noise alone"
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """The outcome of one test.
+
+    Attributes:
+        value: What was measured.
+        threshold: What it must not exceed.
+        meaning: What the value is.
+        said: The finding in a sentence, for a test that fails.
+    """
+
+    value: float
+    threshold: float
+    meaning: str
+    said: str
+
+    @property
+    def fails(self) -> bool:
+        """Whether the test fails."""
+        return self.value > self.threshold
+
+
+def lack_of_fit_line(
+    work: Workspace,
+    curvature: Curvature,
+    level: Noise | None,
+    found: Residuals | NotTested,
+    groups: Groups | None,
+    seed: int,
+) -> Line:
+    """Return the line.
+
+    Args:
+        work: The fit.
+        curvature: The curvature that the audit uses.
+        level: The noise level.
+        found: The standardised residuals, or why there are none.
+        groups: The groups of their rows; None where there are too few rows.
+        seed: Seed of the residual degrees of freedom.
+    """
+    if isinstance(found, NotTested):
+        return found.line("lack of fit", _UNKNOWN)
+    assert level is not None  # or there would be no residuals
+    tests = [*_size(found), *_trend(found, groups), *_pure_error(work, curvature, level, found, seed)]
+    if not tests:
+        return NotTested(f"{len(found.rows)} usable rows are too few.").line("lack of fit", _UNKNOWN)
+    worst = max(tests, key=lambda test: test.value / test.threshold)
+    failed = [test.said for test in tests if test.fails]
+    if not failed:
+        remedy = "Rows are missed by no more than the noise, and in no direction."
+        return Line("lack of fit", worst.value, worst.threshold, "holds", remedy, worst.meaning)
+    remedy = (
+        f"{' '.join(failed)} The model cannot follow the data, or weight decay holds it back: use a richer model (more "
+        "units, the missing term) or lower weight_decay. Until then intervals of the mean are in the wrong place; "
+        "fitted.calibrate(...) widens those of a new response by what rows are missed by, over all rows alike."
+    )
+    return Line("lack of fit", worst.value, worst.threshold, "fails", remedy, worst.meaning)
+
+
+# -- the size of misses ------------------------------------------------------------------------------
+def _size(found: Residuals) -> Iterator[_Finding]:
+    """Test the root mean square of left-out residuals. Rows as fitted are too near to say anything of it."""
+    if not found.left_out or not len(found.rows):
+        return
+    sizes = np.sqrt(np.mean(found.values**2, axis=0))
+    k = int(np.argmax(sizes))
+    redrawn = np.sqrt(np.mean(found.redraws**2, axis=0)).max(axis=0)
+    threshold = max(_LARGE, critical(redrawn, _LEVEL))
+    yield _Finding(
+        float(sizes[k]),
+        threshold,
+        f"root mean square of {found.told}, in units of their predicted standard deviation",
+        f"Rows that were left out{_of_output(found, k)} are missed by {sizes[k]:.3g} times what the noise level says.",
+    )
+
+
+# -- the direction of misses --------------------------------------------------------------------------
+def _trend(found: Residuals, groups: Groups | None) -> Iterator[_Finding]:
+    """Test the mean of every group: a t statistic each, the largest against redraws of the largest.
+
+    That is Bonferroni's purpose without its loss where columns are correlated, and it names the group, which an F test
+    of all groups of a column does not. A group that is noisier than the rest is judged by its own scatter, so that
+    unequal noise alone does not fail it.
+    """
+    if groups is None:
+        return
+    concerned = groups.concerns(found.values.shape[1])
+    means = groups.means(found.values)
+    errors = _standard_errors(groups, means, groups.means(found.values**2), np.std(found.values, axis=0))
+    drawn = groups.redrawn_means(found.redraws)
+    drawn_errors = _standard_errors(
+        groups, drawn, groups.redrawn_means(found.redraws**2), np.std(found.redraws, axis=0)
+    )
+    largest = np.where(concerned[:, :, None], np.abs(drawn) / drawn_errors, 0.0).max(axis=(0, 1))
+    threshold = np.maximum(_BIASED, critical(largest, _LEVEL) * errors)
+    ratio = np.where(concerned, np.abs(means) / threshold, -1.0)
+    g, k = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+    way = "above" if means[g, k] > 0 else "below"
+    count = int(groups.counts[g])
+    words = groups.words[g][:1].upper() + groups.words[g][1:]
+    yield _Finding(
+        float(abs(means[g, k])),
+        float(threshold[g, k]),
+        f"largest mean of {found.told} in a group, in noise levels ({groups.words[g]}{_of_output(found, int(k))})",
+        f"{words} ({count} of them) lie {abs(means[g, k]):.2g} noise levels {way} their predictions on average"
+        f"{_of_output(found, int(k))}.",
+    )
+
+
+def _standard_errors(groups: Groups, means: np.ndarray, squares: np.ndarray, pooled: np.ndarray) -> np.ndarray:
+    """Return the standard error of each group's mean, by its own scatter where that is above the pooled one."""
+    counts = groups.counts.reshape(-1, *([1] * (means.ndim - 1)))
+    own = np.sqrt(np.maximum(squares - means**2, 0.0) * counts / (counts - 1))
+    errors: np.ndarray = np.maximum(own, pooled[None]) / np.sqrt(counts)
+    return np.maximum(errors, np.finfo(float).tiny)
+
+
+# -- pure error ---------------------------------------------------------------------------------------
+def _pure_error(work: Workspace, curvature: Curvature, level: Noise, found: Residuals, seed: int) -> Iterator[_Finding]:
+    """Test the means of repeated input rows against the scatter within them (Fisher's test of lack of fit).
+
+    Residuals of equal inputs differ by their noise alone. With c distinct rows among n, ``SS_within`` has n - c degrees
+    of freedom and ``SS_means = |r|^2 - SS_within`` those that the fit left to the residuals, less these. Rows are
+    weighted by their noise. Copies of a row, response and all, are no repeated measurement: they count once in the
+    scatter.
+    """
+    problem = work.problem
+    seen = seen_rows(problem)
+    place = _repeated(problem, seen)
+    if place is None or not found.left_out:
+        return
+    try:
+        freedom = work.residual_freedom(curvature, seed)
+    except NotConverged:
+        return
+    residuals = (problem.targets - problem.fitted_values)[seen]
+    once = np.unique(np.column_stack([place, problem.targets[seen]]), axis=0, return_index=True)[1]
+    distinct = place.max() + 1
+    within = len(once) - distinct
+    for k in range(problem.outputs):
+        between = float(freedom.residual[k, k]) - (len(seen) - distinct)
+        if within < 1 or between < 1:
+            continue
+        weight = 1 / level.values[seen, k] ** 2
+        gaps = residuals[:, k] - _means(place[once], residuals[once, k], weight[once])[place]
+        noise = float(np.sum((weight * gaps**2)[once])) / within
+        if not noise > 0:
+            continue
+        mean = _means(place, residuals[:, k], weight)
+        misfit = float(np.sum(weight * mean[place] ** 2)) / between
+        # mean square of what the means miss beyond their noise, per row, in units of the noise within
+        size, limit = (
+            float(np.sqrt(max(between * (ratio - 1), 0.0) / len(seen)))
+            for ratio in (misfit / noise, float(stats.f.isf(_LEVEL / problem.outputs, between, within)))
+        )
+        yield _Finding(
+            size,
+            max(_BIASED, limit),
+            f"what the means of repeated input rows are missed by beyond their noise, in noise levels; {within} "
+            "degrees of freedom of pure error",
+            f"Repeated input rows agree with each other better than with the model{_of_output(found, k)}: their means "
+            f"are missed by {size:.2g} noise levels beyond their own scatter.",
+        )
+
+
+def _means(place: np.ndarray, values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return the weighted mean of the rows that share a place, one per place."""
+    means: np.ndarray = np.bincount(place, weight * values) / np.bincount(place, weight)
+    return means
+
+
+def _repeated(problem: Problem, rows: np.ndarray) -> np.ndarray | None:
+    """Return the number of the distinct input row that each row repeats; None where none is repeated."""
+    try:
+        array = one_array(problem, problem.X)
+    except (TypeError, ValueError):
+        return None
+    place: np.ndarray = np.unique(array.reshape(problem.n, -1)[rows], axis=0, return_inverse=True)[1].ravel()
+    return place if place.max() + 1 < len(rows) else None
+
+
+def _of_output(found: Residuals, k: int) -> str:
+    """Name an output, where there are several."""
+    return f", output {k} (counted from 0)" if found.values.shape[1] > 1 else ""

@@ -1,0 +1,118 @@
+"""The audit's line on outliers: are there rows that the noise cannot explain?
+
+A row is judged by its externally studentised residual ``t = z sqrt((df - 1) / (df - z^2))``: the noise level without it
+has df - 1 degrees of freedom, and t has Student's distribution for a least-squares fit. A noise level that was given is
+known, and z is then normal. The level is divided by the number of rows (Bonferroni).
+
+Several outliers hide each other in the noise level. The worst row is therefore set aside and the next one judged
+without it, up to a twentieth of the rows; all rows up to the last that is judged an outlier are outliers (Rosner's
+generalised extreme Studentised deviate test).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from vhat.errors import name_rows
+from vhat.evidence.audit.result import Line
+from vhat.evidence.audit.standardised_residuals import NotTested, Residuals
+from vhat.variance.noise import Noise
+
+__all__ = ["outliers_line"]
+
+_LEVEL = 0.01
+"""False alarm rate of the line."""
+_MOST = 0.05
+"""Share of the rows that may be outliers; more of them are a distribution with heavy tails."""
+_FEW = 5.0
+"""Degrees of freedom of the noise below which nothing can be told of single rows."""
+NAN = float("nan")
+_UNKNOWN = "whether noise explains every row"
+
+
+def outliers_line(found: Residuals | NotTested, level: Noise | None) -> Line:
+    """Return the line.
+
+    Args:
+        found: The standardised residuals, or why there are none.
+        level: The noise level.
+    """
+    if isinstance(found, NotTested):
+        return found.line("outliers", _UNKNOWN)
+    assert level is not None  # or there would be no residuals
+    z = found.everywhere
+    outputs = z.shape[1]
+    tested = int(np.sum(np.any(np.isfinite(z), axis=1)))
+    if not found.left_out and level.df is not None:  # their own size was taken as the noise
+        df = np.full(outputs, tested - 1.0)
+    else:
+        df = np.full(outputs, np.inf) if level.df is None else level.df
+    if not tested or np.min(df) < _FEW:
+        few = NotTested("too few degrees of freedom are left to judge single rows by.")
+        return few.line("outliers", _UNKNOWN)
+    judged = [_judge(z[:, k], float(df[k]), _LEVEL / outputs) for k in range(outputs)]
+    worst = max(judged, key=lambda each: each.value / each.threshold)
+    meaning = f"largest studentised residual of {tested:,} rows"
+    rows = np.unique(np.concatenate([each.rows for each in judged]))
+    if not rows.size:
+        return Line("outliers", worst.value, worst.threshold, "holds", "Noise explains every row.", meaning)
+    furthest = float(np.max(np.abs(z[rows])))
+    lie = "lies" if rows.size == 1 else "lie"
+    remedy = (
+        f"{name_rows(rows)} {lie} further from the prediction than noise of this level does (up to {furthest:.3g} "
+        "noise levels). Look at them, and correct or leave out what is wrong. If nothing is, the noise has heavy "
+        "tails: intervals of a new response from fitted.calibrate(...) allow for them, others do not."
+    )
+    return Line("outliers", worst.value, worst.threshold, "fails", remedy[:1].upper() + remedy[1:], meaning)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """What was found of one output.
+
+    Attributes:
+        value: The studentised residual, in size, that is largest against its threshold.
+        threshold: What it must not exceed.
+        rows: The rows that are outliers.
+    """
+
+    value: float
+    threshold: float
+    rows: np.ndarray
+
+
+def _judge(z: np.ndarray, df: float, level: float) -> _Judged:
+    """Judge the rows of one output, the furthest first, each without those before it.
+
+    Args:
+        z: Standardised residuals, (n,); NaN for rows that are not judged.
+        df: Degrees of freedom of the noise level; infinite where it is known.
+        level: False alarm rate over all rows.
+    """
+    known = np.flatnonzero(np.isfinite(z))
+    order = known[np.argsort(-np.abs(z[known]), kind="stable")]
+    aside = max(1, int(_MOST * len(known)))
+    most, last = (-1.0, 0.0, NAN), 0
+    removed = 0.0
+    for i, row in enumerate(order[:aside]):
+        left = df - i - 1  # degrees of freedom of the noise level without this row
+        if left < _FEW - 1 or removed >= df:
+            break
+        t = _studentised(z[row], df - i, (df - removed) / (df - i) if np.isfinite(df) else 1.0)
+        limit = float(stats.t.isf(level / (2 * (len(known) - i)), left))
+        most = max(most, (t / limit, t, limit))
+        if t > limit:
+            last = i + 1
+        removed += float(z[row]) ** 2
+    return _Judged(most[1], most[2], order[:last])
+
+
+def _studentised(z: float, df: float, variance: float) -> float:
+    """Return the size of a residual in units of the noise level without it, from that with it (degrees ``df``)."""
+    square = float(z) ** 2 / variance
+    if not np.isfinite(df):
+        return float(np.sqrt(square))
+    return float(np.sqrt(square * (df - 1) / max(df - square, np.finfo(float).eps * df)))

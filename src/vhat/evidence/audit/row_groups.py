@@ -1,0 +1,167 @@
+"""Groups of training rows along their predictions and along each input column, with the words that name them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.stats import rankdata
+
+from vhat.evidence.audit.input_columns import input_columns
+
+if TYPE_CHECKING:
+    from vhat.evidence.audit.standardised_residuals import Residuals
+    from vhat.models.problem import Problem
+
+__all__ = ["Groups", "group_rows"]
+
+_FIFTHS = 5
+"""Groups along a column: fifths of its rows."""
+_LEAST_IN_GROUP = 8
+"""Rows of the smallest group: a noise level is known from them to a quarter (one standard error)."""
+_FEW_VALUES = 5
+"""A column with at most so many distinct values is grouped by value."""
+_PARTS = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
+_PLACES = {
+    2: ("lower", "upper"),
+    3: ("lowest", "middle", "top"),
+    4: ("lowest", "second", "third", "top"),
+    5: ("lowest", "second", "middle", "fourth", "top"),
+}
+
+
+@dataclass(frozen=True)
+class _Grouping:
+    """Rows in groups along one column.
+
+    Attributes:
+        group: The group of each row, (m,); -1 for rows in none.
+        words: What the rows of each group are called.
+        ranked: Whether the groups are fifths (or thirds, of few rows) and not the values of the column.
+    """
+
+    group: np.ndarray
+    words: tuple[str, ...]
+    ranked: bool
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Every group of rows, in one matrix.
+
+    Attributes:
+        members: Which rows are in which group, (m, groups) of 0 and 1.
+        words: What the rows of each group are called: "rows with column bmi in its top fifth".
+        output: The output whose predictions made the group, -1 for groups of every output, (groups,).
+        column: A number for the column along which the group was made, (groups,).
+        redrawn: For each output whose predictions were ranked and move with the noise: its groups, and the group of
+            each row under each redraw, (m, REDRAWS).
+    """
+
+    members: np.ndarray
+    words: tuple[str, ...]
+    output: np.ndarray
+    column: np.ndarray
+    redrawn: dict[int, tuple[slice, np.ndarray]]
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Rows of each group, (groups,)."""
+        counts: np.ndarray = self.members.sum(axis=0)
+        return counts
+
+    def concerns(self, outputs: int) -> np.ndarray:
+        """Return which groups are looked at for which output, (groups, K) of bool."""
+        found: np.ndarray = (self.output[:, None] < 0) | (self.output[:, None] == np.arange(outputs))
+        return found
+
+    def means(self, values: np.ndarray) -> np.ndarray:
+        """Return the mean of (m, K) in each group, (groups, K)."""
+        means: np.ndarray = self.members.T @ values / self.counts[:, None]
+        return means
+
+    def redrawn_means(self, values: np.ndarray) -> np.ndarray:
+        """Return the mean of (m, K, REDRAWS) in each group, (groups, K, REDRAWS).
+
+        Under redrawn noise rows are grouped by the predictions that this noise gives: a fit that follows its noise
+        ranks rows by it, too.
+        """
+        m, K, draws = values.shape
+        means = (self.members.T @ values.reshape(m, -1) / self.counts[:, None]).reshape(-1, K, draws)
+        for k, (where, group) in self.redrawn.items():
+            count = where.stop - where.start
+            flat = (group * draws + np.arange(draws)).ravel()
+            sums = np.bincount(flat, weights=values[:, k].ravel(), minlength=count * draws)
+            sizes = np.bincount(flat, minlength=count * draws)
+            means[where, k] = (sums / sizes).reshape(count, draws)
+        return means
+
+
+def group_rows(problem: Problem, found: Residuals) -> Groups | None:
+    """Return the groups of some training rows; None where there are too few rows for any.
+
+    Args:
+        problem: The training problem.
+        found: The rows, in their order.
+    """
+    # columns first: where a prediction follows one column alone, the groups are the same, and the column is named
+    made = [
+        (each, -1) for name, column in input_columns(problem) if (each := _grouped(column[found.rows], f"with {name}"))
+    ]
+    redrawn: dict[int, tuple[slice, np.ndarray]] = {}
+    for k in range(problem.outputs):
+        grouping = _grouped(found.predictions[:, k], "whose prediction is")
+        if grouping is None:
+            continue
+        start = sum(len(each.words) for each, _ in made)
+        made.append((grouping, k))
+        if grouping.ranked and found.redrawn_predictions is not None:
+            where = slice(start, start + len(grouping.words))
+            redrawn[k] = where, _parts_of(found.redrawn_predictions[:, k], len(grouping.words))
+    if not made:
+        return None
+    members = [grouping.group[:, None] == np.arange(len(grouping.words)) for grouping, _ in made]
+    return Groups(
+        np.concatenate(members, axis=1).astype(np.float64),
+        tuple(word for grouping, _ in made for word in grouping.words),
+        np.concatenate([np.full(len(grouping.words), k) for grouping, k in made]),
+        np.concatenate([np.full(len(grouping.words), at) for at, (grouping, _) in enumerate(made)]),
+        redrawn,
+    )
+
+
+def _parts_of(column: np.ndarray, parts: int) -> np.ndarray:
+    """Return the part that each row is in, by rank along the first axis.
+
+    Mean ranks keep equal values together, and are the same in any unit of the column.
+    """
+    ranks = rankdata(column, axis=0)
+    part: np.ndarray = np.floor((ranks - 0.5) * parts / len(column)).astype(int)
+    return part
+
+
+def _grouped(column: np.ndarray, words: str) -> _Grouping | None:
+    """Group rows along a column: by value where there are few, else in fifths; None along a constant."""
+    distinct = np.unique(column)
+    if len(distinct) < 2:
+        return None
+    if len(distinct) <= _FEW_VALUES:
+        labels = tuple(f"rows {words} equal to {value:g}" for value in distinct)
+        return _large_enough(np.searchsorted(distinct, column), labels, ranked=False)
+    parts = min(_FIFTHS, len(column) // _LEAST_IN_GROUP)
+    if parts < 2:
+        return None
+    labels = tuple(f"rows {words} in its {place} {_PARTS[parts]}" for place in _PLACES[parts])
+    return _large_enough(_parts_of(column, parts), labels, ranked=True)
+
+
+def _large_enough(group: np.ndarray, labels: tuple[str, ...], *, ranked: bool) -> _Grouping | None:
+    """Leave out groups that have too few rows, as ties and rare values make them."""
+    counts = np.bincount(group, minlength=len(labels))
+    kept = np.flatnonzero(counts >= _LEAST_IN_GROUP)
+    if len(kept) < 2:
+        return None
+    renumbered = np.full(len(labels), -1)
+    renumbered[kept] = np.arange(len(kept))
+    return _Grouping(renumbered[group], tuple(labels[each] for each in kept), ranked and len(kept) == len(labels))

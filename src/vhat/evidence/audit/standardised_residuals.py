@@ -1,0 +1,255 @@
+"""Residuals of the training rows in units of their predicted standard deviation, and redraws of them.
+
+Row i is compared with the model that never saw it::
+
+    z_i = (y_i - f_-i(x_i)) / sqrt(sigma_i^2 + sigma^2 V_-i / n)
+
+which has mean 0 and variance 1 where the model and its noise are right, and is the internally studentised residual of
+a least-squares fit. The z are not independent: a fit of 20 parameters to 30 rows leaves ten degrees of freedom in 30
+residuals, and tests for independent rows would reject such a fit far too often. Each test here is therefore compared
+with redraws of the noise that pass through the smoother ``S = df/dy`` of this very fit, ``(I - S) sigma z``. For a
+model linear in its parameters that is the exact distribution (a Monte Carlo test); for others it is of first order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vhat.errors import ModelError
+from vhat.evidence.audit.result import Line, Verdict
+from vhat.evidence.leave_one_out import ALONE, leave_block_out
+from vhat.linalg.solvers import Status, choose
+from vhat.variance.weighted_norm import contract, gradient_blocks
+
+if TYPE_CHECKING:
+    from vhat.linalg.solvers.interface import Response
+    from vhat.models.problem import Curvature, Problem
+    from vhat.variance.noise import Noise
+    from vhat.variance.workspace import Workspace
+
+__all__ = ["REDRAWS", "NotTested", "Residuals", "affordable_rows", "critical", "seen_rows", "standardised_residuals"]
+
+REDRAWS = 299
+"""Redraws of the noise. The k-th largest of 299 statistics is exceeded with probability k/300 under the null."""
+_BUDGET = 1000.0
+"""Cost of leaving rows out, in gradients of the loss, beyond the factorisation that the audit needs anyway: 1,000 rows
+by a dense factorisation, 200 by the kernel of all rows. The other lines take some 200 gradients, and 2 p for a dense
+Hessian; each row left out takes a product with the Jacobian of all rows here."""
+_LEAST_ROWS = 100
+"""Rows that are left out in turn where the budget does not allow for all of them."""
+_DAMPED = 0.0503
+"""Mean leverage below which residuals are redrawn as independent: the correlations that the fit makes are then small,
+and they make the tests of means conservative. It is no round number, so that p parameters and n rows do not meet it."""
+_OWN_SHARE = 1 / 8
+"""Share of the memory budget that redraws of all responses may take; beyond it they are independent."""
+
+
+@dataclass(frozen=True)
+class NotTested:
+    """Why there are no standardised residuals.
+
+    Attributes:
+        reason: In a sentence.
+        verdict: ``"assumed"`` where nothing can be tested, ``"undecided"`` where something is in the way.
+    """
+
+    reason: str
+    verdict: Verdict = "assumed"
+
+    def line(self, name: str, meaning: str) -> Line:
+        """Return a line of the audit that could not be tested."""
+        return Line(name, float("nan"), float("nan"), self.verdict, f"Not tested: {self.reason}", meaning)
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Standardised residuals of some training rows.
+
+    Attributes:
+        rows: The numbers of the rows, (m,), in an order that does not depend on that of the table.
+        values: z, (m, K).
+        redraws: z under redrawn noise, (m, K, REDRAWS).
+        predictions: Predictions at the rows, (m, K).
+        redrawn_predictions: The same under redrawn noise, (m, K, REDRAWS); None where they hardly move.
+        everywhere: z of all rows that the loss sees: left out where that was worked out, as fitted elsewhere; NaN for
+            the rest, (n, K).
+        left_out: Whether rows were left out; else these are residuals of fitted rows.
+        eligible: How many rows the loss sees.
+    """
+
+    rows: np.ndarray
+    values: np.ndarray
+    redraws: np.ndarray
+    predictions: np.ndarray
+    redrawn_predictions: np.ndarray | None
+    everywhere: np.ndarray
+    left_out: bool
+    eligible: int
+
+    @property
+    def told(self) -> str:
+        """Which residuals these are, for the meaning of a line."""
+        kind = "left-out residuals" if self.left_out else "residuals as fitted"
+        if len(self.rows) == self.eligible:
+            return kind
+        return f"{kind} ({len(self.rows):,} of {self.eligible:,} rows)"
+
+
+def affordable_rows(problem: Problem) -> int:
+    """Return how many training rows may be left out in turn within the budget."""
+    K = problem.outputs
+    solving = choose(problem, 1000).gradients - choose(problem, 0).gradients  # beyond what the audit has prepared
+    each = K * (1.0 + solving / 1000)  # one product with the Jacobian for the image of each solution
+    return max(_LEAST_ROWS, int(_BUDGET / each))
+
+
+def critical(redrawn: np.ndarray, level: float) -> float:
+    """Return the value that a statistic exceeds with probability ``level`` under the null.
+
+    Args:
+        redrawn: The statistic of each redraw, (REDRAWS,).
+        level: A multiple of ``1/(REDRAWS + 1)``.
+    """
+    rank = round(level * (REDRAWS + 1))
+    return float(np.sort(redrawn)[-rank])
+
+
+def standardised_residuals(
+    work: Workspace, curvature: Curvature, level: Noise | None, seed: int, *, minimum: bool
+) -> Residuals | NotTested:
+    """Return the standardised residuals, or why there are none.
+
+    Args:
+        work: The fit.
+        curvature: The curvature that the audit uses.
+        level: The noise level; None where there is none.
+        seed: Seed of the redraws and of a sample of rows.
+        minimum: Whether the parameters are a minimum. Elsewhere rows cannot be left out to first order, and the
+            residuals are taken as they are.
+    """
+    problem = work.problem
+    if not problem.loss_derivatives.location:
+        return NotTested("the loss is not a function of f - y, so that there are no residuals.")
+    if level is None:
+        return NotTested("there is no noise level to compare residuals with. Give noise=.", "undecided")
+    order = _canonical_order(problem, seen_rows(problem))
+    rng = np.random.default_rng(seed)
+    if not minimum:
+        return _as_fitted(problem, level, order, rng)
+    rows = order
+    most = affordable_rows(problem)
+    if len(order) > most:
+        rows = order[np.sort(rng.choice(len(order), size=most, replace=False))]
+    # where the exact smoother amplifies noise, the noise level rests on Gauss-Newton, and so must the residuals
+    used: Curvature = "ggn" if work.amplifies(curvature, seed) else curvature
+    try:
+        return _left_out(work, used, level, rows, len(order), rng)
+    except ModelError as error:  # a model that changes between calls: the line on determinism says so
+        return NotTested(f"{error}", "undecided")
+
+
+def seen_rows(problem: Problem) -> np.ndarray:
+    """Return the rows that the loss sees; the others have sample weight zero."""
+    seen: np.ndarray = np.flatnonzero(np.any(problem.loss_derivatives.cross.reshape(problem.n, -1) != 0, axis=1))
+    return seen
+
+
+def _canonical_order(problem: Problem, rows: np.ndarray) -> np.ndarray:
+    """Order rows by their responses, so that redraws and samples do not depend on the order of the table."""
+    keys = [*problem.fitted_values[rows].T, *problem.targets[rows].T]
+    return rows[np.lexsort(keys)]
+
+
+def _as_fitted(problem: Problem, level: Noise, rows: np.ndarray, rng: np.random.Generator) -> Residuals:
+    """Return the residuals as they are, in units of the given noise, or of their own size where it was estimated."""
+    residual = (problem.targets - problem.fitted_values) / level.values
+    if level.estimated:
+        size = np.sqrt(np.mean(residual[rows] ** 2, axis=0))
+        residual = residual / np.where(size > 0, size, 1.0)
+    everywhere = np.full_like(residual, np.nan)
+    everywhere[rows] = residual[rows]
+    redraws = rng.standard_normal((len(rows), problem.outputs, REDRAWS))
+    return Residuals(
+        rows, residual[rows], redraws, problem.fitted_values[rows], None, everywhere, left_out=False, eligible=len(rows)
+    )
+
+
+def _left_out(
+    work: Workspace, curvature: Curvature, level: Noise, rows: np.ndarray, eligible: int, rng: np.random.Generator
+) -> Residuals:
+    """Leave out each of some rows in turn, and redraw what is left."""
+    problem, prepared = work.problem, work.own_solver(curvature)
+    n, K = problem.n, problem.outputs
+    everyone = len(rows) == n and np.array_equal(rows, np.arange(n))
+    inputs = problem.X if everyone else problem.rows(rows).X
+    shape = (len(rows), K, REDRAWS)
+    noise = _redrawn_noise(work, curvature, rng)
+    values = np.full((len(rows), K), np.nan)
+    redraws = np.zeros(shape) if noise is not None else rng.standard_normal(shape)
+    moves = None if noise is None else np.zeros(shape)
+    start = 0
+    for g in gradient_blocks(problem, inputs):
+        found = prepared.respond(g)
+        here = slice(start, start + len(found.status) // K)
+        part = leave_block_out(problem, found, level.values, rows[here])
+        sizes = np.sqrt(level.values[rows[here]] ** 2 + part.variance / n)
+        usable = (part.status == Status.CONVERGED) & (part.leverage <= ALONE)
+        values[here] = np.where(usable[:, None], (problem.targets[rows[here]] - part.prediction) / sizes, np.nan)
+        if noise is not None and moves is not None:
+            gaps, moves[here] = _redrawn(problem, found, level.values, noise, rows[here], usable)
+            redraws[here] = gaps / np.where(usable[:, None], sizes, 1.0)[:, :, None]
+        start = here.stop
+    known = np.all(np.isfinite(values), axis=1)
+    seen = seen_rows(problem)
+    everywhere = np.full((n, K), np.nan)
+    everywhere[seen] = ((problem.targets - problem.fitted_values) / level.values)[seen]
+    everywhere[rows] = values
+    predictions = problem.fitted_values[rows][known]
+    return Residuals(
+        rows[known],
+        values[known],
+        redraws[known],
+        predictions,
+        None if moves is None else predictions[:, :, None] + moves[known],
+        everywhere,
+        left_out=True,
+        eligible=eligible,
+    )
+
+
+def _redrawn_noise(work: Workspace, curvature: Curvature, rng: np.random.Generator) -> np.ndarray | None:
+    """Return redraws of all responses' noise in noise levels, (n K, REDRAWS); None where the fit hardly damps them."""
+    problem = work.problem
+    n, K = problem.n, problem.outputs
+    effective = float(np.sum(work.freedom(curvature, 0).effective))
+    if effective <= _DAMPED * n * K or 8 * n * K * REDRAWS > _OWN_SHARE * problem.memory:
+        return None
+    order = _canonical_order(problem, np.arange(n))
+    drawn = np.empty((n, K, REDRAWS))
+    drawn[order] = rng.standard_normal((n, K, REDRAWS))
+    return drawn.reshape(n * K, REDRAWS)
+
+
+def _redrawn(
+    problem: Problem, found: Response, sigma: np.ndarray, noise: np.ndarray, rows: np.ndarray, usable: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return left-out residuals under redrawn noise, and how the predictions move, (b, K, REDRAWS) each.
+
+    With ``r = e - S e`` the residual of a row and ``a C`` its leverage, the left-out residual is ``(I - a C)^-1 r``.
+    """
+    n, K = problem.n, problem.outputs
+    loss = problem.loss_derivatives
+    solved = (found.status == Status.CONVERGED).reshape(-1, K).all(axis=1)
+    image = np.where(solved[:, None, None, None], found.image.reshape(-1, K, n, K), 0.0)
+    here = np.arange(len(rows))
+    leans = contract(image.reshape(-1, n, K), loss.cross).reshape(len(rows) * K, n * K)  # -n S
+    moves = -((leans * sigma.reshape(1, -1)) @ noise).reshape(len(rows), K, -1) / n
+    own = noise.reshape(n, K, -1)[rows] * sigma[rows][:, :, None]
+    a = image[here, :, rows, :] / n
+    curvature = loss.curvature[rows]
+    aC = a * curvature[:, None, :] if curvature.ndim == 2 else a @ curvature
+    remaining = np.where(usable[:, None, None], np.eye(K) - aC, np.eye(K))
+    return np.linalg.solve(remaining, own - moves), moves

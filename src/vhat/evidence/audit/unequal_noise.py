@@ -1,0 +1,136 @@
+"""The audit's line on unequal noise: is the scatter of some rows larger or smaller than that of the others?
+
+Groups of rows, along the predictions and along each input column, are compared by the mean size ``|z|`` of their
+standardised residuals about the group's own mean, which is proportional to the noise. That is the test of Breusch and
+Pagan on indicators of the groups with two changes. It is studentised as Koenker proposed: the spread of ``|z|`` is
+measured and not taken from the normal distribution, so that heavy tails alone do not fail it. And it takes ``|z|`` in
+place of ``z^2``, as Glejser's and Levene's tests do: one wild row moves it little, and such rows have a line of their
+own (outliers). The largest statistic of all groups is compared with that of redraws, which takes the place of
+Bonferroni's correction and holds for small groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vhat.evidence.audit.result import Line
+from vhat.evidence.audit.row_groups import Groups
+from vhat.evidence.audit.standardised_residuals import NotTested, Residuals, critical
+
+__all__ = ["unequal_noise_line"]
+
+_LEVEL = 3 / 300
+"""False alarm rate of the line."""
+_UNEQUAL = 1.25
+"""Factor by which the noise of a group may be off: at 1.25 a 90% interval of the common noise covers 81% there."""
+_UNKNOWN = "whether the noise is of the size described in every row"
+
+
+def unequal_noise_line(found: Residuals | NotTested, groups: Groups | None) -> Line:
+    """Return the line.
+
+    Args:
+        found: The standardised residuals, or why there are none.
+        groups: The groups of their rows; None where there are too few rows.
+    """
+    if isinstance(found, NotTested):
+        return found.line("unequal noise", _UNKNOWN)
+    if groups is None:
+        few = NotTested(f"{len(found.rows)} usable rows are too few to compare groups of them.")
+        return few.line("unequal noise", _UNKNOWN)
+    if not np.all(np.any(found.values != 0, axis=0)):
+        return NotTested("the residuals are zero.").line("unequal noise", _UNKNOWN)
+    worst = _furthest(found, groups)
+    meaning = f"noise of the group that is furthest off, as a factor, by {found.told} ({worst.words})"
+    if worst.factor <= worst.threshold:
+        remedy = "Rows scatter alike along the predictions and along every column."
+        return Line("unequal noise", worst.factor, worst.threshold, "holds", remedy, meaning)
+    words = worst.words[:1].upper() + worst.words[1:]
+    effect = "covers too few of them" if worst.more else "is wider than they need"
+    size = f"{worst.factor:.2g} times {'the noise' if worst.more else 'less noise than the mean'}"
+    remedy = (
+        f"{words} ({worst.count} of them) have {size}: an interval of one common noise level {effect}. Give noise=, "
+        'one number per row; or fit with sample_weight=1/noise^2 and noise="weights". Intervals of a new response from '
+        "fitted.calibrate(...) hold for this group when they are calibrated with held-out rows of the group alone; "
+        "with rows of all kinds they hold over all rows together only."
+    )
+    return Line("unequal noise", worst.factor, worst.threshold, "fails", remedy, meaning)
+
+
+@dataclass(frozen=True)
+class _Furthest:
+    """The group whose noise is furthest off.
+
+    Attributes:
+        factor: Its noise over that of all rows, or the inverse: at least 1.
+        threshold: What the factor must not exceed.
+        more: Whether it has more noise than the others.
+        words: What its rows are called.
+        count: How many there are.
+    """
+
+    factor: float
+    threshold: float
+    more: bool
+    words: str
+    count: int
+
+
+def _furthest(found: Residuals, groups: Groups) -> _Furthest:
+    """Return the group whose factor is largest against its threshold, a noisier one where any is beyond its own."""
+    K = found.values.shape[1]
+    concerned = groups.concerns(K)
+    ratios, spread = _ratios(found.values, groups)
+    errors = spread / np.sqrt(groups.counts)[:, None]
+    sizes = np.abs(found.redraws)
+    means = sizes.mean(axis=0)
+    drawn = np.log(_positive(groups.redrawn_means(sizes) / means))
+    drawn_errors = (sizes.std(axis=0) / means)[None] / np.sqrt(groups.counts)[:, None, None]
+    largest = np.where(concerned[:, :, None], np.abs(drawn) / drawn_errors, 0.0).max(axis=(0, 1))
+    limits = np.maximum(np.log(_UNEQUAL), critical(largest, _LEVEL) * errors)
+    logs = np.log(_positive(ratios))
+    excess = np.where(concerned, np.abs(logs) / limits, -1.0)
+    noisy = np.where(logs > 0, excess, -1.0)
+    if noisy.max() > 1:  # too narrow an interval is worse than too wide a one: the noisier group is named
+        excess = noisy
+    g, k = np.unravel_index(int(np.argmax(excess)), logs.shape)
+    output = f", output {k} (counted from 0)" if K > 1 else ""
+    return _Furthest(
+        float(np.exp(min(abs(logs[g, k]), _LOG_MOST))),
+        float(np.exp(min(limits[g, k], _LOG_MOST))),
+        bool(logs[g, k] > 0),
+        groups.words[g] + output,
+        int(groups.counts[g]),
+    )
+
+
+_LOG_MOST = 300.0
+"""Largest logarithm of a factor that is written out: e^300 is still a number."""
+
+
+def _positive(values: np.ndarray) -> np.ndarray:
+    return np.maximum(values, np.finfo(float).tiny)
+
+
+def _ratios(values: np.ndarray, groups: Groups) -> tuple[np.ndarray, np.ndarray]:
+    """Return each group's mean size over that of all rows of its column, and the relative spread of sizes, (groups, K).
+
+    Sizes are about the mean of the group, which lack of fit may have moved; the factor allows for the degree of freedom
+    that this mean takes.
+    """
+    ratios = np.empty((len(groups.words), values.shape[1]))
+    spread = np.empty_like(ratios)
+    for column in np.unique(groups.column):
+        mine = np.flatnonzero(groups.column == column)
+        sizes = np.full(values.shape, np.nan)
+        for g in mine:
+            rows = groups.members[:, g] > 0
+            count = groups.counts[g]
+            sizes[rows] = np.abs(values[rows] - values[rows].mean(axis=0)) / np.sqrt(1 - 1 / count)
+        overall = _positive(np.nanmean(sizes, axis=0))
+        spread[mine] = np.nanstd(sizes, axis=0) / overall
+        for g in mine:
+            ratios[g] = sizes[groups.members[:, g] > 0].mean(axis=0) / overall
+    return ratios, spread

@@ -1,0 +1,388 @@
+"""The audit's lines on residuals: what they find, what they call it, and how rarely they are wrong."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import vhat
+from vhat.evidence.audit import audit
+from vhat.evidence.audit.standardised_residuals import standardised_residuals
+
+LINES = ("lack of fit", "unequal noise", "outliers")
+
+
+def design(Z):
+    return np.column_stack([np.ones(len(Z)), Z])
+
+
+def fit(X, y, lam=0.0, **options):
+    """Fit a line with an offset by ridge regression, in closed form."""
+    A = design(X)
+    n, p = A.shape
+    theta = np.linalg.solve(A.T @ A / n + lam * np.eye(p), A.T @ y / n)
+    return given(theta, X, y, lam, **options)
+
+
+def given(theta, X, y, lam=0.0, **options):
+    return vhat.from_numpy(
+        lambda q, Z: design(np.asarray(Z)) @ q,
+        theta,
+        X,
+        y,
+        weight_decay=lam,
+        jac=lambda q, Z: design(np.asarray(Z)),
+        hess=lambda q, Z: np.zeros((len(Z), len(q), len(q))),
+        **options,
+    )
+
+
+def lines(fitted, noise=None, *, minimum=True):
+    """Return the three lines without the rest of the audit."""
+    work = fitted.workspace
+    with fitted.problem.scope():
+        level = work.noise(noise, "ggn", 0)
+        found = audit.residual_lines(work, "ggn", level, 0, minimum)
+    assert tuple(line.name for line in found) == LINES
+    return {line.name: line for line in found}
+
+
+def verdicts(found):
+    return {name: found[name].verdict for name in LINES}
+
+
+def straight(n=200, d=2, seed=0, noise=None):
+    """Return rows on a plane, with standard normal noise times ``noise(X)``."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    scale = 1.0 if noise is None else noise(X)
+    return X, 1.0 + X.sum(axis=1) + scale * rng.standard_normal(n)
+
+
+# -- the numbers -------------------------------------------------------------------------------------
+def hat(X):
+    A = design(X)
+    return A @ np.linalg.solve(A.T @ A, A.T)
+
+
+def test_standardised_residuals_of_least_squares_are_the_studentised_ones_and_redraws_lie_in_the_residual_space():
+    X, y = straight(30, 4)
+    fitted = fit(X, y)
+    level = fitted.workspace.noise(None, "ggn", 0)
+    found = standardised_residuals(fitted.workspace, "ggn", level, 0, minimum=True)
+    H = hat(X)
+    residual, left = y - H @ y, 1 - np.diag(H)
+    expected = residual / np.sqrt(np.sum(residual**2) / 25 * left)
+    assert sorted(found.rows) == list(range(30))
+    np.testing.assert_allclose(found.values[:, 0], expected[found.rows], rtol=1e-8)
+    np.testing.assert_allclose(found.everywhere[:, 0], expected, rtol=1e-8)
+    scaled = found.redraws[:, 0] * np.sqrt(left[found.rows])[:, None]
+    np.testing.assert_allclose(design(X)[found.rows].T @ scaled, 0.0, atol=1e-9)
+    # unit variance: 299 draws of 30 rows, each known to sqrt(2/299)
+    np.testing.assert_allclose(np.mean(found.redraws[:, 0] ** 2, axis=1), 1.0, atol=5 * np.sqrt(2 / 299))
+
+
+def test_residuals_of_ridge_regression_are_those_of_refits_without_the_row():
+    X, y = straight(24, 3)
+    lam, sigma = 0.2, 0.7
+    fitted = fit(X, y, lam)
+    level = fitted.workspace.noise(sigma, "ggn", 0)
+    found = standardised_residuals(fitted.workspace, "ggn", level, 0, minimum=True)
+    A = design(X)
+    for i in (0, 7, 23):
+        rest = np.delete(np.arange(24), i)
+        G = np.linalg.solve(A[rest].T @ A[rest] + 24 * lam * np.eye(4), A[rest].T)
+        expected = (y[i] - A[i] @ G @ y[rest]) / (sigma * np.sqrt(1 + np.sum((A[i] @ G) ** 2)))
+        assert found.everywhere[i, 0] == pytest.approx(expected, rel=1e-8)
+
+
+def test_outliers_are_judged_by_externally_studentised_residuals_with_bonferroni():
+    X, y = straight(60, 3)
+    y[17] += 6.0
+    line = lines(fit(X, y))["outliers"]
+    H = hat(X)
+    rest = np.delete(np.arange(60), 17)
+    A = design(X)
+    theta = np.linalg.lstsq(A[rest], y[rest], rcond=None)[0]
+    sigma = np.sqrt(np.sum((y[rest] - A[rest] @ theta) ** 2) / 55)
+    expected = abs(y[17] - A[17] @ theta) / (sigma / np.sqrt(1 - H[17, 17]))
+    assert line.value == pytest.approx(expected, rel=1e-8)
+    assert line.threshold == pytest.approx(stats.t.isf(0.01 / 120, 55), rel=1e-10)
+    assert line.verdict == "fails"
+    assert line.remedy.startswith("Row 17 lies further")
+
+
+def test_mean_of_a_fifth_and_its_noise_are_those_of_the_table():
+    X, y = straight(200, 1, noise=lambda X: np.exp(0.7 * X[:, 0]))
+    fitted = fit(X, y)
+    found = lines(fitted)
+    level = fitted.workspace.noise(None, "ggn", 0)
+    z = standardised_residuals(fitted.workspace, "ggn", level, 0, minimum=True).everywhere[:, 0]
+    fifth = pd.qcut(X[:, 0], 5, labels=False)
+    gaps = z - pd.Series(z).groupby(fifth).transform("mean").to_numpy()
+    sizes = pd.Series(np.abs(gaps) / np.sqrt(1 - 1 / 40)).groupby(fifth).mean()
+    ratios = sizes / sizes.mean()
+    assert found["unequal noise"].verdict == "fails"
+    assert found["unequal noise"].value == pytest.approx(ratios.max(), rel=1e-9)
+    assert "rows with the input in its top fifth" in found["unequal noise"].meaning
+    # the statistic behind the factor is Levene's, group by group
+    levene = stats.levene(*(z[fifth == k] for k in range(5)), center="mean")
+    assert levene.pvalue < 1e-6
+
+
+def test_repeated_rows_give_the_classical_test_of_lack_of_fit():
+    rng = np.random.default_rng(0)
+    x = np.repeat(np.linspace(-1, 1, 8), 5)
+    y = x + 3 * x**2 + 0.5 * rng.standard_normal(40)
+    fitted = fit(x[:, None], y)
+    means = np.repeat(y.reshape(8, 5).mean(axis=1), 5)
+    within = np.sum((y - means) ** 2)
+    total = np.sum((y - hat(x[:, None]) @ y) ** 2)
+    ratio = ((total - within) / 6) / (within / 32)
+    line = lines(fitted)["lack of fit"]
+    assert stats.f.sf(ratio, 6, 32) < 1e-3
+    assert line.verdict == "fails"
+    assert line.value == pytest.approx(np.sqrt(6 * (ratio - 1) / 40), rel=1e-8)
+    assert line.threshold == pytest.approx(np.sqrt(6 * (stats.f.isf(1 / 300, 6, 32) - 1) / 40), rel=1e-8)
+    assert "32 degrees of freedom of pure error" in line.meaning
+    assert "Repeated input rows agree with each other better than with the model" in line.remedy
+
+
+def test_copies_of_rows_are_no_repeated_measurement():
+    X, y = straight(60, 2)
+    twice = np.concatenate([X, X[:30]]), np.concatenate([y, y[:30]])
+    assert lines(fit(*twice))["lack of fit"].verdict == "holds"
+
+
+# -- what is found, and what it is called ------------------------------------------------------------
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_that_grows_along_a_column_is_found_and_the_column_named(seed):
+    X, y = straight(300, 3, seed, noise=lambda X: np.exp(0.5 * X[:, 1]))
+    found = lines(fit(pd.DataFrame(X, columns=["age", "bmi", "dose"]), y))
+    assert verdicts(found)["unequal noise"] == "fails"
+    assert found["lack of fit"].verdict == "holds"
+    assert "ows with column bmi in its" in found["unequal noise"].remedy
+    assert "noise=" in found["unequal noise"].remedy
+    assert found["unequal noise"].remedy.startswith("Rows with column bmi")
+
+
+def test_columns_without_names_are_counted_from_0():
+    X, y = straight(300, 3, noise=lambda X: np.exp(0.6 * X[:, 1]))
+    assert "with column 1 (counted from 0) in its" in lines(fit(X, y))["unequal noise"].remedy
+
+
+def test_noise_that_grows_with_the_prediction_is_found_where_inputs_are_no_table():
+    X, y = straight(300, 2, noise=lambda X: np.exp(0.4 * X.sum(axis=1)))
+    theta = np.linalg.lstsq(design(X), y, rcond=None)[0]
+    images = X[:, :, None]
+    fitted = vhat.from_numpy(lambda q, Z: q[0] + Z[:, :, 0] @ q[1:], theta, images, y)
+    line = lines(fitted)["unequal noise"]
+    assert line.verdict == "fails"
+    assert line.remedy.startswith("Rows whose prediction is in its top fifth (60 of them) have")
+
+
+def test_values_of_a_column_with_few_are_named():
+    X, y = straight(120, 2)
+    X[:, 1] = np.arange(120) % 2
+    y = X[:, 0] + np.where(X[:, 1] == 1, 3.0, 1.0) * np.random.default_rng(3).standard_normal(120)
+    line = lines(fit(X, y))["unequal noise"]
+    assert line.verdict == "fails"
+    assert "with column 1 (counted from 0) equal to" in line.remedy
+
+
+def test_a_missing_square_is_found_and_the_way_it_misses_is_said():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 2))
+    y = X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.5 * rng.standard_normal(200)
+    line = lines(fit(X, y))["lack of fit"]
+    assert line.verdict == "fails"
+    assert "with column 1 (counted from 0) in its" in line.remedy
+    assert "above their predictions on average" in line.remedy or "below their predictions on average" in line.remedy
+    assert "lower weight_decay" in line.remedy
+
+
+def test_decay_that_holds_a_model_back_is_found():
+    X, y = straight(200, 2, noise=lambda X: 0.3)
+    assert lines(fit(X, y, 1e-3))["lack of fit"].verdict == "holds"
+    assert lines(fit(X, y, 1.0))["lack of fit"].verdict == "fails"
+
+
+def test_a_noise_level_that_is_given_too_small_shows_as_lack_of_fit_and_one_too_large_does_not():
+    X, y = straight(100, 2)
+    assert lines(fit(X, y), 1.0)["lack of fit"].verdict == "holds"
+    assert lines(fit(X, y), 3.0)["lack of fit"].verdict == "holds"
+    line = lines(fit(X, y), 0.5)["lack of fit"]
+    assert line.verdict == "fails"
+    assert line.value == pytest.approx(2.0, rel=0.3)
+    assert "times what the noise level says" in line.remedy
+
+
+def test_several_outliers_do_not_hide_each_other():
+    X, y = straight(100, 2)
+    wild = [3, 40, 41, 99]
+    y[wild] += 9.0
+    line = lines(fit(X, y))["outliers"]
+    assert line.verdict == "fails"
+    assert line.remedy.startswith("Rows 3, 40, 41, 99 lie further")
+
+
+def test_rows_that_the_loss_does_not_see_are_not_looked_at():
+    X, y = straight(100, 2)
+    y[5] += 50.0
+    weights = np.ones(100)
+    weights[5] = 0.0
+    A = design(X) * weights[:, None]
+    theta = np.linalg.lstsq(A, y * weights, rcond=None)[0]
+    found = lines(given(theta, X, y, sample_weight=weights))
+    assert set(verdicts(found).values()) == {"holds"}
+
+
+def test_the_worst_of_several_outputs_is_named():
+    X, y = straight(200, 2)
+    rng = np.random.default_rng(7)
+    both = np.column_stack([y, X[:, 0] + np.exp(0.8 * X[:, 1]) * rng.standard_normal(200)])
+    theta = np.linalg.lstsq(design(X), both, rcond=None)[0]
+    fitted = vhat.from_numpy(lambda q, Z: design(Z) @ q.reshape(3, 2), theta.ravel(), X, both)
+    line = lines(fitted)["unequal noise"]
+    assert line.verdict == "fails"
+    assert "column 1 (counted from 0)" in line.remedy
+    assert "output 1 (counted from 0)" in line.remedy
+
+
+def test_a_trifle_does_not_fail_however_many_rows_show_it():
+    rng = np.random.default_rng(0)
+    n = 900
+    X = rng.normal(size=(n, 1))
+    top = X[:, 0] > np.quantile(X[:, 0], 0.8)
+    # the mean of a fifth off by 0.2 and its noise by 1.15, estimated without error: a sample of exact normal scores
+    scores = stats.norm.ppf((np.arange(n) + 0.5) / n)
+    y = np.where(top, 1.15, 1.0) * rng.permutation(scores)
+    y[top] += 0.2 - y[top].mean()
+    fitted = given(np.zeros(2), X, y)
+    assert stats.ttest_1samp(y[top], 0.0).pvalue < 0.02
+    found = lines(fitted, 1.0)
+    assert found["lack of fit"].verdict == found["unequal noise"].verdict == "holds"
+    assert found["lack of fit"].value < 1.25
+    y[top] += 0.3
+    assert lines(given(np.zeros(2), X, y), 1.0)["lack of fit"].verdict == "fails"
+
+
+# -- what must change nothing ------------------------------------------------------------------------
+def test_units_and_the_order_of_rows_change_no_verdict_and_no_number():
+    X, y = straight(80, 3, noise=lambda X: np.exp(0.5 * X[:, 1]))
+    y[11] += 7.0
+    base = lines(fit(X, y))
+    order = np.random.default_rng(5).permutation(80)
+    others = {
+        "order": fit(X[order], y[order]),
+        "y": fit(X, 1e6 * y),
+        "x": fit(X * [1e-5, 1.0, 1e4], y),
+        "shifted": fit(X + np.array([3.0, -1.0, 20.0]), y - 40.0),
+    }
+    for name, fitted in others.items():
+        found = lines(fitted)
+        for line in LINES:
+            assert found[line].verdict == base[line].verdict, (name, line)
+            assert found[line].value == pytest.approx(base[line].value, rel=1e-6), (name, line)
+            assert found[line].threshold == pytest.approx(base[line].threshold, rel=1e-6), (name, line)
+    assert base["outliers"].verdict == "fails"
+    named, moved = (_named(found["outliers"].remedy) for found in (base, lines(others["order"])))
+    assert 11 in named
+    assert sorted(order[moved]) == named
+
+
+def _named(remedy):
+    """Return the rows that a remedy names."""
+    return [int(row) for row in re.search(r"ows? ([\d, ]+) lie", remedy)[1].split(", ")]
+
+
+# -- many rows -----------------------------------------------------------------------------------------
+def test_many_rows_are_sampled_and_said_to_be_and_an_outlier_outside_the_sample_is_found():
+    X, y = straight(1300, 1)
+    fitted = fit(X, y)
+    level = fitted.workspace.noise(None, "ggn", 0)
+    found = standardised_residuals(fitted.workspace, "ggn", level, 0, minimum=True)
+    assert len(found.rows) == 1000
+    outside = int(np.setdiff1d(np.arange(1300), found.rows)[0])
+    assert "(1,000 of 1,300 rows)" in lines(fitted)["lack of fit"].meaning
+    y = y.copy()
+    y[outside] += 30.0
+    assert lines(fit(X, y))["outliers"].remedy.startswith(f"Row {outside} lies")
+
+
+# -- where nothing can be told -------------------------------------------------------------------------
+def test_few_rows_are_not_judged_by_groups():
+    X, y = straight(12, 1)
+    found = lines(fit(X, y), 1.0)
+    assert found["unequal noise"].verdict == "assumed"
+    assert "12 usable rows are too few" in found["unequal noise"].remedy
+
+
+def test_a_loss_that_has_no_residuals_is_not_tested():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=40)
+    y = rng.poisson(np.exp(0.3 * x)).astype(float)
+    fitted = vhat.from_jax(
+        lambda q, Z: q[0] + q[1] * Z, np.zeros(2), x, y, weight_decay=0.1, loss=lambda f, y: np.e**f - y * f
+    )
+    for line in lines(fitted, 1.0).values():
+        assert line.verdict == "assumed"
+        assert "not a function of f - y" in line.remedy
+
+
+# -- where the parameters are no minimum ---------------------------------------------------------------
+def early(n=40, p=34):
+    """Return a fit of many parameters that was stopped before it had begun: residuals 0.35, freedom for a few."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, p - 1))
+    y = rng.standard_normal(n)
+    y *= 0.35 / np.sqrt(np.mean(y**2))
+    return X, y
+
+
+def test_the_noise_of_a_fit_that_was_stopped_early_is_not_said_to_hold_and_both_numbers_are_told():
+    X, y = early()
+    found = given(np.zeros(34), X, y).audit()
+    assert found["stationarity"].verdict == "fails"
+    line = found["noise"]
+    assert line.verdict == "undecided"
+    assert f"{0.35 * np.sqrt(40 / 6):.4g}" in line.remedy  # |r|^2 over n - p
+    assert "root mean square of 0.35." in line.remedy
+    assert "noise= from held-out rows or from replicates" in line.remedy
+    assert line.remedy.startswith("Polish first, as stationarity fails")
+    assert given(np.zeros(34), X, y).audit(noise=0.35)["noise"].verdict == "assumed"
+    assert fit(X, y).audit()["noise"].verdict == "holds"
+
+
+def test_residuals_of_what_is_no_minimum_are_taken_as_they_are_and_advice_waits_for_polish():
+    X, y = straight(200, 2, noise=lambda X: np.exp(0.8 * X[:, 1]))
+    theta = np.linalg.lstsq(design(X), y, rcond=None)[0] + [0.5, 0.0, 0.0]
+    found = given(theta, X, y).audit()
+    assert found["stationarity"].verdict == "fails"
+    assert "residuals as fitted" in found["unequal noise"].meaning
+    assert found["unequal noise"].verdict == "fails"
+    assert found["unequal noise"].remedy.startswith("Polish first, as stationarity fails")
+
+
+# -- how often the lines are wrong ---------------------------------------------------------------------
+REPEATS = {30: 300, 200: 120, 900: 24}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [1, 20])
+@pytest.mark.parametrize("n", REPEATS)
+@pytest.mark.parametrize("noise", [None, 1.0], ids=["estimated", "given"])
+def test_false_alarms_are_as_rare_as_stated(n, d, noise):
+    """Each line at most 1%: the count of alarms stays below the 99.9% quantile of the binomial."""
+    alarms = dict.fromkeys(LINES, 0)
+    for repeat in range(REPEATS[n]):
+        found = lines(fit(*straight(n, d, (n, d, repeat))), noise)
+        for name in LINES:
+            assert found[name].verdict in ("holds", "fails")
+            alarms[name] += found[name].verdict == "fails"
+    most = stats.binom.ppf(0.999, REPEATS[n], 0.01)
+    assert max(alarms.values()) <= most, alarms
