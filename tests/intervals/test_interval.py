@@ -212,6 +212,7 @@ def test_two_outputs_get_a_column_each_and_a_level_each():
     B = rng.normal(size=(P, 2))
     Y2 = X @ B + rng.standard_normal((N, 2)) * [0.1, 3.0]
     theta = np.linalg.solve(A, X.T @ Y2 / N)
+
     def both(q, Z):
         return Z @ q.reshape(P, 2)
 

@@ -85,5 +85,5 @@ def test_noise_by_weights_keeps_its_level_where_equal_noise_does_not():
 def test_an_unknown_word_for_the_noise_is_refused():
     x = design()
     fitted = weighted_line(1 + x + np.random.default_rng(0).standard_normal(60), x, np.ones(60))
-    with pytest.raises(vhat.InputError, match="noise='gaussian' is not known. .*'weights' or 'equal'"):
+    with pytest.raises(vhat.InputError, match=r"noise='gaussian' is not known. .*'weights' or 'equal'"):
         fitted.interval([0.9], noise="gaussian")

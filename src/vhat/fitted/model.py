@@ -221,12 +221,12 @@ class FittedModel:
             delta: Probability of a miss: 0.05 asks for 95% confidence.
             simultaneous: False for each point alone; True or ``"union"`` for all at once by the union bound;
                 ``"sup-t"`` for all at once with ``bound="asymptotic"``.
-            bound: ``"isoperimetric"``, ``"asymptotic"``, ``"tight"``, ``"empirical"``, ``"chebyshev"``, ``"theorem"`` or
-                ``"sharp"``: see the table.
+            bound: ``"isoperimetric"``, ``"asymptotic"``, ``"tight"``, ``"empirical"``, ``"chebyshev"``,
+                ``"theorem"`` or ``"sharp"``: see the table.
             tail: How V varies over the noise. None assumes a moderate tail (no more than that of a chi-square with 8
                 degrees of freedom; the older bounds neglect it); ``"constant"``; ``"any"``, no assumption;
-                :class:`vhat.Tail`; ``"estimated"``, or :class:`vhat.Redraws`, takes E[V] and the spread of V from refits
-                under redrawn responses.
+                :class:`vhat.Tail`; ``"estimated"``, or :class:`vhat.Redraws`, takes E[V] and the spread of V from
+                refits under redrawn responses.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
             noise: Standard deviation of the training responses: a number, or one per row. None estimates it, equal in
                 every row (or as the model was given its shape); ``"weights"`` estimates it with the sample weights as

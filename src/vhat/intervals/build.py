@@ -1,7 +1,8 @@
 """One step from a question to an interval.
 
-:func:`build` goes through it in order: the fit (curvature, solver, noise level, evidence of a minimum), V of every value
-that is asked about, how V varies with the noise, half widths by a bound, and the sentence that says what they rest on.
+:func:`build` goes through it in order: the fit (curvature, solver, noise level, evidence of a minimum), V of every
+value that is asked about, how V varies with the noise, half widths by a bound, and the sentence that says what they
+rest on.
 """
 
 from __future__ import annotations
@@ -170,9 +171,7 @@ def _unit_of_values(level: Noise, question: Question, problem: Problem) -> tuple
     return level.level, level.df
 
 
-def _measure(
-    work: Workspace, question: Question, prepared: Prepared, level: Noise, recorder: Recorder
-) -> Measured:
+def _measure(work: Workspace, question: Question, prepared: Prepared, level: Noise, recorder: Recorder) -> Measured:
     """Return V of every value; that of the last few questions is remembered, whatever bound or level they asked for."""
     keep_rows = question.options.joint == "sup-t"  # its correlations need every sensitivity, (rows, n, K)
 

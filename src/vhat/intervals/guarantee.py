@@ -8,7 +8,7 @@ import numpy as np
 
 from vhat.intervals.estimated_tail import EstimatedTail
 from vhat.intervals.options import Options
-from vhat.intervals.tail import MODERATE
+from vhat.intervals.tail import MODERATE, Tail
 from vhat.level import level_text
 from vhat.variance.noise import Noise
 from vhat.variance.workspace import Chosen
@@ -192,28 +192,36 @@ def _assumed_of_linear(basis: Basis) -> list[str]:
 
 def _assumed_of_norm(basis: Basis) -> list[str]:
     """Return what stands for the mean of V, and what is taken for granted of its tail."""
-    tail = basis.options.known_tail
     if basis.bound == "asymptotic":
         return []
+    tail = basis.options.known_tail
     if isinstance(tail, EstimatedTail):
-        lost = f" ({tail.lost} more reached no minimum)" if tail.lost else ""
-        redraws = f"{tail.redraws} redraws of the responses about this fit{lost} in place of the truth"
-        if basis.bound == "empirical":
-            return [f"a tail of V estimated from {redraws}"]
-        what = "the standard deviation" if basis.bound == "isoperimetric" else "the tail"
-        return [f"E[V] and {what} of V as estimated from {redraws}, with their Monte Carlo error allowed for"]
+        return [_estimated_tail(tail, basis.bound)]
     found = [] if basis.bound == "empirical" else ["V in place of its mean E[V]"]
-    if basis.bound == "chebyshev":
-        return found
+    if basis.bound != "chebyshev":
+        found.append(_assumed_tail(tail, basis.bound))
+    return found
+
+
+def _estimated_tail(tail: EstimatedTail, bound: str) -> str:
+    lost = f" ({tail.lost} more reached no minimum)" if tail.lost else ""
+    redraws = f"{tail.redraws} redraws of the responses about this fit{lost} in place of the truth"
+    if bound == "empirical":
+        return f"a tail of V estimated from {redraws}"
+    what = "the standard deviation" if bound == "isoperimetric" else "the tail"
+    return f"E[V] and {what} of V as estimated from {redraws}, with their Monte Carlo error allowed for"
+
+
+def _assumed_tail(tail: Tail | str | None, bound: str) -> str:
     if tail is None:
-        return [*found, "that V does not vary with the noise (v = c = 0)"]
+        return "that V does not vary with the noise (v = c = 0)"
     if tail == "constant":
-        return [*found, "that V does not vary with the noise"]
+        return "that V does not vary with the noise"
     if tail == "any":
-        return [*found, "nothing of the tail of V"]
-    if basis.bound == "isoperimetric" and tail == MODERATE:
-        return [*found, "that V has a lighter tail than a chi-square with 8 degrees of freedom over 8"]
-    return [*found, "the tail of V that was supplied"]
+        return "nothing of the tail of V"
+    if bound == "isoperimetric" and tail == MODERATE:
+        return "that V has a lighter tail than a chi-square with 8 degrees of freedom over 8"
+    return "the tail of V that was supplied"
 
 
 def _noise_shape(basis: Basis) -> str:

@@ -81,7 +81,7 @@ def _isoperimetric(values: Values, delta: float, **tail: Any) -> np.ndarray:
     )
 
 
-def _tail_arguments(tail: Tail | str | None | EstimatedTail, norm: np.ndarray) -> dict[str, Any]:
+def _tail_arguments(tail: Tail | str | EstimatedTail | None, norm: np.ndarray) -> dict[str, Any]:
     """Return what the isoperimetric bound is told of the tail of V."""
     if tail == "any":
         return {"v": np.inf}

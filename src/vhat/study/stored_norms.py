@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vhat import bounds
-from vhat.intervals.limits import MODERATE
+from vhat.intervals.tail import MODERATE
 from vhat.study.cell import Cell
 from vhat.study.measure import score
 from vhat.study.protocol import NOISE, draw, level
