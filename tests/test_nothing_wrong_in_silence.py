@@ -79,7 +79,9 @@ def test_residual_degrees_of_freedom_never_exceed_what_the_fit_left():
     y = X @ [1.0, 2.0] + 0.1 * rng.normal(size=10)
     w = np.r_[1e6, np.ones(9)]
     theta = np.linalg.solve(X.T @ (w[:, None] * X), X.T @ (w * y))
-    band = vhat.from_numpy(lambda q, Z: Z @ q, theta, X, y, sample_weight=w).interval(X[:2], bound="asymptotic")
+    band = vhat.from_numpy(lambda q, Z: Z @ q, theta, X, y, sample_weight=w).interval(
+        X[:2], bound="asymptotic", noise="equal"
+    )
     assert band.df <= 8 + 1e-9
 
 

@@ -463,7 +463,7 @@ def test_printing_shows_the_digits_that_matter_and_the_beginning_of_the_guarante
         np.testing.assert_allclose(
             found, [band.lower[row], band.center[row], band.upper[row]], atol=0.01 * half, rtol=0
         )
-    assert text.endswith("by the 'tight' bound.\nIn full: .guarantee")
+    assert text.endswith("by the isoperimetric bound.\nIn full: .guarantee")
     assert "assumed" not in text
     assert "assumed" in band.guarantee
 

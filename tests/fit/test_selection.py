@@ -360,7 +360,14 @@ def own_recipe(lam):
         theta = np.linalg.solve(Z.T @ Z / len(y) + lam * np.eye(4), Z.T @ y / len(y))
         if lam > 5:
             theta = theta * np.nan
-        return vhat.from_numpy(lambda q, X: X @ q[:3] + q[3], theta, X, y, weight_decay=lam)
+        return vhat.from_numpy(
+            lambda q, X: X @ q[:3] + q[3],
+            theta,
+            X,
+            y,
+            jac=lambda X: np.column_stack([X, np.ones(len(X))]),
+            weight_decay=lam,
+        )
 
     return train
 
