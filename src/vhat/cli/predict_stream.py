@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vhat.errors import ConvergenceWarning, InputError, SupportWarning, TableWarning
-from vhat.variance.weighted_norm import hardly_supported
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,6 +82,8 @@ class Tally:
 
     def note(self, band: Interval) -> None:
         """Count the rows of a chunk."""
+        from vhat.variance.weighted_norm import hardly_supported
+
         self.chunks += 1
         self.rows += len(band.center)
         self.failed.update(str(status) for status in band.status.ravel() if status != "converged")
