@@ -14,6 +14,8 @@ import numpy as np
 STATIONARY = 1e-10
 """A refit is a minimum when ``|grad|`` is below this and the smallest eigenvalue of ``H + lam`` is above 0."""
 STAGES, COARSE, FINE, MOST = 4, 1e-5, 1e-13, 1000
+STALLED = 1e4
+"""Shift of the Hessian at which descent ends: no step of visible length goes down from there."""
 LEAVE, SADDLES = 0.1, 3
 
 
@@ -85,11 +87,65 @@ def predictions(design: Design, thetas: np.ndarray, x: np.ndarray) -> np.ndarray
         return np.asarray(jax.vmap(design.predict, (0, None))(jnp.asarray(thetas), jnp.asarray(x)))
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What the refits say about points, by explicit matrices.
+
+    Attributes:
+        value: Predictions, (redraws, points, ...).
+        standard_error: ``sqrt(sum_i sigma_i^2 (df/dy_i)^2)`` of each, with the exact Hessian at the refit.
+        residual_square: ``|r|^2`` of each refit.
+        df: ``|I - S|_F^2`` of each refit, S being the derivative of the fitted values in the responses; with the
+            Gauss-Newton matrix in place of the Hessian where S amplifies noise, ``|S|_F^2 > tr S``, and that one less.
+    """
+
+    value: np.ndarray
+    standard_error: np.ndarray
+    residual_square: np.ndarray
+    df: np.ndarray
+
+
+def answers(design: Design, refits: Refits, x: np.ndarray) -> Answers:
+    """Return predictions, standard errors and residual degrees of freedom of every refit."""
+    weight = np.ones(len(design.X)) if design.weight is None else design.weight
+    spread = np.broadcast_to(design.noise, design.truth.shape)
+    with jax.enable_x64(True):
+        arrays = refits.theta, refits.y, design.X, weight, design.lam, spread, x
+        return Answers(*map(np.asarray, _answer(design.predict, *map(jnp.asarray, arrays))))
+
+
+@partial(jax.jit, static_argnums=0)
+def _answer(predict, thetas, ys, X, w, lam, spread, x):
+    p = thetas.shape[1]
+
+    def one(given):
+        theta, y = given
+        H = jax.hessian(_objective, argnums=1)(predict, theta, X, y, w, lam)
+        J = jax.jacobian(predict)(theta, X)
+        weighted = (J * w.reshape(-1, *[1] * (J.ndim - 1)) / len(X)).reshape(-1, p)
+        value = predict(theta, x)
+        g = jax.jacobian(predict)(theta, x).reshape(-1, p)
+        both = jnp.concatenate([g, J.reshape(-1, p)])
+        moves = jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(H), both.T).T @ weighted.T
+        error = jnp.linalg.norm(moves[: len(g)] * spread.ravel(), axis=1)
+        S = moves[len(g) :]
+        gauss = J.reshape(-1, p).T @ weighted + lam * jnp.eye(p)
+        other = J.reshape(-1, p) @ jnp.linalg.solve(gauss, weighted.T)
+        amplifies = (jnp.sum(S**2) > jnp.trace(S)) & (jnp.sum(S**2) > 1.02 * jnp.sum(other**2))
+        left = jnp.eye(y.size) - jnp.where(amplifies, other, S)
+        residual = predict(theta, X) - y
+        return value, error.reshape(value.shape), jnp.sum(residual**2), jnp.sum(left**2)
+
+    return jax.lax.map(one, (thetas, ys))
+
+
 def _run(design: Design, ys: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return the minima, their gradients' norms and their smallest eigenvalues; one program serves every draw."""
     weight = np.ones(len(design.X)) if design.weight is None else design.weight
     with jax.enable_x64(True):
-        arrays = (design.start, design.X, design.truth, ys, weight, design.lam)
-        return tuple(map(np.asarray, _follow(design.predict, *map(jnp.asarray, arrays))))
+        start, X, truth, w = map(jnp.asarray, (design.start, design.X, design.truth, weight))
+        found = [_follow(design.predict, start, X, truth, jnp.asarray(y), w, design.lam) for y in ys]
+        return tuple(np.array([np.asarray(each[k]) for each in found]) for k in range(3))
 
 
 def _objective(predict: Callable, theta: jax.Array, X: jax.Array, y: jax.Array, w: jax.Array, lam: jax.Array):
@@ -115,7 +171,7 @@ def _descend(functions: tuple, theta: jax.Array, y: jax.Array, tolerance: float)
         return _State(q, value(q, y), gradient(q, y), hessian(q, y), mu, steps)
 
     def going(s: _State) -> jax.Array:
-        return (jnp.linalg.norm(s.slope) > tolerance) & (s.steps < MOST)
+        return (jnp.linalg.norm(s.slope) > tolerance) & (s.steps < MOST) & (s.mu < STALLED)
 
     def step(s: _State) -> _State:
         factor = jnp.linalg.cholesky(s.H + s.mu * jnp.eye(len(s.theta)))  # NaN where not definite
@@ -134,28 +190,34 @@ def _descend(functions: tuple, theta: jax.Array, y: jax.Array, tolerance: float)
 
 
 @partial(jax.jit, static_argnums=0)
-def _follow(predict, start, X, reference, ys, w, lam):
-    """Move the responses from the reference to each draw in stages, and the minimum with them."""
+def _follow(predict, start, X, reference, y, w, lam):
+    """Move the responses from the reference to y in stages, and the minimum with them; then leave saddles."""
 
-    def value(theta, y):
-        return _objective(predict, theta, X, y, w, lam)
+    def value(theta, now):
+        return _objective(predict, theta, X, now, w, lam)
 
     functions = value, jax.grad(value), jax.hessian(value)
+    last = STAGES  # the stage that ends at the fine tolerance; those after it leave saddles
 
-    def one(y):
-        def stage(theta, t):
-            return _descend(functions, theta, reference + t * (y - reference), COARSE), None
+    def going(state):
+        _, values, _, stage = state
+        return (stage <= last) | ((values[0] <= 0) & (stage <= last + SADDLES))
 
-        def leave(theta, _):
-            """From a saddle go downhill along its negative curvature; at a minimum stay."""
-            values, vectors = jnp.linalg.eigh(functions[2](theta, y))
-            aside = theta + LEAVE * jnp.array([[1.0], [-1.0]]) * vectors[:, 0]
-            lower = aside[jnp.argmin(jax.vmap(value, (0, None))(aside, y))]
-            return jax.lax.cond(values[0] > 0, lambda: theta, lambda: _descend(functions, lower, y, FINE)), None
+    def leave(theta, vectors):
+        """Go from a saddle along its negative curvature, to the lower side."""
+        aside = theta + LEAVE * jnp.array([[1.0], [-1.0]]) * vectors[:, 0]
+        return aside[jnp.argmin(jax.vmap(value, (0, None))(aside, y))]
 
-        theta, _ = jax.lax.scan(stage, start, jnp.arange(1, STAGES + 1) / STAGES)
-        theta, _ = jax.lax.scan(leave, _descend(functions, theta, y, FINE), length=SADDLES)
-        smallest = jnp.linalg.eigvalsh(functions[2](theta, y))[0]
-        return theta, jnp.linalg.norm(functions[1](theta, y)), smallest
+    def advance(state):
+        theta, values, vectors, stage = state
+        now = reference + jnp.minimum((stage + 1) / STAGES, 1.0) * (y - reference)
+        theta = jax.lax.cond(stage > last, leave, lambda q, _: q, theta, vectors)
+        theta = _descend(functions, theta, now, jnp.where(stage < last, COARSE, FINE))
+        spectrum = jax.lax.cond(
+            stage < last, lambda _: (values, vectors), lambda q: tuple(jnp.linalg.eigh(functions[2](q, y))), theta
+        )
+        return theta, *spectrum, stage + 1
 
-    return jax.lax.map(one, ys)
+    nothing = jnp.zeros(len(start)), jnp.zeros((len(start), len(start)))
+    theta, values, _, _ = jax.lax.while_loop(going, advance, (start, *nothing, jnp.zeros((), int)))
+    return theta, jnp.linalg.norm(functions[1](theta, y)), values[0]
