@@ -260,12 +260,12 @@ class FittedModel:
                                                       width at 95%
         ``asymptotic``    nothing more                the level as n grows (exact for linear  the textbook's width, and
                                                       models without decay)                   sup-t bands
-        ``tight``         a tail of V where V varies  the level, if E[V] and the tail are     delta below 0.001
-                                                      known; 1.4 times the textbook's width
+        ``tight``         a tail of V, neglected      the same, by a weaker inequality; 1.4   to compare with earlier
+                          unless it is given          times the textbook's width              results
         ``empirical``     a tail known beforehand     the level, without E[V] being known     when V must not stand for
                                                                                               its mean
-        ``chebyshev``     nothing more                the level whatever the tail, if E[V] is to compare
-                                                      known; wide
+        ``chebyshev``     nothing more                the level whatever the tail, if E[V] is seldom: ``tail="any"``
+                                                      known                                   promises it in less width
         ``theorem``       as ``tight``                the published bound, 1.57 times         to reproduce results
                                                       ``tight``; unproved where v, c > 0
         ``sharp``         as ``tight``                the same before its root is split       to reproduce results
