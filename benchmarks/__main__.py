@@ -77,7 +77,8 @@ def _measure(name: str, run: Any, results: Any, console: Console, number: str) -
     began = time.monotonic()
     found = ROWS[name].record(run)
     minutes = (time.monotonic() - began) / 60
-    results.rows[name] = found | {"date": results.configuration["date"], "clock": run.watch.name, "minutes": minutes}
+    where = {key: results.configuration[key] for key in ("date", "processor")}
+    results.rows[name] = found | where | {"clock": run.watch.name, "minutes": minutes}
     console.print(f"[dim]{number}[/] ", end="")
     report.print_row(console, found)
 

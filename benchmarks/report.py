@@ -78,6 +78,8 @@ class Results:
         kept = json.loads(file.read_text()) if file.exists() else {}
         self.configuration: dict[str, Any] = kept.get("configuration", {})
         self.rows: dict[str, dict[str, Any]] = {found["name"]: found for found in kept.get("rows", [])}
+        for found in self.rows.values():  # rows that were written without it are of the run that wrote them
+            found.setdefault("processor", self.configuration["processor"])
         self.growth: dict[str, Any] = kept.get("growth", {})
 
     def write(self, order: list[str]) -> None:
@@ -145,7 +147,7 @@ def markdown(results: Results) -> str:
         "|---|---|---|---|---|",
         *(f"| {' | '.join(_cells(found))} |" for found in results.rows.values()),
         "",
-        f"{facts['date']}, {facts['processor']}, {facts['cores']} cores, {facts['clock']} time, float64; "
+        f"{facts['date']}, {_processors(results)}, {facts['cores']} cores, {facts['clock']} time, float64; "
         + ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
         + ("; rivals: " + ", ".join(f"{name} {number}" for name, number in facts["versions of rivals"].items()))
         + ". The error of V is our largest relative error against a dense Cholesky factorisation of the exact Hessian.",
@@ -153,6 +155,15 @@ def markdown(results: Results) -> str:
         *(f"- **{found['title']}.** {found['how']}{_theirs(found)}" for found in results.rows.values()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _processors(results: Results) -> str:
+    """The processor of the rows; where there are several, that of most, and whose rows are of another."""
+    names: dict[str, list[str]] = {}
+    for found in results.rows.values():
+        names.setdefault(found["processor"], []).append(found["name"])
+    most, *others = sorted(names, key=lambda processor: -len(names[processor]))
+    return most + "".join(f" ({', '.join(names[processor])}: {processor})" for processor in others)
 
 
 def for_readme(results: Results) -> str:

@@ -119,7 +119,8 @@ def markdown(rows: dict[str, dict[str, Any]]) -> str:
             )
     dates = sorted({row["details"]["rivals measured"] for row in rows.values() if "rivals measured" in row["details"]})
     if dates:
-        lines += ["", f"MAPIE's lines were measured on {' and '.join(dates)}, on the same splits."]
+        runs = " and ".join(dates)
+        lines += ["", f"MAPIE's lines are of an earlier run ({runs}), on the same splits; seconds do not compare."]
     return "\n".join([*lines, *_default_beside_asymptotic(rows)]) + "\n"
 
 

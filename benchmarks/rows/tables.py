@@ -88,8 +88,8 @@ def _measure(table: Table, run: Run) -> Measurement:
     when, note = "", f" MAPIE: {missing}." if missing else ""
     if missing and (kept := _kept(run)):
         methods |= kept
-        when = run.kept["details"].get("rivals measured", run.kept["date"])
-        note = f" MAPIE's values are those of {when}, on the same splits ({missing})."
+        when = run.kept["details"].get("rivals measured", f"{run.kept['date']}, {run.kept['processor']}")
+        note = f" MAPIE's values are those of an earlier run ({when}), on the same splits ({missing})."
     shape = f"{table.X.shape[0]} rows, {table.X.shape[1]} columns, {len(found)} splits, delta = {DELTA:g}. "
     told = "; ".join(
         f"{name} {got['coverage']:.1f}%, width {got['width']:.3g}, Winkler {got['winkler']:.3g}"
