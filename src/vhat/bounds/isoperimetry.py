@@ -130,17 +130,21 @@ def isoperimetric_multiplier(
         second = np.zeros(())
         tail = _TWO_MOMENTS
     freedom = positive("df", np.inf if df is None else df, infinite=True)
-    columns = np.broadcast_arrays(levels, first, second, freedom)
-    flat = np.stack([column.ravel() for column in columns], axis=1)
-    result = np.empty(len(flat))
-    for level, degrees in np.unique(flat[:, [0, 3]], axis=0):
+    shape = np.broadcast_shapes(levels.shape, first.shape, second.shape, freedom.shape)
+    level_rows, v_rows, c_rows, df_rows = (
+        np.broadcast_to(column, shape).ravel() for column in (levels, first, second, freedom)
+    )
+    # Each pair of a level and its degrees of freedom has tables of its own; usually there is one.
+    pairs = np.broadcast_arrays(levels, freedom)
+    result = np.empty(v_rows.size)
+    for level, degrees in np.unique(np.stack([pair.ravel() for pair in pairs], axis=1), axis=0):
         _refuse_beyond_the_tables(float(level), float(degrees))
-        rows = (flat[:, 0] == level) & (flat[:, 3] == degrees)
+        rows = (level_rows == level) & (df_rows == degrees)
         if np.isinf(degrees):
-            result[rows] = _radius(float(level), flat[rows, 1], flat[rows, 2], tail, FINE)
+            result[rows] = _radius(float(level), v_rows[rows], c_rows[rows], tail, FINE)
         else:
-            result[rows] = _averaged(float(level), float(degrees), flat[rows, 1], flat[rows, 2], tail)
-    return result.reshape(columns[0].shape)
+            result[rows] = _averaged(float(level), float(degrees), v_rows[rows], c_rows[rows], tail)
+    return result.reshape(shape)
 
 
 _LEAST = 1e-150
@@ -168,6 +172,10 @@ _SUB_GAMMA = "sub-gamma"
 _TWO_MOMENTS = "two moments"
 _CHUNK = 4096
 """Rows that are evaluated together: some thirty megabytes."""
+_FAR = 1e12
+"""A tail so large, in units of E W, that no bound uses it."""
+_MOST_SHARES = 64
+"""Different ratios of v to c in one call up to which each gets a curve of its own, made in some ten milliseconds."""
 
 
 def _radius(
@@ -175,26 +183,104 @@ def _radius(
 ) -> np.ndarray:
     """Return the multipliers of one delta for ratios (v, c), or (sd, 0) where ``tail`` says so; NaN stays NaN."""
     any_tail = _any_tail(delta)
-    result = np.where(np.isnan(first + second), np.nan, any_tail)
+    total = first + second
+    result = np.where(np.isnan(total), np.nan, any_tail)
     result[(first == 0) & (second == 0)] = _constant(delta)
-    rest = np.flatnonzero((first + second > 0) & np.isfinite(first + second))
+    rest = np.flatnonzero((total > 0) & np.isfinite(total))
     if rest.size == 0:
         return result
-    square, divergence, spread = make_table(delta, resolution)
-    growth = {
-        _SUB_GAMMA: (np.sqrt(2 * divergence), divergence),
-        _TWO_MOMENTS: (np.sqrt(spread), np.zeros_like(spread)),
-    }
-    by_first, by_second = growth[tail]
-    for start in range(0, rest.size, _CHUNK):
-        at = rest[start : start + _CHUNK]
-        best = np.zeros(at.size)
-        for cell in range(len(square)):
-            means = 1 + np.multiply.outer(first[at], by_first[cell]) + np.multiply.outer(second[at], by_second[cell])
-            best = np.maximum(best, np.min(square[cell] * means, axis=1))
-        # What holds without any assumption on the tail holds with one.
-        result[at] = np.minimum(np.sqrt(best), any_tail)
+    total = total[rest]
+    # Rounded, so that a tail given as multiples of V has one share whatever V is.
+    share = np.round(second[rest] / total, 12)
+    shares = np.unique(share)
+    if len(shares) > _MOST_SHARES:
+        square = _largest_of_cells(first[rest], second[rest], *_lines(delta, tail, resolution))
+    else:
+        square = np.empty(rest.size)
+        for each in shares:
+            rows = share == each
+            square[rows] = np.interp(total[rows], *_square_curve(delta, float(each), tail, resolution))
+    # What holds without any assumption on the tail holds with one.
+    result[rest] = np.minimum(np.sqrt(square), any_tail)
     return result
+
+
+def _lines(delta: float, tail: str, resolution: Resolution) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a, b, d of ``r^2 <= a + b v + d c`` for every cell and choice, (cells, choices) each."""
+    square, divergence, spread = make_table(delta, resolution)
+    if tail == _TWO_MOMENTS:
+        return square, square * np.sqrt(spread), np.zeros_like(square)
+    return square, square * np.sqrt(2 * divergence), square * divergence
+
+
+def _largest_of_cells(
+    first: np.ndarray, second: np.ndarray, constant: np.ndarray, by_first: np.ndarray, by_second: np.ndarray
+) -> np.ndarray:
+    """Return the largest over the cells of the smallest over their choices, for each row."""
+    result = np.empty(first.size)
+    for start in range(0, first.size, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        values = _values_of_cells(first[part], second[part], constant, by_first, by_second)
+        result[part] = np.max(values, axis=0)
+    return result
+
+
+def _values_of_cells(
+    first: np.ndarray, second: np.ndarray, constant: np.ndarray, by_first: np.ndarray, by_second: np.ndarray
+) -> np.ndarray:
+    """Return the smallest over the choices of each cell, (cells, rows)."""
+    values = np.empty((len(constant), first.size))
+    for cell in range(len(constant)):
+        lines = constant[cell] + np.multiply.outer(first, by_first[cell]) + np.multiply.outer(second, by_second[cell])
+        values[cell] = np.min(lines, axis=1)
+    return values
+
+
+@lru_cache(maxsize=256)
+def _square_curve(delta: float, share: float, tail: str, resolution: Resolution) -> tuple[np.ndarray, np.ndarray]:
+    """Return the squared multiplier as a function of ``t = v + c``, for (v, c) = t (1 - share, share).
+
+    A cell's value is the smallest of straight lines in t, and the multiplier the largest over the cells: it is
+    piecewise linear, and linear interpolation between its corners is exact.
+
+    Returns:
+        The corners and the values there; beyond the last one, no assumption at all is as good.
+    """
+    constant, by_first, by_second = _lines(delta, tail, resolution)
+    slope = (1 - share) * by_first + share * by_second
+    changes = [_corners(a, b) for a, b in zip(constant, slope, strict=True)]
+    corners = np.unique(np.concatenate([*changes, [_FAR]]))
+    while True:
+        values = _values_of_cells((1 - share) * corners, share * corners, constant, by_first, by_second)
+        largest = np.argmax(values, axis=0)
+        left, right = largest[:-1], largest[1:]
+        changed = np.flatnonzero(left != right)
+        # Where another cell becomes the largest between two corners, their crossing is a corner too.
+        gap = values[left, np.arange(len(left))] - values[right, np.arange(len(right))]
+        next_gap = values[left, np.arange(1, len(left) + 1)] - values[right, np.arange(1, len(right) + 1)]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            crossing = corners[:-1] + np.diff(corners) * gap / (gap - next_gap)
+        new = np.setdiff1d(crossing[changed][np.isfinite(crossing[changed])], corners)
+        new = new[np.min(np.abs(new[:, None] - corners), axis=1) > 1e-12 * (1 + new)] if new.size else new
+        if new.size == 0:
+            return corners, np.max(values, axis=0)
+        corners = np.union1d(corners, new)
+
+
+def _corners(constant: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """Return 0 and the points t > 0 at which the smallest of the lines ``constant + slope t`` changes."""
+    corners = [0.0]
+    now = np.lexsort((slope, constant))[0]
+    while True:
+        flatter = np.flatnonzero(slope < slope[now])
+        if flatter.size == 0:
+            return np.array(corners)
+        crossing = (constant[flatter] - constant[now]) / (slope[now] - slope[flatter])
+        nearest = np.min(crossing)
+        # Of lines that cross at one point, the flattest is the smallest beyond it.
+        tied = flatter[crossing <= nearest]
+        now = tied[np.argmin(slope[tied])]
+        corners.append(float(nearest))
 
 
 @lru_cache(maxsize=1024)
