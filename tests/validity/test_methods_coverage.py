@@ -54,7 +54,7 @@ def test_what_claims_its_level_has_it_on_a_linear_model(method, draws):
     assert abs(share - (1 - DELTA)) < error(1 - DELTA, draws)
 
 
-@pytest.mark.parametrize("bound", ["tight", "theorem"])
+@pytest.mark.parametrize("bound", ["isoperimetric", "tight", "theorem"])
 def test_what_is_proved_is_at_least_its_level(bound):
     share, _ = covered(methods.Proposed(bound=bound, noise=NOISE))
     assert share > 1 - DELTA - error(1 - DELTA)

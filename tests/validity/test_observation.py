@@ -20,6 +20,8 @@ KINDS = {
     "asymptotic, noise estimated": {"bound": "asymptotic"},
     "tight, noise known": {"bound": "tight", "noise": NOISE},
     "tight, noise estimated": {"bound": "tight"},
+    "isoperimetric, noise known": {"bound": "isoperimetric", "noise": NOISE},
+    "isoperimetric, noise estimated": {"bound": "isoperimetric"},
 }
 
 
@@ -67,6 +69,16 @@ def test_normal_quantile_would_not_do_where_the_noise_was_estimated(covered):
 
 
 @pytest.mark.parametrize("noise", ["known", "estimated"])
-def test_tight_covers_a_new_response_at_its_level_or_more(covered, noise):
-    mean, _ = mean_and_error(covered[f"tight, noise {noise}"])
+@pytest.mark.parametrize("bound", ["tight", "isoperimetric"])
+def test_a_proved_bound_covers_a_new_response_at_its_level_or_more(covered, bound, noise):
+    mean, _ = mean_and_error(covered[f"{bound}, noise {noise}"])
     assert mean >= 1 - DELTA
+
+
+@pytest.mark.parametrize("noise", ["known", "estimated"])
+def test_the_isoperimetric_bound_takes_fit_and_new_noise_together(covered, noise):
+    """It spends delta once: at most two points above the level, where `tight`, which splits delta, is further above."""
+    together, _ = mean_and_error(covered[f"isoperimetric, noise {noise}"])
+    split, _ = mean_and_error(covered[f"tight, noise {noise}"])
+    assert 1 - DELTA <= together <= 1 - DELTA + 0.02
+    assert split > together

@@ -35,7 +35,7 @@ def noise_of_redraws() -> np.ndarray:
     return np.sqrt(np.sum(residuals**2, axis=1, keepdims=True) / (N - X.shape[1]))
 
 
-@pytest.mark.parametrize("bound", ["tight", "asymptotic"])
+@pytest.mark.parametrize("bound", ["isoperimetric", "tight", "asymptotic"])
 def test_union_band_covers_all_points_at_once(bound):
     assert all_at_once(band(True, bound=bound, noise=NOISE).half_width) >= 1 - DELTA
 

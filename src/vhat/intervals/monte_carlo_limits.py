@@ -7,7 +7,8 @@ skewness and kurtosis. The sample's own values of these are too small in small s
 those of the lognormal law with the same relative spread ``r = sd / mean``, to leading order in r: skewness ``3 r``,
 kurtosis ``3 + 16 r^2`` (the gamma law has ``2 r`` and ``3 + 6 r^2``).
 
-Realised error rates over eta, 100,000 samples each; three numbers are 30, 100 and 400 draws:
+Realised error rates over eta, 100,000 samples each (``python -m benchmarks.coverage limits``); the three numbers are
+for 30, 100 and 400 draws:
 
 ==================  ==================  ==================  ==================  ==================
 law of V            mean, eta = .0025   mean, eta = .0005   sd, eta = .0025     sd, eta = .0005
@@ -16,7 +17,7 @@ of tanh(z / 2)      0.0  0.1  0.5       0.0  0.0  0.3       0.5  0.1  0.0       
 gamma, shape 8      0.8  0.9  0.9       0.7  0.8  0.8       0.3  0.2  0.2       0.2  0.2  0.0
 gamma, shape 2      0.9  0.8  0.8       1.0  0.7  0.8       0.1  0.0  0.0       0.0  0.0  0.0
 gamma, shape 1      1.1  0.8  0.7       1.2  0.8  0.6       0.0  0.0  0.0       0.0  0.0  0.0
-chi-square, df 1    2.0  1.0  0.8       3.3  1.1  0.7       0.0  0.0  0.0       0.0  0.0  0.0
+chi-square, df 1    2.2  1.0  0.8       3.3  1.3  0.7       0.0  0.0  0.0       0.0  0.0  0.0
 lognormal, 0.5      1.7  1.3  1.1       2.3  1.5  1.3       1.1  1.3  1.4       1.1  1.4  1.4
 lognormal, 1        5.4  3.5  2.1       9.8  5.9  2.7       2.1  3.7  6.6       2.1  4.5  10
 ==================  ==================  ==================  ==================  ==================
