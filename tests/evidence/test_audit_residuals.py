@@ -113,7 +113,7 @@ def test_outliers_are_judged_by_externally_studentised_residuals_with_bonferroni
     assert line.value == pytest.approx(expected, rel=1e-8)
     assert line.threshold == pytest.approx(stats.t.isf(0.01 / 120, 55), rel=1e-10)
     assert line.verdict == "fails"
-    assert line.remedy.startswith("Row 17 lies further")
+    assert "does not explain row 17: up to" in line.remedy
 
 
 def test_mean_of_a_fifth_and_its_noise_are_those_of_the_table():
@@ -227,7 +227,7 @@ def test_several_outliers_do_not_hide_each_other():
     y[wild] += 9.0
     line = lines(fit(X, y))["outliers"]
     assert line.verdict == "fails"
-    assert line.remedy.startswith("Rows 3, 40, 41, 99 lie further")
+    assert "does not explain rows 3, 40, 41, 99: up to" in line.remedy
 
 
 def test_rows_that_the_loss_does_not_see_are_not_looked_at():
@@ -297,7 +297,7 @@ def test_units_and_the_order_of_rows_change_no_verdict_and_no_number():
 
 def _named(remedy):
     """Return the rows that a remedy names."""
-    return [int(row) for row in re.search(r"ows? ([\d, ]+) lie", remedy)[1].split(", ")]
+    return [int(row) for row in re.search(r"explain rows? ([\d, ]+):", remedy)[1].split(", ")]
 
 
 # -- many rows -----------------------------------------------------------------------------------------
@@ -311,7 +311,34 @@ def test_many_rows_are_sampled_and_said_to_be_and_an_outlier_outside_the_sample_
     assert "(1,000 of 1,300 rows)" in lines(fitted)["lack of fit"].meaning
     y = y.copy()
     y[outside] += 30.0
-    assert lines(fit(X, y))["outliers"].remedy.startswith(f"Row {outside} lies")
+    assert f"does not explain row {outside}: up to" in lines(fit(X, y))["outliers"].remedy
+
+
+# -- tables ----------------------------------------------------------------------------------------------
+def test_the_estimator_calls_rows_and_columns_as_the_table_does(tmp_path):
+    rng = np.random.default_rng(2)
+    index = pd.Index([f"P{row}" for row in range(60)], name="patient")
+    X = pd.DataFrame(rng.normal(size=(60, 2)), columns=["age", "bmi"], index=index)
+    y = X["age"] + np.exp(X["bmi"]) * rng.standard_normal(60)
+    y.iloc[20] += 40.0
+    network = vhat.NetworkRegressor((), weight_decay=1e-6).fit(X, y)
+    found = network.audit()
+    assert "patient P20" in found["outliers"].remedy
+    network.save(tmp_path / "model")
+    assert vhat.NetworkRegressor.load(tmp_path / "model").audited_["outliers"].remedy == found["outliers"].remedy
+    network = vhat.NetworkRegressor((), weight_decay=1e-6).fit(
+        X, X["age"] + np.exp(1.2 * X["bmi"]) * rng.normal(size=60)
+    )
+    assert "ows with column bmi in its top fifth" in network.audit()["unequal noise"].remedy
+
+
+def test_advice_on_the_command_line_names_what_it_has():
+    from vhat.cli.audit import _in_options
+
+    X, y = straight(200, 2, noise=lambda X: np.exp(X[:, 1]))
+    told = _in_options(lines(fit(X, y))["unequal noise"].remedy)
+    assert "--noise" not in told  # which takes one number for all rows
+    assert "in Python" in told
 
 
 # -- where nothing can be told -------------------------------------------------------------------------

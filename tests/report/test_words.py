@@ -140,3 +140,29 @@ def test_a_large_response_is_listed_with_its_digits():
     first = found["outputs"][0]["widest"][0]
     assert f'<td class="number">{told(y[int(first["name"].split()[1])], 200.0)}</td>' in render(found)
     assert len(told(y[0], 200.0)) >= 7
+
+
+# -- residuals that speak against the model --------------------------------------------------------
+def test_the_verdict_is_not_green_where_the_noise_is_unequal_or_a_row_is_wild_and_both_are_named():
+    X = cases.table(60, 0, ("dose", "age", "time"))[0]
+    rng = np.random.default_rng(6)
+    quiet = 100 * cases.bent([1.0, 2.0, 1.5, 0.5], X) + 20 * rng.normal(size=60)
+    X.index = [f"P{at:02d}" for at in range(60)]
+    X.index.name = "patient"
+
+    def words(y):
+        fitted = vhat.from_numpy(cases.bent, [90.0, 180.0, 1.2, 40.0], X, y, weight_decay=1e-6).polish()
+        return " ".join(render(collect(cases.Subject(fitted), cases.Options())).split())
+
+    good = words(quiet)
+    assert '<p class="banner good">' in good
+    wild = quiet.copy()
+    wild[7] += 300.0
+    told = words(wild)
+    assert '<p class="banner good">' not in told
+    assert "Look at: outliers" in re.sub(r"<[^>]*>", "", told)
+    assert "Begin with patient P07" in told or "does not explain patient P07: up to" in told
+    spread = quiet + 60 * np.exp(1.0 * X["age"].to_numpy()) * rng.normal(size=60)
+    told = words(spread)
+    assert '<p class="banner good">' not in told
+    assert "with column age in its top fifth" in told

@@ -59,14 +59,16 @@ def outliers_line(found: Residuals | NotTested, level: Noise | None) -> Line:
     rows = np.unique(np.concatenate([each.rows for each in judged]))
     if not rows.size:
         return Line("outliers", worst.value, worst.threshold, "holds", "Noise explains every row.", meaning)
-    furthest = float(np.max(np.abs(z[rows])))
-    lie = "lies" if rows.size == 1 else "lie"
+    sizes = np.nanmax(np.abs(z[rows]), axis=1)
+    first = ""
+    if rows.size > 1:
+        first = f"Begin with {name_rows([rows[sizes.argmax()]])}: it may have drawn the fit away from the others. "
     remedy = (
-        f"{name_rows(rows)} {lie} further from the prediction than noise of this level does (up to {furthest:.3g} "
-        "noise levels). Look at them, and correct or leave out what is wrong. If nothing is, the noise has heavy "
-        "tails: intervals of a new response from fitted.calibrate(...) allow for them, others do not."
+        f"Noise of this level does not explain {name_rows(rows)}: up to {sizes.max():.3g} noise levels from the "
+        f"prediction. {first}Correct or leave out what is wrong. If nothing is, the noise has heavy tails: intervals "
+        "of a new response from fitted.calibrate(...) allow for them, others do not."
     )
-    return Line("outliers", worst.value, worst.threshold, "fails", remedy[:1].upper() + remedy[1:], meaning)
+    return Line("outliers", worst.value, worst.threshold, "fails", remedy, meaning)
 
 
 @dataclass(frozen=True)

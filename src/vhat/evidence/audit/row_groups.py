@@ -93,7 +93,8 @@ class Groups:
             count = where.stop - where.start
             flat = (group * draws + np.arange(draws)).ravel()
             sums = np.bincount(flat, weights=values[:, k].ravel(), minlength=count * draws)
-            sizes = np.bincount(flat, minlength=count * draws)
+            # rows that repeat their inputs move together, and may leave a group empty
+            sizes = np.maximum(np.bincount(flat, minlength=count * draws), 1)
             means[where, k] = (sums / sizes).reshape(count, draws)
         return means
 

@@ -137,12 +137,12 @@ def standardised_residuals(
         return NotTested("there is no noise level to compare residuals with. Give noise=.", "undecided")
     order = _canonical_order(problem, seen_rows(problem))
     rng = np.random.default_rng(seed)
-    if not minimum:
-        return _as_fitted(problem, level, order, rng)
     rows = order
     most = affordable_rows(problem)
     if len(order) > most:
         rows = order[np.sort(rng.choice(len(order), size=most, replace=False))]
+    if not minimum:
+        return _as_fitted(problem, level, order, rows, rng)
     # where the exact smoother amplifies noise, the noise level rests on Gauss-Newton, and so must the residuals
     used: Curvature = "ggn" if work.amplifies(curvature, seed) else curvature
     try:
@@ -163,17 +163,25 @@ def _canonical_order(problem: Problem, rows: np.ndarray) -> np.ndarray:
     return rows[np.lexsort(keys)]
 
 
-def _as_fitted(problem: Problem, level: Noise, rows: np.ndarray, rng: np.random.Generator) -> Residuals:
-    """Return the residuals as they are, in units of the given noise, or of their own size where it was estimated."""
+def _as_fitted(
+    problem: Problem, level: Noise, seen: np.ndarray, rows: np.ndarray, rng: np.random.Generator
+) -> Residuals:
+    """Return residuals as they are, in units of the given noise, or of their own size where it was estimated."""
     residual = (problem.targets - problem.fitted_values) / level.values
     if level.estimated:
-        size = np.sqrt(np.mean(residual[rows] ** 2, axis=0))
+        size = np.sqrt(np.mean(residual[seen] ** 2, axis=0))
         residual = residual / np.where(size > 0, size, 1.0)
     everywhere = np.full_like(residual, np.nan)
-    everywhere[rows] = residual[rows]
-    redraws = rng.standard_normal((len(rows), problem.outputs, REDRAWS))
+    everywhere[seen] = residual[seen]
     return Residuals(
-        rows, residual[rows], redraws, problem.fitted_values[rows], None, everywhere, left_out=False, eligible=len(rows)
+        rows,
+        residual[rows],
+        rng.standard_normal((len(rows), problem.outputs, REDRAWS)),
+        problem.fitted_values[rows],
+        None,
+        everywhere,
+        left_out=False,
+        eligible=len(seen),
     )
 
 

@@ -3,10 +3,10 @@
 Groups of rows, along the predictions and along each input column, are compared by the mean size ``|z|`` of their
 standardised residuals about the group's own mean, which is proportional to the noise. That is the test of Breusch and
 Pagan on indicators of the groups with two changes. It is studentised as Koenker proposed: the spread of ``|z|`` is
-measured and not taken from the normal distribution, so that heavy tails alone do not fail it. And it takes ``|z|`` in
-place of ``z^2``, as Glejser's and Levene's tests do: one wild row moves it little, and such rows have a line of their
-own (outliers). The largest statistic of all groups is compared with that of redraws, which takes the place of
-Bonferroni's correction and holds for small groups.
+measured, within the groups, and not taken from the normal distribution, so that heavy tails alone do not fail it. And
+it takes ``|z|`` in place of ``z^2``, as Glejser's and Levene's tests do: one wild row moves it little, and such rows
+have a line of their own (outliers). The largest statistic of all groups is compared with that of redraws, which takes
+the place of Bonferroni's correction and holds for small groups.
 """
 
 from __future__ import annotations
@@ -82,15 +82,11 @@ def _furthest(found: Residuals, groups: Groups) -> _Furthest:
     """Return the group whose factor is largest against its threshold, a noisier one where any is beyond its own."""
     K = found.values.shape[1]
     concerned = groups.concerns(K)
-    ratios, spread = _ratios(found.values, groups)
-    errors = spread / np.sqrt(groups.counts)[:, None]
-    sizes = np.abs(found.redraws)
-    means = sizes.mean(axis=0)
-    drawn = np.log(_positive(groups.redrawn_means(sizes) / means))
-    drawn_errors = (sizes.std(axis=0) / means)[None] / np.sqrt(groups.counts)[:, None, None]
+    logs, errors = _log_ratios(found.values[:, :, None], groups, redrawn=False)
+    drawn, drawn_errors = _log_ratios(found.redraws, groups, redrawn=True)
     largest = np.where(concerned[:, :, None], np.abs(drawn) / drawn_errors, 0.0).max(axis=(0, 1))
+    logs, errors = logs[:, :, 0], errors[:, :, 0]
     limits = np.maximum(np.log(_UNEQUAL), critical(largest, _LEVEL) * errors)
-    logs = np.log(_positive(ratios))
     excess = np.where(concerned, np.abs(logs) / limits, -1.0)
     noisy = np.where(logs > 0, excess, -1.0)
     if noisy.max() > 1:  # too narrow an interval is worse than too wide a one: the noisier group is named
@@ -114,23 +110,65 @@ def _positive(values: np.ndarray) -> np.ndarray:
     return np.maximum(values, np.finfo(float).tiny)
 
 
-def _ratios(values: np.ndarray, groups: Groups) -> tuple[np.ndarray, np.ndarray]:
-    """Return each group's mean size over that of all rows of its column, and the relative spread of sizes, (groups, K).
+def _log_ratios(values: np.ndarray, groups: Groups, *, redrawn: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the logarithm of each group's mean size over that of all rows of its column, and its standard error.
 
-    Sizes are about the mean of the group, which lack of fit may have moved; the factor allows for the degree of freedom
-    that this mean takes.
+    Args:
+        values: Standardised residuals, (m, K, draws).
+        groups: The groups of their rows.
+        redrawn: Whether these are redraws, whose predictions have groups of their own.
+
+    Returns:
+        Two arrays (groups, K, draws); 0 and 1 for outputs that a group does not concern.
     """
-    ratios = np.empty((len(groups.words), values.shape[1]))
-    spread = np.empty_like(ratios)
+    shape = (len(groups.words), *values.shape[1:])
+    logs, errors = np.zeros(shape), np.ones(shape)
     for column in np.unique(groups.column):
         mine = np.flatnonzero(groups.column == column)
-        sizes = np.full(values.shape, np.nan)
-        for g in mine:
-            rows = groups.members[:, g] > 0
-            count = groups.counts[g]
-            sizes[rows] = np.abs(values[rows] - values[rows].mean(axis=0)) / np.sqrt(1 - 1 / count)
-        overall = _positive(np.nanmean(sizes, axis=0))
-        spread[mine] = np.nanstd(sizes, axis=0) / overall
-        for g in mine:
-            ratios[g] = sizes[groups.members[:, g] > 0].mean(axis=0) / overall
-    return ratios, spread
+        outputs = range(values.shape[1]) if groups.output[mine[0]] < 0 else [int(groups.output[mine[0]])]
+        members = groups.members[:, mine]
+        inside = members.any(axis=1)
+        for k in outputs:
+            if redrawn and groups.output[mine[0]] == k and k in groups.redrawn:
+                found = _compared(values[:, k], groups.redrawn[k][1], len(mine))
+            else:
+                part = np.broadcast_to(members[inside].argmax(axis=1)[:, None], values[inside, k].shape)
+                found = _compared(values[inside, k], part, len(mine))
+            logs[mine, k], errors[mine, k] = found
+    return logs, errors
+
+
+def _compared(values: np.ndarray, part: np.ndarray, parts: int) -> tuple[np.ndarray, np.ndarray]:
+    """Compare the parts of one column: see :func:`_log_ratios`.
+
+    Sizes are about the mean of the part, which lack of fit may have moved, and allow for the degree of freedom that
+    this mean takes.
+
+    Args:
+        values: Standardised residuals, (m, draws).
+        part: The part that each is in, (m, draws).
+        parts: How many parts there are.
+
+    Returns:
+        Logarithms of ratios and standard errors, (parts, draws) each.
+    """
+    draws = values.shape[1]
+    place = (part * draws + np.arange(draws)).ravel()
+
+    def totals(each: np.ndarray) -> np.ndarray:
+        return np.bincount(place, each.ravel(), minlength=parts * draws)
+
+    # rows that repeat their inputs move together from part to part under a redraw, and may leave one empty
+    counts = np.maximum(np.bincount(place, minlength=parts * draws), 2)
+    means = totals(values) / counts
+    shrunk = np.sqrt(1 - 1 / counts)
+    sizes = np.abs(values.ravel() - means[place]) / shrunk[place]
+    own = _positive(totals(sizes) / counts)
+    # relative to the part's own mean: the spread over all rows would grow with the very inequality that is tested
+    spread = (sizes / own[place]).reshape(values.shape).std(axis=0)
+    overall = _positive(sizes.reshape(values.shape).mean(axis=0))
+    counts = counts.reshape(parts, draws)
+    ratios = own.reshape(parts, draws) / overall
+    empty = ratios <= np.finfo(float).eps
+    logs = np.where(empty, -_LOG_MOST if draws == 1 else 0.0, np.log(_positive(ratios)))
+    return logs, _positive(spread / np.sqrt(counts))
