@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import integrate, stats
 
@@ -65,6 +66,22 @@ def test_rows_changed_in_place_are_other_rows(fitted, solves):
     after = fitted.interval(x)
     np.testing.assert_allclose(after.half_width, before.half_width[::-1], rtol=1e-12)
     assert len(solves) == 2
+
+
+def test_the_index_of_a_frame_is_part_of_the_rows():
+    """A model may read it: a time index, for one."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"u": rng.normal(size=40)}, index=0.1 * np.arange(40))
+
+    def wave(q, Z):
+        return q[0] * Z["u"].to_numpy() + q[1] * np.sin(q[2] * np.asarray(Z.index))
+
+    fitted = vhat.from_numpy(wave, [1, 2, 0.9], rows, wave([1, 2, 0.9], rows) + 0.1 * rng.normal(size=40)).polish()
+    early, late = (pd.DataFrame({"u": [0.0, 1.0]}, index=index) for index in ([0.5, 0.6], [9.5, 9.6]))
+    fitted.interval(early, noise=0.1)
+    found = fitted.interval(late, noise=0.1).half_width
+    fitted.release()
+    np.testing.assert_array_equal(fitted.interval(late, noise=0.1).half_width, found)
 
 
 def test_only_a_few_questions_are_remembered_and_release_forgets_them(fitted, solves):

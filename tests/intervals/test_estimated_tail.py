@@ -171,8 +171,9 @@ def test_the_band_says_that_its_tail_was_estimated_and_pays_for_it(fitted):
     again = fitted.interval(POINTS, tail=band.tail, noise=0.2)
     np.testing.assert_array_equal(again.half_width, band.half_width)
     assert again.guarantee == band.guarantee
-    with pytest.raises(vhat.InputError, match="A tail belongs to its points"):
-        fitted.interval(POINTS[:2], tail=band.tail, noise=0.2)
+    for points, noise in ((POINTS[:2], 0.2), (POINTS[::-1].copy(), 0.2), (POINTS, 0.3)):
+        with pytest.raises(vhat.InputError, match="A tail belongs to its points"):
+            fitted.interval(points, tail=band.tail, noise=noise)
 
 
 def test_a_linear_model_has_no_tail_to_estimate():

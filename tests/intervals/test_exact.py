@@ -12,6 +12,7 @@ import torch
 from scipy import stats
 
 import vhat
+from vhat.fit import Minimum, Network, choose_weight_decay
 
 N, P, LAM, SIGMA = 40, 3, 0.05, 0.3
 
@@ -165,7 +166,45 @@ def test_an_estimator_chooses_its_penalty_with_the_responses_and_guarantees_noth
         band = network.predict_interval(points)
     assert band.bound == "exact"
     assert band.guarantee.startswith("Nominal")
-    assert "WHICH IT WAS NOT" in band.guarantee
+    assert "beware: the weight decay, or its unit, was taken from these responses" in band.guarantee
+    free = vhat.NetworkRegressor((), weight_decay=0.0).fit(X, y).predict_interval(points)
+    assert free.guarantee.startswith("Guaranteed")  # without decay the scaling of the responses changes nothing
+    design = np.column_stack([X, np.ones(N)])
+    found = sm.OLS(y, design).fit().get_prediction(np.column_stack([points, np.ones(5)])).conf_int(alpha=0.05)
+    np.testing.assert_allclose(np.column_stack([free.lower, free.upper]), found, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::vhat.SelectionWarning")
+def test_a_decay_that_the_library_chose_with_the_responses_is_not_guaranteed(tmp_path):
+    """The mark stays through polish, another decay, and save and load."""
+    X, y, points = table()
+    chosen = choose_weight_decay(Minimum(Network((P, 1)), weight_decay=1e-3), X, y, grid=[1e-3, 1e-2, 1e-1]).trained
+    chosen.save(tmp_path / "model")
+    for fitted in (chosen, chosen.polish(), vhat.load(tmp_path / "model"), chosen.scale_weight_decay(1.0)):
+        band = fitted.interval(points, noise=SIGMA)
+        assert band.bound == "exact"
+        assert band.guarantee.startswith("Nominal")
+        assert "WHICH IT DOES" in band.guarantee
+
+
+def test_a_weight_that_no_row_moves_and_that_is_not_at_its_minimum_is_not_guaranteed():
+    """The last column is zero in every row, so that the penalty alone decides its weight: 0 at the minimum, not 0.8."""
+    X, y, _ = table()
+    X = np.column_stack([X, np.zeros(N)])
+    theta, _ = ridge(X, y, 1e-7)
+    moved = theta + np.array([0.0, 0.0, 0.0, 0.8])
+    points = np.eye(4)
+    at = by_numpy(X, y, 1e-7, theta).interval(points, noise=SIGMA)
+    off = by_numpy(X, y, 1e-7, moved).interval(points, noise=SIGMA)
+    assert at.guarantee.startswith("Guaranteed")
+    assert off.guarantee.startswith("Nominal")
+    assert "1 of 4 values are not yet where the minimum would put it" in off.guarantee
+
+
+def test_the_exact_answer_is_not_asked_for_by_name():
+    X, y, points = table()
+    with pytest.raises(vhat.InputError, match=r"cannot be asked for.*jac="):
+        by_numpy(X, y, LAM, ridge(X, y, LAM)[0]).interval(points, bound="exact")
 
 
 def test_a_tail_that_was_given_is_used_as_given_and_redraws_are_not_needed():

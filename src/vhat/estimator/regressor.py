@@ -224,6 +224,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         bound: str = "isoperimetric",
         simultaneous: bool | str = False,
         noise: Any = None,
+        observation_noise: Any = None,
     ) -> Interval:
         """Compute an interval for every prediction, in the units of the target.
 
@@ -241,7 +242,10 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             simultaneous: As in :meth:`vhat.FittedModel.interval`.
             noise: Standard deviation of the target's noise where it is known, in the units of y. None estimates it;
                 ``"weights"`` does so with the sample weights of ``fit`` as inverse variances, ``"equal"`` with equal
-                noise in every row whatever the weights.
+                noise in every row whatever the weights. One number per row of ``fit`` (those in ``rows_``) for noise
+                that differs between them.
+            observation_noise: Standard deviation of a new response, for ``target="observation"``: a number or one per
+                row of X. Needed where ``noise`` differs between the training rows.
 
         Returns:
             The interval, with its evidence in ``guarantee``, and the index of X in ``to_pandas()``.
@@ -259,7 +263,13 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         points = self._points(X)
         with messages.spoken(self.recipe, self.activation):
             band = self.fitted_.interval(
-                points, delta, target=target, bound=bound, simultaneous=simultaneous, noise=noise
+                points,
+                delta,
+                target=target,
+                bound=bound,
+                simultaneous=simultaneous,
+                noise=noise,
+                observation_noise=observation_noise,
             )
         messages.warn_of_support(band, first=self.fitted_.workspace.first)
         return replace(band, index=X.index if hasattr(X, "iloc") else None)

@@ -156,6 +156,7 @@ def choose_weight_decay(
     curve = search.curve()
     if curve.edge or curve.doubt:
         warnings.warn(curve.edge or curve.doubt, SelectionWarning, stacklevel=outside())
+    trained.workspace.decay_chosen = True
     return Selection(float(lams[curve.best]), trained, curve, way)
 
 

@@ -294,7 +294,13 @@ def assemble(saved: Restored) -> FittedModel:
     """Make a fitted model from the parts that :func:`vhat.store.restore` returned."""
     from vhat.store import restore_factorisation
 
-    fitted = FittedModel(saved.problem, noise_shape=saved.noise_shape, polished=saved.polished, given=saved.given)
+    fitted = FittedModel(
+        saved.problem,
+        noise_shape=saved.noise_shape,
+        polished=saved.polished,
+        given=saved.given,
+        decay_chosen=saved.decay_chosen,
+    )
     if saved.factorisation is not None:
         with saved.problem.scope():
             restore_factorisation(saved.factorisation, fitted.workspace)

@@ -65,6 +65,7 @@ class FittedModel:
         noise_shape: np.ndarray | None = None,
         polished: Polished | None = None,
         given: Problem | None = None,
+        decay_chosen: bool = False,
     ) -> None:
         self.problem = problem
         self.polished = polished
@@ -72,7 +73,8 @@ class FittedModel:
         shape = np.ones((problem.n, problem.outputs)) if noise_shape is None else noise_shape
         level = float(np.sqrt(np.mean(shape**2)))
         # a shape that has this norm already keeps its last bits: polish and load hand it on
-        self._work = Workspace(problem, shape if abs(level - 1.0) < 1e-12 else shape / level)
+        relative = shape if abs(level - 1.0) < 1e-12 else shape / level
+        self._work = Workspace(problem, relative, decay_chosen=decay_chosen)
 
     def __repr__(self) -> str:
         problem = self.problem
@@ -146,7 +148,11 @@ class FittedModel:
         """
         if not isinstance(factor, int | float | np.number) or not 0 < factor < np.inf:
             raise InputError(f"factor={factor!r} is not a positive number.")
-        moved = FittedModel(self.problem.with_decay(factor * self.problem.decay), noise_shape=self._work.shape)
+        moved = FittedModel(
+            self.problem.with_decay(factor * self.problem.decay),
+            noise_shape=self._work.shape,
+            decay_chosen=self._work.decay_chosen,
+        )
         moved._work.twin = self._work
         return moved
 
@@ -567,7 +573,13 @@ class FittedModel:
                 seed=seed,
             )
         given = self.problem if self.given is None else self.given
-        return FittedModel(record.problem, noise_shape=self._work.shape, polished=record, given=given)
+        return FittedModel(
+            record.problem,
+            noise_shape=self._work.shape,
+            polished=record,
+            given=given,
+            decay_chosen=self._work.decay_chosen,
+        )
 
     # -- inside ----------------------------------------------------------------------------------
     def _shaped(self, rows: np.ndarray) -> np.ndarray:

@@ -108,7 +108,9 @@ def build(
         with recorder.keeping(found):
             tail = _redraw_tail(work, question, chosen, level, np.broadcast_to(unit, shape))
         options = replace(options, tail=tail)
-        found = tail.mark(found)
+    if isinstance(options.tail, EstimatedTail):
+        options.tail.check_origin(_origin(work, question, chosen, level))
+        found = options.tail.mark(found)
     warn_of_failed(problem, found)
 
     # Half widths.
@@ -136,6 +138,7 @@ def build(
         undetermined=_undetermined(work, level, chosen, options.seed),
         points=question.center.size,
         unsupported=int(np.sum(hardly_supported(found.unsupported))),
+        off_minimum=int(np.sum(np.abs(found.offset).reshape(shape) > _off_minimum(width, question.center))),
     )
     return Interval(
         center=question.center,
@@ -160,6 +163,11 @@ def build(
         index=question.index,
         undetermined=basis.undetermined,
     )
+
+
+def _off_minimum(width: np.ndarray, center: np.ndarray) -> np.ndarray:
+    """Return how far the prediction of the minimum may be from the center: a tenth of the half width, and rounding."""
+    return 0.1 * width + 1e-8 * np.abs(center)
 
 
 def _unit_of_values(level: Noise, question: Question, problem: Problem) -> tuple[np.ndarray, np.ndarray | None]:
@@ -193,13 +201,26 @@ def _redraw_tail(
     assert isinstance(options.tail, Redraws)
     redraws = options.tail
 
+    origin = _origin(work, question, chosen, level)
+
     def estimate() -> EstimatedTail:
-        return estimate_tail(work, chosen.curvature, level, question.sides, reference, redraws, options.seed)
+        found = estimate_tail(work, chosen.curvature, level, question.sides, reference, redraws, options.seed)
+        return replace(found, origin=origin)
 
     if question.key is None:
         return estimate()
-    key = ("tail", question.key, chosen.curvature, _digest(level.values), redraws.count, options.seed)
-    return work.remember(key, estimate)
+    return work.remember(("tail", origin, redraws.count, options.seed), estimate)
+
+
+def _origin(work: Workspace, question: Question, chosen: Chosen, level: Noise) -> bytes:
+    """Return a digest of what a tail is estimated for: the points, the noise and the fit."""
+    problem = work.problem
+    digest = hashlib.blake2b(chosen.curvature.encode(), digest_size=32)
+    digest.update(question.key or b"")
+    # Where inputs have no fingerprint, and for functionals, the values themselves tell them apart.
+    for part in (question.center, level.values, problem.numpy(problem.theta), problem.targets):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.digest()
 
 
 def _digest(values: np.ndarray) -> bytes:

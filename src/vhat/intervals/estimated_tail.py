@@ -65,6 +65,7 @@ class EstimatedTail:
         redraws: How many redraws these rest on.
         lost: How many more had no minimum that could be reached.
         draws: V at each redraw, (redraws, ...).
+        origin: A digest of the points, the noise and the fit that it was estimated for.
 
     Examples:
         >>> import numpy as np, vhat
@@ -86,6 +87,7 @@ class EstimatedTail:
     redraws: int
     lost: int
     draws: np.ndarray = field(repr=False)
+    origin: bytes = field(default=b"", repr=False)
 
     @classmethod
     def of(cls, draws: np.ndarray, lost: int) -> EstimatedTail:
@@ -93,39 +95,29 @@ class EstimatedTail:
         v, c = fit_pair(draws)
         return cls(v, c, np.mean(draws, axis=0), np.std(draws, axis=0, ddof=1), len(draws), lost, draws)
 
-    def pair(self, norm: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (v, c) at each point.
+    def check_origin(self, origin: bytes) -> None:
+        """Refuse to be used for other points, another noise or another fit.
 
         Raises:
-            InputError: When the pairs were estimated at other points.
+            InputError: Saying so.
         """
-        self._check_points(norm)
+        if self.origin != origin:
+            raise InputError(
+                "this tail was estimated for other points, another noise level or another fit. A tail belongs to its "
+                "points: use tail='estimated' again."
+            )
+
+    def pair(self, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (v, c) at each point."""
         return self.v, self.c
 
-    def mean_limit(self, norm: np.ndarray, eta: float) -> np.ndarray:
-        """Return an upper limit of E[V] at each point, exceeded with probability about ``eta`` over the redraws.
-
-        Raises:
-            InputError: When V was redrawn at other points.
-        """
-        self._check_points(norm)
+    def mean_limit(self, eta: float) -> np.ndarray:
+        """Return an upper limit of E[V] at each point, exceeded with probability about ``eta`` over the redraws."""
         return monte_carlo_limits.mean_limit(self.draws, eta)
 
-    def sd_limit(self, norm: np.ndarray, eta: float) -> np.ndarray:
-        """Return an upper limit of the standard deviation of V, likewise.
-
-        Raises:
-            InputError: When V was redrawn at other points.
-        """
-        self._check_points(norm)
+    def sd_limit(self, eta: float) -> np.ndarray:
+        """Return an upper limit of the standard deviation of V, likewise."""
         return monte_carlo_limits.sd_limit(self.draws, eta)
-
-    def _check_points(self, norm: np.ndarray) -> None:
-        if np.shape(norm) != self.v.shape:
-            raise InputError(
-                f"this tail was estimated for an interval of shape {self.v.shape}, and shape {np.shape(norm)} is asked "
-                "for. A tail belongs to its points: use tail='estimated' again."
-            )
 
     def mark(self, found: Measured) -> Measured:
         """Return the norms with the status of points that have no tail changed to what that means: no interval."""

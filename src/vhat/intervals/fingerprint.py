@@ -12,7 +12,10 @@ __all__ = ["fingerprint"]
 
 
 def fingerprint(inputs: Any) -> bytes | None:
-    """Return a digest of checked inputs: their structure, shapes and values. None for what is not made of arrays."""
+    """Return a digest of checked inputs: their structure, shapes and values.
+
+    None for what is not made of arrays alone: a model may read the index or the names of a data frame.
+    """
     digest = hashlib.blake2b(digest_size=32)
     try:
         for part in _parts(inputs):
@@ -38,7 +41,7 @@ def _parts(inputs: Any) -> Iterator[bytes]:
             yield from _parts(part)
     else:
         array = np.asarray(inputs)
-        if array.dtype.hasobject:
+        if array.dtype.hasobject or hasattr(inputs, "iloc"):
             raise TypeError("not an array of numbers")
         yield f"{array.dtype}{array.shape}".encode()
         yield np.ascontiguousarray(array).tobytes()

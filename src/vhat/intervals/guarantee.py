@@ -37,7 +37,9 @@ class Basis:
         noise: The noise of the training responses.
         stationary: Whether the gradient vanishes.
         matched: Whether the sample weights are the inverse variances of the noise, up to a factor.
-        decay_from_data: Whether the weight decay is known to be chosen with these responses.
+        decay_from_data: Whether the weight decay, or its unit, is known to come from these responses.
+        off_minimum: At how many values the prediction of the minimum differs from the center by more than a tenth of
+            the half width, to first order.
         moved: How far polish moved the training predictions, in noise levels; None where it was not called.
         subject: ``"prediction"`` or ``"functional"``.
         undetermined: The share of the training predictions' own freedom that the data do not hold, where that is more
@@ -58,15 +60,18 @@ class Basis:
     undetermined: float | None
     points: int
     unsupported: int
+    off_minimum: int
 
     @property
     def guaranteed(self) -> bool:
         """Whether the level is exact under what was verified or supplied.
 
-        The model is linear by structure, the parameters are its minimum, and the noise level was given, or estimated
-        from what no parameter explains, which is independent of the fit where the weights match the noise.
+        The model is linear by structure, the parameters are its minimum as far as these values tell, and the noise
+        level was given, or estimated from what no parameter explains, which is independent of the fit where the weights
+        match the noise.
         """
-        return self.bound == "exact" and self.stationary and self._level_is_sound and not self.decay_from_data
+        at_minimum = self.stationary and not self.off_minimum
+        return self.bound == "exact" and at_minimum and self._level_is_sound and not self.decay_from_data
 
     @property
     def _level_is_sound(self) -> bool:
@@ -132,6 +137,13 @@ def _doubts(basis: Basis) -> list[str]:
                 "the noise level was divided by the degrees of freedom that a minimum would leave, which may make it "
                 "several times too large (give noise= from held-out rows)"
             )
+    if basis.stationary and basis.off_minimum:
+        where = "this value is" if basis.points == 1 else f"{basis.off_minimum} of {basis.points} values are"
+        found.append(f"{where} not yet where the minimum would put it (call fitted.polish())")
+    if basis.bound == "exact" and basis.decay_from_data:
+        found.append(
+            "the weight decay, or its unit, was taken from these responses, which the level does not allow for"
+        )
     if basis.undetermined is not None:
         found.append(
             f"weight decay and not the data decides this fit (the data leave {100 * basis.undetermined:.3g}% of its "
@@ -186,7 +198,7 @@ def _assumed(basis: Basis) -> list[str]:
 def _assumed_of_linear(basis: Basis) -> list[str]:
     """Return what an exact law still takes for granted."""
     if basis.decay_from_data:
-        return ["a weight decay fixed before these responses were seen, WHICH IT WAS NOT"]
+        return ["a weight decay that does not depend on these responses, WHICH IT DOES"]
     return ["a weight decay fixed before these responses were seen"]
 
 
@@ -208,8 +220,10 @@ def _estimated_tail(tail: EstimatedTail, bound: str) -> str:
     redraws = f"{tail.redraws} redraws of the responses about this fit{lost} in place of the truth"
     if bound == "empirical":
         return f"a tail of V estimated from {redraws}"
-    what = "the standard deviation" if bound == "isoperimetric" else "the tail"
-    return f"E[V] and {what} of V as estimated from {redraws}, with their Monte Carlo error allowed for"
+    if bound == "isoperimetric":
+        what = f"E[V] and the standard deviation of V as estimated from {redraws}"
+        return f"{what}, with their Monte Carlo error allowed for"
+    return f"E[V], with its Monte Carlo error allowed for, and the tail of V as estimated from {redraws}"
 
 
 def _assumed_tail(tail: Tail | str | None, bound: str) -> str:

@@ -58,10 +58,10 @@ def half_widths(values: Values, bound: str, tail: Tail | EstimatedTail | str | N
     if isinstance(tail, EstimatedTail) and bound != "empirical":
         # The redraws' own mean of V, with its Monte Carlo error paid for, stands for E[V].
         share = tail.delta_share * delta
-        values = replace(values, norm=tail.mean_limit(values.norm, share))
+        values = replace(values, norm=tail.mean_limit(share))
         delta = delta - 2 * share
         if bound == "isoperimetric":
-            return _isoperimetric(values, delta, sd=tail.sd_limit(values.norm, share))
+            return _isoperimetric(values, delta, sd=tail.sd_limit(share))
     if bound == "isoperimetric":
         return _isoperimetric(values, delta, **_tail_arguments(tail, values.norm))
 

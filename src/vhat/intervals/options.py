@@ -36,6 +36,11 @@ class Options:
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", check_delta(self.delta))
         check_count("seed", self.seed)
+        if isinstance(self.bound, str) and self.bound == "exact":
+            raise InputError(
+                "bound='exact' cannot be asked for: leave the default, and a model that is linear in its parameters by "
+                "structure is answered exactly (from_numpy needs jac=, a function of the inputs alone)."
+            )
         check_choice("bound", self.bound, BOUNDS)
         check_choice("target", self.target, ("mean", "observation"))
         self._check_simultaneous()

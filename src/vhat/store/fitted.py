@@ -38,6 +38,7 @@ class Restored(NamedTuple):
         polished: The record of its polish, or None.
         given: The problem at the parameters before the polish, or None.
         factorisation: The document of a saved matrix or kernel, or None.
+        decay_chosen: Whether the weight decay was chosen with the training responses.
     """
 
     problem: Problem
@@ -45,6 +46,7 @@ class Restored(NamedTuple):
     polished: Polished | None
     given: Problem | None
     factorisation: Document | None
+    decay_chosen: bool = False
 
 
 def save(
@@ -84,6 +86,7 @@ def describe(fitted: FittedModel, *, data: str = "copy", factorisation: bool = F
             "weight_decay": problem.numpy(problem.decay),
             "sample_weight": problem.numpy(problem.weights),
             "noise_shape": fitted.workspace.shape,
+            "decay_chosen": fitted.workspace.decay_chosen,
             "memory": problem.memory,
             "data": data,
             "X": room.inputs(problem) if data == "copy" else refer(room.rows(problem)),
@@ -113,7 +116,14 @@ def restore(saved: Document, brought: Brought | None = None) -> Restored:
     with problem.scope():
         check_probe(problem, saved["probe"], whose=room.whose(saved["model"]))
         polished = None if saved["polished"] is None else restore_polished(saved["polished"], problem)
-    return Restored(problem, saved["noise_shape"], polished, start if moved else None, saved["factorisation"])
+    return Restored(
+        problem,
+        saved["noise_shape"],
+        polished,
+        start if moved else None,
+        saved["factorisation"],
+        saved.get("decay_chosen", False),
+    )
 
 
 def _room(framework: str) -> ModuleType:

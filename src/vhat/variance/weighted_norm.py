@@ -129,6 +129,7 @@ class Measured:
         variance: ``1/n sum sigma_ib^2 u_ib^2``, (rows,).
         unsupported: See :class:`WeightedNorm`.
         bias: ``h' diag(lam) theta``: the first-order effect of the penalty.
+        offset: ``h' (grad L + diag(lam) theta)``: how far the value is above that of the minimum, to first order.
         shortcut: ``g'h``, what V would be at interpolation.
         sensitivity: ``-u / n = d q / d y``, (rows, n, K), when asked for.
         status: One status a row.
@@ -139,6 +140,7 @@ class Measured:
     variance: np.ndarray
     unsupported: np.ndarray
     bias: np.ndarray
+    offset: np.ndarray
     shortcut: np.ndarray
     sensitivity: np.ndarray | None
     status: np.ndarray
@@ -220,6 +222,9 @@ def _joined(parts: list[Measured]) -> Measured:
     return Measured(**{field.name: column(field.name) for field in fields(Measured)})
 
 
+_NUMBERS = ("variance", "unsupported", "bias", "offset", "shortcut", "residual")
+
+
 def _spread_over(total: int, stop: Stopped) -> Measured:
     """Set the rows that were finished among all that were asked for: the others are NaN and ``interrupted``."""
 
@@ -229,7 +234,7 @@ def _spread_over(total: int, stop: Stopped) -> Measured:
             values[stop.rows] = getattr(stop.partial, name)
         return values
 
-    numbers = {name: column(name, np.nan) for name in ("variance", "unsupported", "bias", "shortcut", "residual")}
+    numbers = {name: column(name, np.nan) for name in _NUMBERS}
     status, steps = column("status", Status.INTERRUPTED.value, "U13"), column("steps", 0, int)
     return Measured(sensitivity=None, status=status, steps=steps, **numbers)
 
@@ -314,15 +319,18 @@ def _norms(problem: Problem, found: Response, sigma: np.ndarray, rows: bool) -> 
     supported = np.sum(contract(found.image, loss.curvature) * found.image, axis=(1, 2)) / problem.n
     variance = np.sum((sigma * u) ** 2, axis=(1, 2)) / problem.n
     energy, bias = found.energy.copy(), found.pull.copy()
+    # grad L = J' l' / n, so that the image J h meets the slopes of the loss.
+    offset = bias + np.sum(found.image * loss.first, axis=(1, 2)) / problem.n
     # A prediction that no parameter moves (g = 0) has no variance; whatever is wrong with it is bias.
     unsupported = 1.0 - np.divide(supported, energy, out=np.zeros_like(energy), where=energy != 0)
     failed = found.status != Status.CONVERGED
-    for values in (variance, unsupported, bias, energy):
+    for values in (variance, unsupported, bias, offset, energy):
         values[failed] = np.nan
     return Measured(
         variance,
         unsupported,
         bias,
+        offset,
         energy,
         -u / problem.n if rows else None,
         found.status,

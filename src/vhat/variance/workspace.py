@@ -69,11 +69,13 @@ class Workspace:
         problem: The training problem.
         shape: Relative noise of each training response, (n, K), root mean square one.
         twin: The same parameters and data under another decay, whose kernel may serve here too.
+        decay_chosen: Whether the weight decay was chosen with the training responses.
     """
 
     problem: Problem
     shape: np.ndarray
     twin: Workspace | None = field(default=None, repr=False)
+    decay_chosen: bool = False
     _kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     _recent: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, repr=False)
     _told: set[str] = field(default_factory=set, repr=False)
@@ -261,12 +263,14 @@ class Workspace:
 
     @property
     def decay_from_data(self) -> bool:
-        """Whether the penalty is known to depend on the training responses.
+        """Whether there is a penalty that is known to depend on the training responses.
 
-        An estimator standardises the responses: the unit of its decay, and the value towards which it shrinks, are
-        theirs, even where the number was given.
+        Either it was chosen with them, or it is that of an estimator, which standardises the responses: the unit of its
+        decay and the value towards which it shrinks are theirs, even where the number was given. Without decay the
+        scaling of the responses changes nothing.
         """
-        return hasattr(self.problem, "scaling")
+        penalised = bool(np.any(self.problem.numpy(self.problem.decay) > 0))
+        return penalised and (self.decay_chosen or hasattr(self.problem, "scaling"))
 
     # -- noise ---------------------------------------------------------------------------------
     def noise_shape(self, kind: str | None) -> np.ndarray:

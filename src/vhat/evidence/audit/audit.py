@@ -68,6 +68,7 @@ def audit_fit(
     level, noise_found = _noise_line(work, noise, chosen, seed)
     stationary = stationarity_line(work, chosen, level, seed)
     minimum = stationary.verdict == "holds"
+    kind = noise if isinstance(noise, str) else None
     return Audit(
         (
             stationary,
@@ -76,7 +77,7 @@ def audit_fit(
             residual_curvature_line(work, chosen, seed),
             smoothness_line(work, chosen, level, seed),
             _at_minimum(_settled(noise_found, level, problem, minimum), minimum),
-            *(_at_minimum(line, minimum) for line in residual_lines(work, chosen, level, seed, minimum)),
+            *(_at_minimum(line, minimum) for line in residual_lines(work, chosen, level, seed, minimum, kind)),
             _at_minimum(support_line(work, chosen, seed), minimum),
             *_model_lines(problem),
             basin_line(work, chosen, level, refits, seed, minimum=minimum, near_fold=work.amplifies(chosen, seed)),
@@ -94,17 +95,18 @@ def _at_minimum(line: Line, minimum: bool) -> Line:
 
 
 def residual_lines(
-    work: Workspace, curvature: Curvature, level: Noise | None, seed: int, minimum: bool
+    work: Workspace, curvature: Curvature, level: Noise | None, seed: int, minimum: bool, noise_kind: str | None = None
 ) -> tuple[Line, Line, Line]:
     """What the residuals say of the model and of its noise."""
     found = standardised_residuals(work, curvature, level, seed, minimum=minimum)
     groups = None if isinstance(found, NotTested) else group_rows(work.problem, found)
-    fit = lack_of_fit_line(work, curvature, level, found, groups, seed)
+    fit = lack_of_fit_line(work, curvature, level, found, groups, seed, noise_kind)
     unequal = unequal_noise_line(found, groups)
     if fit.verdict == "fails" and unequal.verdict == "fails":
         # rows that are missed in one direction scatter more where they are missed most
         unequal = replace(unequal, remedy=f"Mend the lack of fit first; if this line then stays: {unequal.remedy}")
-    return fit, unequal, outliers_line(found, level)
+    penalised = bool(np.any(work.problem.numpy(work.problem.decay) > 0))
+    return fit, unequal, outliers_line(found, level, penalised=penalised)
 
 
 def _settled(line: Line, level: Noise | None, problem: Problem, minimum: bool) -> Line:

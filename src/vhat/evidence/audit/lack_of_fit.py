@@ -71,6 +71,7 @@ def lack_of_fit_line(
     found: Residuals | NotTested,
     groups: Groups | None,
     seed: int,
+    noise_kind: str | None = None,
 ) -> Line:
     """Return the line.
 
@@ -81,17 +82,18 @@ def lack_of_fit_line(
         found: The standardised residuals, or why there are none.
         groups: The groups of their rows; None where there are too few rows.
         seed: Seed of the residual degrees of freedom.
+        noise_kind: How an estimated noise varies over the rows, see :meth:`vhat.variance.workspace.Workspace.noise`.
     """
     if isinstance(found, NotTested):
         return found.line("lack of fit", _UNKNOWN)
     assert level is not None  # or there would be no residuals
-    tests = [*_size(found), *_trend(found, groups), *_pure_error(work, curvature, level, found, seed)]
+    tests = [*_size(found), *_trend(found, groups), *_pure_error(work, curvature, level, found, seed, noise_kind)]
     if not tests:
         return NotTested(f"{len(found.rows)} usable rows are too few.").line("lack of fit", _UNKNOWN)
     worst = max(tests, key=lambda test: test.value / test.threshold)
     failed = [test.said for test in tests if test.fails]
     if not failed:
-        remedy = "Rows are missed by no more than the noise, and in no direction."
+        remedy = "No misfit beyond chance was found, in the size of misses or in their direction."
         return Line("lack of fit", worst.value, worst.threshold, "holds", remedy, worst.meaning)
     remedy = (
         f"{' '.join(failed)} The model cannot follow the data, or weight decay holds it back: use a richer model (more "
@@ -160,7 +162,9 @@ def _standard_errors(groups: Groups, means: np.ndarray, squares: np.ndarray, poo
 
 
 # -- pure error ---------------------------------------------------------------------------------------
-def _pure_error(work: Workspace, curvature: Curvature, level: Noise, found: Residuals, seed: int) -> Iterator[_Finding]:
+def _pure_error(
+    work: Workspace, curvature: Curvature, level: Noise, found: Residuals, seed: int, noise_kind: str | None
+) -> Iterator[_Finding]:
     """Test the means of repeated input rows against the scatter within them (Fisher's test of lack of fit).
 
     Residuals of equal inputs differ by their noise alone. With c distinct rows among n, ``SS_within`` has n - c degrees
@@ -174,7 +178,7 @@ def _pure_error(work: Workspace, curvature: Curvature, level: Noise, found: Resi
     if place is None or not found.left_out:
         return
     try:
-        freedom = work.residual_freedom(curvature, seed)
+        freedom = work.residual_freedom(curvature, seed, noise_kind)
     except NotConverged:
         return
     residuals = (problem.targets - problem.fitted_values)[seen]

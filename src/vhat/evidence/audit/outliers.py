@@ -2,7 +2,9 @@
 
 A row is judged by its externally studentised residual ``t = z sqrt((df - 1) / (df - z^2))``: the noise level without it
 has df - 1 degrees of freedom, and t has Student's distribution for a least-squares fit. A noise level that was given is
-known, and z is then normal. The level is divided by the number of rows (Bonferroni).
+known, and z is then normal. The noise level of a linear model with decay comes from what no parameter explains, in
+which a row's own residual has little part: z itself is then compared with Student's distribution. The level is divided
+by the number of rows (Bonferroni).
 
 Several outliers hide each other in the noise level. The worst row is therefore set aside and the next one judged
 without it, up to a twentieth of the rows; all rows up to the last that is judged an outlier are outliers (Rosner's
@@ -33,12 +35,13 @@ NAN = float("nan")
 _UNKNOWN = "whether noise explains every row"
 
 
-def outliers_line(found: Residuals | NotTested, level: Noise | None) -> Line:
+def outliers_line(found: Residuals | NotTested, level: Noise | None, *, penalised: bool = False) -> Line:
     """Return the line.
 
     Args:
         found: The standardised residuals, or why there are none.
         level: The noise level.
+        penalised: Whether the fit has weight decay.
     """
     if isinstance(found, NotTested):
         return found.line("outliers", _UNKNOWN)
@@ -53,12 +56,15 @@ def outliers_line(found: Residuals | NotTested, level: Noise | None) -> Line:
     if not tested or np.min(df) < _FEW:
         few = NotTested("too few degrees of freedom are left to judge single rows by.")
         return few.line("outliers", _UNKNOWN)
-    judged = [_judge(z[:, k], float(df[k]), _LEVEL / outputs) for k in range(outputs)]
+    apart = penalised and level.independent
+    judged = [_judge(z[:, k], float(df[k]), _LEVEL / outputs, apart=apart) for k in range(outputs)]
     worst = max(judged, key=lambda each: each.value / each.threshold)
     meaning = f"largest studentised residual of {tested:,} rows"
     rows = np.unique(np.concatenate([each.rows for each in judged]))
     if not rows.size:
-        return Line("outliers", worst.value, worst.threshold, "holds", "Noise explains every row.", meaning)
+        return Line(
+            "outliers", worst.value, worst.threshold, "holds", "No row is further off than chance explains.", meaning
+        )
     sizes = np.nanmax(np.abs(z[rows]), axis=1)
     first = ""
     if rows.size > 1:
@@ -86,13 +92,14 @@ class _Judged:
     rows: np.ndarray
 
 
-def _judge(z: np.ndarray, df: float, level: float) -> _Judged:
+def _judge(z: np.ndarray, df: float, level: float, *, apart: bool = False) -> _Judged:
     """Judge the rows of one output, the furthest first, each without those before it.
 
     Args:
         z: Standardised residuals, (n,); NaN for rows that are not judged.
         df: Degrees of freedom of the noise level; infinite where it is known.
         level: False alarm rate over all rows.
+        apart: Whether the noise level has little part of a row's own residual.
     """
     known = np.flatnonzero(np.isfinite(z))
     order = known[np.argsort(-np.abs(z[known]), kind="stable")]
@@ -100,6 +107,13 @@ def _judge(z: np.ndarray, df: float, level: float) -> _Judged:
     most, last = (-1.0, 0.0, NAN), 0
     removed = 0.0
     for i, row in enumerate(order[:aside]):
+        if apart:
+            t = abs(float(z[row]))
+            limit = float(stats.t.isf(level / (2 * (len(known) - i)), df))
+            most = max(most, (t / limit, t, limit))
+            if t > limit:
+                last = i + 1
+            continue
         left = df - i - 1  # degrees of freedom of the noise level without this row
         if left < _FEW - 1 or removed >= df:
             break

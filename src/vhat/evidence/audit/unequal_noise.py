@@ -45,7 +45,7 @@ def unequal_noise_line(found: Residuals | NotTested, groups: Groups | None) -> L
     worst = _furthest(found, groups)
     meaning = f"noise of the group that is furthest off, as a factor, by {found.told} ({worst.words})"
     if worst.factor <= worst.threshold:
-        remedy = "Rows scatter alike along the predictions and along every column."
+        remedy = "No difference beyond chance was found along the predictions or along any column."
         return Line("unequal noise", worst.factor, worst.threshold, "holds", remedy, meaning)
     words = worst.words[:1].upper() + worst.words[1:]
     effect = "covers too few of them" if worst.more else "is wider than they need"
