@@ -425,3 +425,19 @@ def test_false_alarms_are_as_rare_as_stated(n, d):
                     alarms[name, noise] += line.verdict == "fails"
     most = stats.binom.ppf(0.999, REPEATS[n], 0.01)
     assert max(alarms.values()) <= most, alarms
+
+
+@pytest.mark.slow
+def test_a_right_linear_model_with_strong_decay_has_no_outliers():
+    """Its noise is what no parameter explains, and its residuals are mostly not: false alarms stay about 1%."""
+    n, p, fits = 12, 6, 40
+    rng = np.random.default_rng(n)
+    X = rng.normal(size=(n, p))
+    alarms = 0
+    for _ in range(fits):
+        y = rng.standard_normal(n)
+        theta = np.linalg.solve(X.T @ X / n + np.eye(p), X.T @ y / n)
+        work = vhat.from_numpy(lambda q, Z: Z @ q, theta, X, y, jac=lambda Z: Z, weight_decay=1.0).workspace
+        outliers = audit.residual_lines(work, "ggn", work.noise(None, "ggn", 0), 0, True)[2]
+        alarms += outliers.verdict == "fails"
+    assert alarms <= fits * 0.01 + 4 * np.sqrt(fits * 0.01)
