@@ -166,8 +166,7 @@ def test_ridge_equals_its_closed_form():
     fitted = vhat.from_jax(lambda q, Z: Z @ q, theta, X, y, weight_decay=0.1)
     M = np.linalg.solve(S, np.linalg.solve(S, X.T @ X / 50).T)
     np.testing.assert_allclose(fitted.weighted_norm(x).value, np.einsum("kp,pq,kq->k", x, M, x), rtol=1e-10)
-    hat = X @ np.linalg.solve(S, X.T) / 50
-    sigma = np.linalg.norm(y - X @ theta) / np.linalg.norm(np.eye(50) - hat)
+    sigma = np.linalg.norm(y - X @ np.linalg.lstsq(X, y, rcond=None)[0]) / np.sqrt(50 - 6)
     band = fitted.interval(x)
     assert band.noise == pytest.approx(sigma, rel=1e-10)
     np.testing.assert_allclose(fitted.sensitivity(x), x @ np.linalg.solve(S, X.T) / 50, rtol=1e-9, atol=1e-13)
