@@ -126,4 +126,6 @@ def test_estimated_noise_of_weighted_rows_follows_sigma_in_curve_fit_alone():
     band = vhat.from_curve_fit(f, popt, x, y, sigma=sigma).interval(x, observation_noise=0.1, target="observation")
     assert "in each row as described" in band.guarantee
     weighted = vhat.from_numpy(lambda q, t: f(t, *q), popt, x, y, sample_weight=1 / sigma**2)
-    assert "the same in every row" in weighted.interval(x).guarantee
+    assert "the same in every row" in weighted.interval(x, noise="equal").guarantee
+    described = vhat.from_curve_fit(f, popt, x, y, sigma=sigma).interval(x)
+    np.testing.assert_allclose(weighted.interval(x, noise="weights").half_width, described.half_width, rtol=1e-6)
