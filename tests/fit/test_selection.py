@@ -114,6 +114,11 @@ class Dense:
         S = self.leans(self.X)
         freedom = np.sum((np.eye(len(S)) - S) ** 2)
         self.sigma, self.df = np.sqrt(residual @ residual / freedom), min(freedom, len(S) - np.trace(S))
+        left = len(self.y) - np.linalg.matrix_rank(self.J)
+        if isinstance(self.model, Line) and (left >= 30 or left >= freedom / 2):
+            # A linear model takes its noise from what no parameter explains: that of ordinary least squares.
+            unexplained = residual - self.J @ np.linalg.lstsq(self.J, residual, rcond=None)[0]
+            self.sigma, self.df = np.sqrt(unexplained @ unexplained / left), left
 
     def leans(self, X):
         return self.model.slopes(self.theta, X) @ np.linalg.solve(self.A, self.J.T) / self.n
