@@ -76,7 +76,10 @@ def test_a_linear_network_is_ridge_regression():
     S = points @ np.linalg.solve(rows.T @ rows / 20 + 0.1 * np.eye(3), rows.T) / 20
     np.testing.assert_allclose(fit.sensitivity(Z[:4])[:, 0, :, 0], S, rtol=1e-6, atol=1e-9)
     band = fit.interval(Z[:4], 0.1)
-    np.testing.assert_allclose(band.half_width, 0.3 * np.sqrt(2 * np.log(20)) * np.linalg.norm(S, axis=1), rtol=1e-6)
+    multiplier = vhat.bounds.isoperimetric_multiplier(0.1, v=0.5, c=0.25)
+    np.testing.assert_allclose(band.half_width, 0.3 * multiplier * np.linalg.norm(S, axis=1), rtol=1e-6)
+    tight = UnrolledDescent(bound="tight", noise=0.3).fit(recipe, Z, y).interval(Z[:4], 0.1)
+    np.testing.assert_allclose(tight.half_width, 0.3 * np.sqrt(2 * np.log(20)) * np.linalg.norm(S, axis=1), rtol=1e-6)
 
 
 def test_two_outputs():
