@@ -13,7 +13,7 @@ from scipy import stats
 import vhat
 from vhat.errors import PolishError
 from vhat.evidence.minimise.polish import polish
-from vhat.intervals import estimated_tail, monte_carlo_limits
+from vhat.intervals import estimated_tail, monte_carlo_limits, prepare
 from vhat.intervals.estimated_tail import fit_pair
 
 ROWS, SIGMA = 4, 0.5
@@ -275,3 +275,19 @@ def test_a_point_without_a_tail_has_no_interval_and_says_so(fitted, monkeypatch)
         band = fitted.interval(POINTS, tail=vhat.Redraws(10), noise=0.2)
     assert list(band.status) == ["converged", "not converged", "converged"]
     assert np.isnan(band.upper).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("bound", ["isoperimetric", "tight"])
+def test_a_point_whose_own_solve_failed_has_no_interval_whatever_the_redraws_say(fitted, monkeypatch, bound):
+    real = prepare.measure
+
+    def fail(*args, **options):
+        found = real(*args, **options)
+        failed = np.arange(found.variance.size) == 1
+        status = np.where(failed, "not converged", found.status)
+        return replace(found, variance=np.where(failed, np.nan, found.variance), status=status)
+
+    monkeypatch.setattr(prepare, "measure", fail)
+    with pytest.warns(vhat.ConvergenceWarning, match="row 1"):
+        band = fitted.interval(POINTS, tail=vhat.Redraws(10), noise=0.21, bound=bound)
+    assert np.isnan(band.half_width).tolist() == [False, True, False]

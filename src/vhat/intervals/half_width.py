@@ -56,21 +56,23 @@ def half_widths(values: Values, bound: str, tail: Tail | EstimatedTail | str | N
         # Both are a quantile of the normal law or of Student's t; what differs is what may be said of them.
         return np.asarray(bounds.asymptotic(1.0, 1, 1.0, delta, df=values.df) * values.deviation)
     if isinstance(tail, EstimatedTail) and bound != "empirical":
-        # The redraws' own mean of V, with its Monte Carlo error paid for, stands for E[V].
+        # The redraws' own mean of V, with its Monte Carlo error paid for, stands for E[V]. A value whose own solve
+        # failed has no interval, whatever the redraws say.
         share = tail.delta_share * delta
-        values = replace(values, norm=tail.mean_limit(share))
+        mean = tail.mean_limit(share)
+        values = replace(values, norm=np.where(np.isnan(values.norm), np.nan, mean))
         delta = delta - 2 * share
         if bound == "isoperimetric":
             return _isoperimetric(values, delta, sd=tail.sd_limit(share))
     if bound == "isoperimetric":
         return _isoperimetric(values, delta, **_tail_arguments(tail, values.norm))
 
-    def mean(part: float) -> np.ndarray:
+    def width_of_mean(part: float) -> np.ndarray:
         return _by_name(values, bound, tail, part)
 
     if values.fresh is None:
-        return mean(delta)
-    return bounds.observation(mean, values.fresh, delta, df=values.df)
+        return width_of_mean(delta)
+    return bounds.observation(width_of_mean, values.fresh, delta, df=values.df)
 
 
 def _isoperimetric(values: Values, delta: float, **tail: Any) -> np.ndarray:
