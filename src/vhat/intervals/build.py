@@ -88,7 +88,7 @@ def build(
     if options.target == "observation":
         require_residuals(problem)
 
-    # The fit.
+    # The fit. Ctrl-C before the first solve raises Interrupted with an empty record.
     with nothing_yet(shape, solver, curvature).keeping():
         chosen, prepared = ready(work, solver, curvature, question.center.size)
         if noise is None:
@@ -96,6 +96,7 @@ def build(
         level = work.noise(noise, chosen.curvature, options.seed)
         stationary = at_minimum(work, level, chosen, options.seed)
     unit, df = _unit_of_values(level, question, problem)
+    reference = np.broadcast_to(unit, shape)
 
     # V of every value, and how it varies with the noise.
     recorder = Recorder(unit, shape, chosen.curvature, prepared.name)
@@ -106,15 +107,14 @@ def build(
     elif isinstance(options.tail, Redraws):
         _require_minimum(stationary)
         with recorder.keeping(found):
-            tail = _redraw_tail(work, question, chosen, level, np.broadcast_to(unit, shape))
+            tail = _redraw_tail(work, question, chosen, level, reference)
         options = replace(options, tail=tail)
     if isinstance(options.tail, EstimatedTail):
         options.tail.check_origin(_origin(work, question, chosen, level))
         found = options.tail.mark(found)
     warn_of_failed(problem, found)
 
-    # Half widths.
-    reference = np.broadcast_to(unit, shape)
+    # Half widths. What was measured is sigma^2 V; V itself has no unit.
     values = Values(
         norm=found.variance.reshape(shape) / reference**2,
         n=problem.n,
@@ -138,7 +138,7 @@ def build(
         undetermined=_undetermined(work, level, chosen, options.seed),
         points=question.center.size,
         unsupported=int(np.sum(hardly_supported(found.unsupported))),
-        off_minimum=int(np.sum(np.abs(found.offset).reshape(shape) > _off_minimum(width, question.center))),
+        off_minimum=_count_off_minimum(found, width, question.center),
     )
     return Interval(
         center=question.center,
@@ -165,9 +165,17 @@ def build(
     )
 
 
-def _off_minimum(width: np.ndarray, center: np.ndarray) -> np.ndarray:
-    """Return how far the prediction of the minimum may be from the center: a tenth of the half width, and rounding."""
-    return 0.1 * width + 1e-8 * np.abs(center)
+_OFF_MINIMUM = 0.1
+"""Share of the half width by which the center may miss the prediction of the minimum. At 95% a tenth costs less than half a point
+of coverage."""
+_ROUNDING = 1e-8
+"""Share of the center that counts as rounding there: the relative gradient at which training stops is below it."""
+
+
+def _count_off_minimum(found: Measured, width: np.ndarray, center: np.ndarray) -> int:
+    """Return how many values are further from the prediction of the minimum than their interval can bear."""
+    bearable = _OFF_MINIMUM * width + _ROUNDING * np.abs(center)
+    return int(np.sum(np.abs(found.offset).reshape(center.shape) > bearable))
 
 
 def _unit_of_values(level: Noise, question: Question, problem: Problem) -> tuple[np.ndarray, np.ndarray | None]:
@@ -180,7 +188,7 @@ def _unit_of_values(level: Noise, question: Question, problem: Problem) -> tuple
 
 
 def _measure(work: Workspace, question: Question, prepared: Prepared, level: Noise, recorder: Recorder) -> Measured:
-    """Return V of every value; that of the last few questions is remembered, whatever bound or level they asked for."""
+    """Return V of every value, cached for the last few questions whatever bound or level they asked for."""
     keep_rows = question.options.joint == "sup-t"  # its correlations need every sensitivity, (rows, n, K)
 
     def solve() -> Measured:
@@ -196,7 +204,7 @@ def _measure(work: Workspace, question: Question, prepared: Prepared, level: Noi
 def _redraw_tail(
     work: Workspace, question: Question, chosen: Chosen, level: Noise, reference: np.ndarray
 ) -> EstimatedTail:
-    """Return the mean and the tail of V by redraws, remembered as V is."""
+    """Return the mean and the tail of V by redraws, cached as V is."""
     options = question.options
     assert isinstance(options.tail, Redraws)
     redraws = options.tail
@@ -286,7 +294,7 @@ def _bias(found: Measured, options: Options, shape: tuple[int, ...]) -> np.ndarr
 
 
 def _spread(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Spread a number, or numbers in the shape of the interval, over it; nothing is guessed about a single axis."""
+    """Broadcast values to the shape of the interval. One axis for several outputs is refused as ambiguous."""
     if len(shape) == 2 and values.ndim == 1 and values.size > 1:
         points, outputs = shape
         raise InputError(
@@ -300,9 +308,13 @@ def _spread(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray
 
 
 def _undetermined(work: Workspace, level: Noise, chosen: Chosen, seed: int) -> float | None:
-    """Return the share of the fit's own freedom that the data leave open, where that is most of it and easily told."""
+    """Return the share of the fit's own freedom that the data leave open, where it exceeds one half.
+
+    None also where it would be expensive: it needs the traces of the smoother, which an estimated noise level has
+    needed already.
+    """
     if not (level.estimated or work.is_dense()):
-        return None  # the traces of the smoother are dear, and nothing else has asked for them
+        return None
     share = work.residual_freedom(chosen.curvature, seed).undetermined(work.problem.p)
     return share if share > MOSTLY else None
 
