@@ -166,8 +166,8 @@ def build(
 
 
 _OFF_MINIMUM = 0.1
-"""Share of the half width by which the center may miss the prediction of the minimum. At 95% a tenth costs less than half a point
-of coverage."""
+"""Share of the half width by which the center may miss the prediction of the minimum. At 95% a tenth costs less than
+half a point of coverage."""
 _ROUNDING = 1e-8
 """Share of the center that counts as rounding there: the relative gradient at which training stops is below it."""
 
