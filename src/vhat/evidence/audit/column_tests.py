@@ -41,7 +41,7 @@ def just_significant(
     denominator = (np.bincount(groups.column, groups.counts) - number)[:, None]
     found = _sums(groups, np.where(concerned, deviations**2, 0.0))
     drawn = _sums(groups, np.where(concerned[:, :, None], redrawn**2, 0.0))
-    rarity = -stats.f.logsf(drawn / numerator[:, :, None], numerator[:, :, None], denominator[:, :, None])
+    rarity = -np.asarray(stats.f.logsf(drawn / numerator[:, :, None], numerator[:, :, None], denominator[:, :, None]))
     limit = critical(rarity.max(axis=(0, 1)), level)
     most = stats.f.isf(np.exp(-limit), numerator, denominator) * numerator
     factor: np.ndarray = np.sqrt(most / np.maximum(found, _NOTHING * most))[groups.column]
@@ -74,8 +74,7 @@ def worst_group(
             excess = float(np.max(sizes[mine, k] / thresholds[mine, k]))
             if excess > best[0]:
                 best = (excess, g, int(k))
-    _, g, k = best
-    return g, k, float(thresholds[g, k])
+    return best[1], best[2], float(thresholds[best[1], best[2]])
 
 
 def _sums(groups: Groups, values: np.ndarray) -> np.ndarray:
