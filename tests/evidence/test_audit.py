@@ -139,7 +139,8 @@ def test_forgotten_mse_shows_as_half_the_outputs_and_is_named(outputs):
     assert 'Pass loss="mse"' in audit["alignment"].remedy
     assert audit["implied decay"].value == pytest.approx(outputs * LAM / 2, rel=1e-3)
     described = vhat.from_jax(network, q, X, y, weight_decay=LAM, loss="mse").audit(noise=0.4)
-    assert described.holds
+    # four units under this decay do not follow three waves
+    assert doubtful(described) == ([] if outputs == 1 else ["lack of fit"])
     assert described["alignment"].value == pytest.approx(1.0, rel=1e-3)
 
 
@@ -475,7 +476,7 @@ def test_without_decay_there_is_nothing_to_align_but_a_forgotten_one_is_named():
 def test_decay_with_zeros_aligns_over_the_parameters_that_decay():
     lam = np.array([0.2, 0.2, 0.0])
     audit = ridge_audit(lam, lam)
-    assert audit.holds
+    assert doubtful(audit) == ["lack of fit"]  # so much decay takes a sixth of a coefficient: one noise level
     assert audit["alignment"].value == pytest.approx(1.0)
     assert audit["implied decay"].value == pytest.approx(0.2)
     assert audit["implied decay"].threshold == pytest.approx(0.2)

@@ -7,11 +7,15 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+import statsmodels.api as sm
 from scipy import stats
 
 import vhat
 from vhat.evidence.audit import audit
-from vhat.evidence.audit.standardised_residuals import standardised_residuals
+from vhat.evidence.audit.column_tests import just_significant
+from vhat.evidence.audit.lack_of_fit import _standard_errors
+from vhat.evidence.audit.row_groups import Groups
+from vhat.evidence.audit.standardised_residuals import REDRAWS, standardised_residuals
 
 LINES = ("lack of fit", "unequal noise", "outliers")
 
@@ -132,6 +136,33 @@ def test_mean_of_a_fifth_and_its_noise_are_those_of_the_table():
     # the statistic behind the factor is Levene's, group by group
     levene = stats.levene(*(z[fifth == k] for k in range(5)), center="mean")
     assert levene.pvalue < 1e-6
+
+
+def test_the_statistic_along_a_column_is_the_f_test_of_its_group_means_against_zero():
+    """Where every group scatters alike; a noisier group has its own standard error instead."""
+    rng = np.random.default_rng(4)
+    part = np.repeat(np.arange(5), 12)
+    scatter = rng.normal(size=12)
+    z = np.concatenate([mean + rng.permutation(scatter - scatter.mean()) for mean in (0.3, -0.2, 0.0, 0.5, -0.6)])
+    members = (part[:, None] == np.arange(5)).astype(float)
+    groups = Groups(members, tuple("abcde"), np.full(5, -1), np.zeros(5, dtype=int), {})
+    means = groups.means(z[:, None])
+    found = np.sum((means / _standard_errors(groups, means, groups.means(z[:, None] ** 2))) ** 2) / 5
+    assert found == pytest.approx(float(sm.OLS(z, members).fit().f_test(np.eye(5)).fvalue), rel=1e-10)
+    centred = stats.f_oneway(*(z[part == k] for k in range(5))).statistic * 4
+    assert found * 5 == pytest.approx(centred + len(z) * z.mean() ** 2 / scatter.var(ddof=1), rel=1e-10)
+
+
+def test_a_statistic_that_redraws_exceed_is_not_significant_and_one_that_none_reaches_is():
+    rng = np.random.default_rng(0)
+    members = np.repeat(np.eye(5), 12, axis=0)
+    groups = Groups(members, tuple("abcde"), np.full(5, -1), np.zeros(5, dtype=int), {})
+    redrawn = rng.normal(size=(5, 1, REDRAWS))
+    third = np.sort(np.sum(redrawn[:, 0] ** 2, axis=0))[-3]  # exceeded in 1% under the null
+    for scale in (0.5, 0.999, 1.001, 2.0):
+        deviations = np.sqrt(scale * third / 5) * np.ones((5, 1))
+        factor = just_significant(groups, deviations, redrawn, 3 / 300, lost=0)
+        np.testing.assert_allclose(factor, 1 / np.sqrt(scale), rtol=1e-9)
 
 
 def test_repeated_rows_give_the_classical_test_of_lack_of_fit():

@@ -160,7 +160,7 @@ def test_the_verdict_is_not_green_where_the_noise_is_unequal_or_a_row_is_wild_an
     wild[7] += 300.0
     told = words(wild)
     assert '<p class="banner good">' not in told
-    assert "Look at: outliers" in re.sub(r"<[^>]*>", "", told)
+    assert re.search(r"<strong>Look at: [^.<]*outliers\.</strong>", told)
     assert "Begin with patient P07" in told or "does not explain patient P07: up to" in told
     spread = quiet + 60 * np.exp(1.0 * X["age"].to_numpy()) * rng.normal(size=60)
     told = words(spread)

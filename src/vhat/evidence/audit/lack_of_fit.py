@@ -21,6 +21,7 @@ import numpy as np
 from scipy import stats
 
 from vhat.errors import NotConverged
+from vhat.evidence.audit.column_tests import just_significant, worst_group
 from vhat.evidence.audit.input_columns import one_array
 from vhat.evidence.audit.result import Line
 from vhat.evidence.audit.row_groups import Groups
@@ -122,42 +123,41 @@ def _size(found: Residuals) -> Iterator[_Finding]:
 
 # -- the direction of misses --------------------------------------------------------------------------
 def _trend(found: Residuals, groups: Groups | None) -> Iterator[_Finding]:
-    """Test the mean of every group: a t statistic each, the largest against redraws of the largest.
+    """Test the mean of every group: an F test along each column, the worst of all columns against redraws.
 
-    That is Bonferroni's purpose without its loss where columns are correlated, and it names the group, which an F test
-    of all groups of a column does not. A group that is noisier than the rest is judged by its own scatter, so that
-    unequal noise alone does not fail it.
+    A group that is noisier than the rest is judged by its own scatter, so that unequal noise alone does not fail it.
+    The threshold of a group is the mean at which its column would be just significant, or the trifle if that is more.
     """
     if groups is None:
         return
-    concerned = groups.concerns(found.values.shape[1])
     means = groups.means(found.values)
-    errors = _standard_errors(groups, means, groups.means(found.values**2), np.std(found.values, axis=0))
+    errors = _standard_errors(groups, means, groups.means(found.values**2))
     drawn = groups.redrawn_means(found.redraws)
-    drawn_errors = _standard_errors(
-        groups, drawn, groups.redrawn_means(found.redraws**2), np.std(found.redraws, axis=0)
-    )
-    largest = np.where(concerned[:, :, None], np.abs(drawn) / drawn_errors, 0.0).max(axis=(0, 1))
-    threshold = np.maximum(_BIASED, critical(largest, _LEVEL) * errors)
-    ratio = np.where(concerned, np.abs(means) / threshold, -1.0)
-    g, k = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+    drawn_errors = _standard_errors(groups, drawn, groups.redrawn_means(found.redraws**2))
+    factor = just_significant(groups, means / errors, drawn / drawn_errors, _LEVEL, lost=0)
+    g, k, threshold = worst_group(groups, np.abs(means), factor, _BIASED)
     way = "above" if means[g, k] > 0 else "below"
     count = int(groups.counts[g])
     words = groups.words[g][:1].upper() + groups.words[g][1:]
     yield _Finding(
         float(abs(means[g, k])),
-        float(threshold[g, k]),
-        f"largest mean of {found.told} in a group, in noise levels ({groups.words[g]}{_of_output(found, int(k))})",
+        threshold,
+        f"largest mean of {found.told} in a group, in noise levels ({groups.words[g]}{_of_output(found, k)})",
         f"{words} ({count} of them) lie {abs(means[g, k]):.2g} noise levels {way} their predictions on average"
-        f"{_of_output(found, int(k))}.",
+        f"{_of_output(found, k)}.",
     )
 
 
-def _standard_errors(groups: Groups, means: np.ndarray, squares: np.ndarray, pooled: np.ndarray) -> np.ndarray:
-    """Return the standard error of each group's mean, by its own scatter where that is above the pooled one."""
+def _standard_errors(groups: Groups, means: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    """Return the standard error of each group's mean, by its own scatter where that is above that of its column."""
     counts = groups.counts.reshape(-1, *([1] * (means.ndim - 1)))
-    own = np.sqrt(np.maximum(squares - means**2, 0.0) * counts / (counts - 1))
-    errors: np.ndarray = np.maximum(own, pooled[None]) / np.sqrt(counts)
+    scatter = np.maximum(squares - means**2, 0.0) * counts
+    own = scatter / (counts - 1)
+    pooled = np.empty_like(own)
+    for column in np.unique(groups.column):
+        mine = groups.column == column
+        pooled[mine] = scatter[mine].sum(axis=0) / np.sum(counts[mine] - 1)
+    errors: np.ndarray = np.sqrt(np.maximum(own, pooled) / counts)
     return np.maximum(errors, np.finfo(float).tiny)
 
 

@@ -5,8 +5,7 @@ standardised residuals about the group's own mean, which is proportional to the 
 Pagan on indicators of the groups with two changes. It is studentised as Koenker proposed: the spread of ``|z|`` is
 measured, within the groups, and not taken from the normal distribution, so that heavy tails alone do not fail it. And
 it takes ``|z|`` in place of ``z^2``, as Glejser's and Levene's tests do: one wild row moves it little, and such rows
-have a line of their own (outliers). The largest statistic of all groups is compared with that of redraws, which takes
-the place of Bonferroni's correction and holds for small groups.
+have a line of their own (outliers).
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vhat.evidence.audit.column_tests import just_significant, worst_group
 from vhat.evidence.audit.result import Line
 from vhat.evidence.audit.row_groups import Groups
-from vhat.evidence.audit.standardised_residuals import NotTested, Residuals, critical
+from vhat.evidence.audit.standardised_residuals import NotTested, Residuals
 
 __all__ = ["unequal_noise_line"]
 
@@ -79,23 +79,18 @@ class _Furthest:
 
 
 def _furthest(found: Residuals, groups: Groups) -> _Furthest:
-    """Return the group whose factor is largest against its threshold, a noisier one where any is beyond its own."""
+    """Return the group whose factor is largest against its threshold."""
     K = found.values.shape[1]
-    concerned = groups.concerns(K)
     logs, errors = _log_ratios(found.values[:, :, None], groups, redrawn=False)
     drawn, drawn_errors = _log_ratios(found.redraws, groups, redrawn=True)
-    largest = np.where(concerned[:, :, None], np.abs(drawn) / drawn_errors, 0.0).max(axis=(0, 1))
     logs, errors = logs[:, :, 0], errors[:, :, 0]
-    limits = np.maximum(np.log(_UNEQUAL), critical(largest, _LEVEL) * errors)
-    excess = np.where(concerned, np.abs(logs) / limits, -1.0)
-    noisy = np.where(logs > 0, excess, -1.0)
-    if noisy.max() > 1:  # too narrow an interval is worse than too wide a one: the noisier group is named
-        excess = noisy
-    g, k = np.unravel_index(int(np.argmax(excess)), logs.shape)
+    factor = just_significant(groups, logs / errors, drawn / drawn_errors, _LEVEL, lost=1)
+    # too narrow an interval is worse than too wide a one: a noisier group is named first
+    g, k, threshold = worst_group(groups, np.abs(logs), factor, np.log(_UNEQUAL), prefer=logs > 0)
     output = f", output {k} (counted from 0)" if K > 1 else ""
     return _Furthest(
         float(np.exp(min(abs(logs[g, k]), _LOG_MOST))),
-        float(np.exp(min(limits[g, k], _LOG_MOST))),
+        float(np.exp(min(threshold, _LOG_MOST))),
         bool(logs[g, k] > 0),
         groups.words[g] + output,
         int(groups.counts[g]),

@@ -1,0 +1,84 @@
+"""Tests of all groups of a column together, and of all columns together: what is significant, and where it is worst.
+
+Every group has a standardised deviation. The sum of their squares over a column is an F statistic, which finds a trend
+that no single group shows. Its tail probability makes columns with different numbers of groups comparable, and the
+smallest of all columns is compared with redraws of the smallest: that is what Bonferroni's correction is for, without
+its loss where columns are correlated, and it holds for small groups, whose statistics have no exact F distribution.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+from vhat.evidence.audit.row_groups import Groups
+from vhat.evidence.audit.standardised_residuals import critical
+
+__all__ = ["just_significant", "worst_group"]
+
+_NOTHING = 1e-30
+"""Share of the significant sum of squares below which there is no deviation at all."""
+
+
+def just_significant(
+    groups: Groups, deviations: np.ndarray, redrawn: np.ndarray, level: float, *, lost: int
+) -> np.ndarray:
+    """Return the factor that would make the deviations of a group's column just significant: below 1 they are.
+
+    Args:
+        groups: The groups.
+        deviations: Standardised deviation of each group, (groups, K).
+        redrawn: The same of each redraw, (groups, K, REDRAWS).
+        level: False alarm rate over all columns and outputs.
+        lost: Degrees of freedom that the deviations of a column have less than groups.
+
+    Returns:
+        (groups, K).
+    """
+    concerned = groups.concerns(deviations.shape[1])
+    number = np.bincount(groups.column)
+    numerator = (number - lost)[:, None]
+    denominator = (np.bincount(groups.column, groups.counts) - number)[:, None]
+    found = _sums(groups, np.where(concerned, deviations**2, 0.0))
+    drawn = _sums(groups, np.where(concerned[:, :, None], redrawn**2, 0.0))
+    rarity = -np.asarray(stats.f.logsf(drawn / numerator[:, :, None], numerator[:, :, None], denominator[:, :, None]))
+    limit = critical(rarity.max(axis=(0, 1)), level)
+    most = stats.f.isf(np.exp(-limit), numerator, denominator) * numerator
+    factor: np.ndarray = np.sqrt(most / np.maximum(found, _NOTHING * most))[groups.column]
+    return factor
+
+
+def worst_group(
+    groups: Groups, sizes: np.ndarray, factor: np.ndarray, trifle: float, prefer: np.ndarray | None = None
+) -> tuple[int, int, float]:
+    """Return the group that is furthest beyond its threshold, its output and the threshold.
+
+    Args:
+        groups: The groups.
+        sizes: Size of each group's deviation, (groups, K).
+        factor: From :func:`just_significant`.
+        trifle: The size that is tolerated however significant it is.
+        prefer: Groups to name rather than others of the same column, where they are beyond the threshold, (groups, K).
+    """
+    concerned = groups.concerns(sizes.shape[1])
+    thresholds = np.maximum(trifle, sizes * factor)
+    best: tuple[float, int, int] = (-1.0, 0, 0)
+    for column in np.unique(groups.column):
+        mine = np.flatnonzero(groups.column == column)
+        for k in np.flatnonzero(concerned[mine[0]]):
+            order = sizes[mine, k]
+            if prefer is not None:
+                # a preferred group comes first if it is beyond the threshold itself
+                order = order + np.where(prefer[mine, k] & (sizes[mine, k] > thresholds[mine, k]), np.inf, 0.0)
+            g = int(mine[np.argmax(order)])
+            excess = float(np.max(sizes[mine, k] / thresholds[mine, k]))
+            if excess > best[0]:
+                best = (excess, g, int(k))
+    return best[1], best[2], float(thresholds[best[1], best[2]])
+
+
+def _sums(groups: Groups, values: np.ndarray) -> np.ndarray:
+    """Return sums over the groups of each column, (columns, ...)."""
+    sums = np.zeros((int(groups.column.max()) + 1, *values.shape[1:]))
+    np.add.at(sums, groups.column, values)
+    return sums
