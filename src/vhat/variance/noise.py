@@ -18,9 +18,8 @@ import numpy as np
 from vhat.checks import as_numbers
 from vhat.errors import InputError, NoiseError, NotConverged
 from vhat.linalg.solvers import Prepared, Status
-from vhat.linalg.solvers.dense import Factor
+from vhat.linalg.solvers.interface import contract
 from vhat.models.problem import Problem
-from vhat.variance.weighted_norm import contract
 
 __all__ = [
     "Freedom",
@@ -290,15 +289,15 @@ def measure_freedom(problem: Problem, prepared: Prepared, shape: np.ndarray, see
     """
     rows, p = problem.n * problem.outputs, problem.p
     fits = 3 * 8 * rows * p <= problem.memory / 2 and rows * p * min(p, rows) <= _EXACT_FLOPS
-    if isinstance(prepared, Factor) and fits:
-        return _exact(problem, prepared, shape)
-    return _probed(problem, prepared, shape, seed)
+    if prepared.half is None or not fits:
+        return _probed(problem, prepared, shape, seed)
+    return _exact(problem, prepared.half(_jacobian(problem)), shape)
 
 
-def _exact(problem: Problem, factor: Factor, shape: np.ndarray) -> Freedom:
+def _exact(problem: Problem, half: np.ndarray, shape: np.ndarray) -> Freedom:
     """``S_kj = -B_k' (B cross)_j / n`` with ``B = L^-1 J'``: every trace is a product of small Gram matrices."""
     n, K, p, seen = problem.n, problem.outputs, problem.p, _seen(problem)
-    half = factor.half(_jacobian(problem)).reshape(n, K, p)
+    half = half.reshape(n, K, p)
     moved = contract(half.transpose(2, 0, 1), problem.loss_derivatives.cross).transpose(1, 2, 0)
     rows = slice(None) if seen.all() else seen
     left, right = half[rows] / shape[rows, :, None], moved[rows] * shape[rows, :, None]
