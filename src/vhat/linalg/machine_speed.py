@@ -14,6 +14,7 @@ __all__ = ["cpu_seconds"]
 _SIZE = 256
 """Rows of the matrices of the probe: a product takes about a millisecond."""
 _REPEATS = 3
+"""Of which the fastest counts: another process may have had the core."""
 _SLOWER = {"jaxlib": 6.0, "torch": 8.0, "numpy": 3.0}
 """By how much a flop of a gradient is slower than one of a matrix product, in each framework."""
 

@@ -32,10 +32,13 @@ __all__ = [
 ]
 
 _EXACT_FLOPS = 2e11
+"""Of linear algebra for exact traces or ranks, some ten seconds on one core."""
 _LEAST_SHARE = 0.01
+"""Of their degrees of freedom that residuals must keep to tell of the noise: below, the fit interpolates."""
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 """Residuals of this share of y, root mean square, are what float64 makes of a sum that is right."""
 _FEW = 128
+"""Training rows up to which every row is probed by itself, which makes the traces exact."""
 _SVD_FLOPS = 10
 """Operations of a singular value decomposition with left vectors, for each of n p min(n, p)."""
 _SVD_COPIES = 4

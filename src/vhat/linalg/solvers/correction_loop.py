@@ -23,6 +23,7 @@ _ROUNDING = 1e-13
 """Share of ``|g|`` in the metric of ``P^-1`` below which a residual is rounding."""
 
 _PROBES = 8
+"""Steps in a random direction from which the ends of the spectrum are estimated, as many products with A."""
 
 Product = Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, bool]]
 """``(q, P q, tolerance)`` to ``R q``, right to ``tolerance |q|`` in the metric of P, and whether in single."""

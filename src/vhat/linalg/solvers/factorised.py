@@ -18,6 +18,7 @@ from vhat.models.problem import Array, Problem
 __all__ = ["FactorMetric", "Factorised", "SeenRows"]
 
 _ROUNDING = 16 * np.finfo(float).eps
+"""Relative error of a sum of squares, with room for its length."""
 
 
 class SeenRows:

@@ -32,9 +32,11 @@ __all__ = [
 GRAM_ROWS = 512
 """Rows of a kernel that are computed together."""
 _BLOCK_BYTES = 2**25
+"""What the gradients of training rows that are differentiated together may take, before they are compressed."""
 _BLOCK_ROWS = 1024
 """The most training rows that are differentiated together."""
 _WORK_BYTES = 2**26
+"""What one product of factors may take within a product with the Jacobian."""
 _ALIKE = 1e-14
 """Relative difference of two arrays that are the same but for the order in which a decay was divided out."""
 _RANK_ONE = 1e-24

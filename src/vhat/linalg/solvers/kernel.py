@@ -29,7 +29,9 @@ from vhat.models.problem import Array, LossDerivatives, Problem
 __all__ = ["Kernel", "Root", "Seen", "kernel_bytes", "make_kernel", "newton_metric"]
 
 _FEW_PARAMETERS = 64
+"""Up to which Newton's method takes all eigenvalues of the matrix itself, at p^3 flops a step."""
 _MANY_ROWS = 5000
+"""Beyond which a kernel, made anew at every step of Newton's method, costs more than it saves."""
 
 
 @dataclass(frozen=True)

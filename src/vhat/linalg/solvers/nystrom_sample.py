@@ -29,12 +29,15 @@ _PROBED = 8
 _FILLED = 0.65
 """Share of the sample's dimensions that may be filled; a Newton step towards one half is taken above it."""
 _TRIALS = 3
+"""Steps of Newton's method towards the decay that is wanted; each factorises the kernel of the sample again."""
 _STEEP = 4.0
 """The most that a step of Newton's method may stretch: spectra in two far clumps have no slope to go by."""
 _PROBES = 8
+"""Random signs for a trace over the sample: with hundreds of rows they give the filled share to a few per cent."""
 _FLOOR = 0.1
 """Least decay that a parameter has in the sample, against the share of its scale that decay is for most."""
 _MOST = 0.75
+"""The quantile over parameters that says what share decay is for most of them."""
 _NO_DECAY = 1e-6
 """That share where no parameter has decay."""
 

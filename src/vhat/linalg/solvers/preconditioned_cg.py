@@ -22,6 +22,7 @@ ACCEPTED = 1e-6
 _PLAIN_RTOL = 1e-8
 """Of the rows that the kernel is no help to."""
 _ROUNDS = 4
+"""How often a row that stopped too early is taken up again."""
 _ROUND_RTOL = 1e-2
 """By which a row goes on that the metric of the kernel called converged too early."""
 
