@@ -16,7 +16,7 @@ from vhat.linalg.curvature import scale
 from vhat.linalg.solvers.interface import Stopped
 from vhat.linalg.solvers.jacobian_factors import find_structure
 from vhat.linalg.solvers.nystrom import Nystrom
-from vhat.linalg.solvers.nystrom_sample import affordable_rows, sample_bytes, sample_gradients
+from vhat.linalg.solvers.nystrom_sample import affordable_rows, sample_bytes, sample_flops
 from vhat.linalg.workspace import Workspace
 from vhat.models.jax import jax_problem
 from vhat.models.numpy import numpy_problem
@@ -182,7 +182,8 @@ def test_the_number_of_rows_follows_the_budget_until_they_no_longer_pay():
         numbers = find_structure(problem).numbers
         rows = affordable_rows(problem, numbers)
         fits = [sample_bytes(problem, m, numbers) <= 0.3 * memory for m in (rows, rows + 1)]
-        pays = [sample_gradients(problem, m, numbers) <= 100 for m in (rows, rows + 1)]
+        most = 100 * 6 * problem.n * problem.outputs * problem.p  # flops of a hundred gradients
+        pays = [sample_flops(problem, m, numbers) <= most for m in (rows, rows + 1)]
         assert fits[0]
         assert pays[0]
         assert rows == len(X) // 2 or not (fits[1] and pays[1])
@@ -217,7 +218,7 @@ def test_the_rows_that_a_small_budget_affords_fit_into_it(memory):
 
 
 def test_rows_that_do_not_fit_are_refused_in_words():
-    with pytest.raises(vhat.MemoryBudgetError, match=r"Nystrom\(rows=290\) needs .* enough for \d+ rows"):
+    with pytest.raises(vhat.MemoryBudgetError, match=r"Nystrom\(rows=290,.* needs .* enough for \d+ rows"):
         ask(fit(memory=1e6), Nystrom(rows=290))
 
 

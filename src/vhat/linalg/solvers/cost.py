@@ -64,6 +64,7 @@ class Cost:
         held: Bytes for each right-hand side that is held, of at most :func:`points_together` points.
         iterated: Bytes for each right-hand side that is worked on, of at most ``block``.
         block: How many right-hand sides are worked on together.
+        remedy: What to do where it does not fit.
     """
 
     setup: Work
@@ -72,6 +73,7 @@ class Cost:
     held: int = 0
     iterated: int = 0
     block: int = 1
+    remedy: str = "Use solver='auto', which takes what fits, or raise memory=."
 
     def work(self, sides: int) -> Work:
         """Return the work for a number of right-hand sides."""

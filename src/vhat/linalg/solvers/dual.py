@@ -27,7 +27,7 @@ from vhat.linalg.solvers.factorised import FactorMetric
 from vhat.linalg.solvers.interface import FromImages, Prepared, Response, Solution, Status, metric_norm
 from vhat.linalg.solvers.jacobian_factors import find_structure
 from vhat.linalg.solvers.jacobian_svd import Orthogonal
-from vhat.linalg.solvers.kernel import Kernel, Seen, kernel_bytes
+from vhat.linalg.solvers.kernel import Kernel, Seen, fitting_rows, kernel_bytes
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned, judged
 from vhat.linalg.solvers.softest_direction import find_soft
 from vhat.models.problem import Array, Curvature, Problem
@@ -102,6 +102,8 @@ class Dual:
             held=8 * 3 * problem.p,
             iterated=8 * (_VECTORS * problem.p + _IMAGES * N),
             block=self.block,
+            remedy=f"That is enough for about {fitting_rows(problem, structure):,} rows. Use solver='auto', which takes "
+            "what fits, or raise memory=.",
         )
 
     def metric(self, work: Workspace, curvature: Curvature) -> Metric:  # noqa: ARG002  (one for both)

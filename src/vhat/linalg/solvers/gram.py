@@ -71,13 +71,13 @@ class _NoiseMatrix:
 
     Attributes:
         shape: The noise, (n, K), divided by its root mean square.
-        matrix: Its upper triangle in unit-free terms, (p, p); None where it is ``ratio G``.
-        ratio: The number that multiplies G, or 1.
+        matrix: Its upper triangle in unit-free terms, (p, p); None where it is a multiple of G, or does not fit.
+        ratio: The number that multiplies G; None where it is no multiple.
     """
 
     shape: np.ndarray
     matrix: np.ndarray | None
-    ratio: float
+    ratio: float | None
 
 
 @dataclass
@@ -199,8 +199,9 @@ class Gram:
         with np.errstate(invalid="ignore", over="ignore"):
             supported = np.einsum("kp,kp->k", y, self._held(y))
             rounding = _EPS * np.sqrt(self.problem.p) * (y**2 @ self.diagonal)
+            variance = self._variance(y, supported, sigma)
             norms = Norms(
-                variance=self._variance(y, supported, sigma),
+                variance=supported if variance is None else variance,
                 supported=supported,
                 energy=found.energy,
                 pull=found.pull,
@@ -209,7 +210,9 @@ class Gram:
                 residual=found.residual,
                 steps=found.steps,
             )
-        lost = np.flatnonzero(~(rounding <= _LOST * supported)) if self.exact else np.arange(len(h))
+        lost = np.flatnonzero(~(rounding <= _LOST * supported))
+        if variance is None or not self.exact:
+            lost = np.arange(len(h))
         if lost.size:
             put(norms, lost, Norms.of(self.problem, self.response(taken(found, lost)), sigma))
         return norms
@@ -219,15 +222,17 @@ class Gram:
         image = self.problem.jvp(self.problem.native(found.image[:, 0]))
         return Response(image, found.energy, found.pull, found.status, found.residual, found.steps)
 
-    def _variance(self, y: np.ndarray, supported: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-        """Return ``1/n sum_ib sigma_ib^2 u_ib^2`` of each row, (k,)."""
+    def _variance(self, y: np.ndarray, supported: np.ndarray, sigma: np.ndarray) -> np.ndarray | None:
+        """Return ``1/n sum_ib sigma_ib^2 u_ib^2`` of each row, (k,); None where its matrix does not fit."""
         level = float(np.sqrt(np.mean(sigma**2)))
         shape = sigma / level
         if self._noise is None or not np.array_equal(self._noise.shape, shape):
             self._noise = None  # two of them would not fit what was planned
             self._noise = self._weigh(shape)
-        if self._noise.matrix is None:
+        if self._noise.ratio is not None:
             return level**2 * self._noise.ratio * supported
+        if self._noise.matrix is None:
+            return None
         product = dsymm(1.0, self._noise.matrix, np.asfortranarray(y.T), side=0, lower=0).T
         return level**2 * np.einsum("kp,kp->k", y, product)
 
@@ -251,12 +256,23 @@ class Gram:
             turned = np.einsum("iap,iab->ibp", rows, loss.cross[start:stop])
             return (turned * spread[:, :, None]).reshape(J.shape)
 
-        return _NoiseMatrix(shape, _summed(self.problem, weighted, self.unit, lower=0), 1.0)
+        if 2 * _matrix_bytes(self.problem) > self.problem.memory:
+            return _NoiseMatrix(shape, None, None)
+        return _NoiseMatrix(shape, _summed(self.problem, weighted, self.unit, lower=0), None)
 
 
 def gram_bytes(problem: Problem) -> int:
-    """What two p x p matrices and the blocks that fill them take: the second is that of a noise of unequal shape."""
-    return 8 * problem.p * (2 * problem.p + 2 * _rows_together(problem))
+    """What the matrix and the block of rows that fills it take; with several outputs, a second matrix and block.
+
+    The second matrix is that of a variance which is no multiple of G: outputs of different noise, noise of unequal
+    shape. With one output it is made where it fits, and such variances are read off the training rows where not.
+    """
+    matrices = 1 if problem.outputs == 1 else 2
+    return matrices * _matrix_bytes(problem)
+
+
+def _matrix_bytes(problem: Problem) -> int:
+    return 8 * problem.p * (problem.p + _rows_together(problem))
 
 
 def gram_flops(problem: Problem) -> float:

@@ -26,7 +26,7 @@ from vhat.linalg.solvers.interface import Norms, Response
 from vhat.linalg.solvers.jacobian_factors import GRAM_ROWS, Features, NotRankOne, Structure, compress, read_features
 from vhat.models.problem import Array, LossDerivatives, Problem
 
-__all__ = ["Kernel", "Root", "Seen", "kernel_bytes", "make_kernel", "newton_metric"]
+__all__ = ["Kernel", "Root", "Seen", "fitting_rows", "kernel_bytes", "make_kernel", "newton_metric"]
 
 _FEW_PARAMETERS = 64
 """Up to which Newton's method takes all eigenvalues of the matrix itself, at p^3 flops a step."""
@@ -393,13 +393,13 @@ def _require_memory(problem: Problem, structure: Structure) -> None:
     need = kernel_bytes(problem, structure)
     if need > problem.memory:
         N = problem.n * problem.outputs
-        fits = _fitting_rows(problem, structure)
+        fits = fitting_rows(problem, structure)
         raise MemoryBudgetError(
             f"vhat.Dual() needs {in_words(need)} for a {N:,} x {N:,} kernel; the budget is {in_words(problem.memory)}, "
             f"enough for about {fits:,} rows. Use solver='auto', which takes what fits, or raise memory=."
         )
 
 
-def _fitting_rows(problem: Problem, structure: Structure) -> int:
+def fitting_rows(problem: Problem, structure: Structure) -> int:
     """How many training rows the budget has room for."""
     return most_allowed(problem.n, lambda n: _bytes_of(n * problem.outputs, structure) <= problem.memory)

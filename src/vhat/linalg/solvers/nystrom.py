@@ -29,7 +29,7 @@ from vhat.linalg.solvers.cost import IMAGES, Cost, Work
 from vhat.linalg.solvers.factorised import FactorMetric
 from vhat.linalg.solvers.jacobian_factors import find_structure
 from vhat.linalg.solvers.kernel import Kernel
-from vhat.linalg.solvers.nystrom_sample import affordable_rows, sample_bytes, sample_flops, sample_kernel
+from vhat.linalg.solvers.nystrom_sample import affordable_rows, most_rows, sample_bytes, sample_flops, sample_kernel
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned
 from vhat.linalg.solvers.softest_direction import find_soft
 from vhat.models.problem import Curvature, Problem
@@ -103,6 +103,8 @@ class Nystrom:
             held=8 * (3 * problem.p + IMAGES * problem.n * problem.outputs),
             iterated=8 * _VECTORS * problem.p,
             block=nystrom_block(problem, self.block),
+            remedy=f"That is enough for {most_rows(problem, numbers, problem.memory):,} rows: ask for fewer rows, use "
+            "solver=vhat.CG(), or raise memory=.",
         )
 
     def sampled_rows(self, problem: Problem) -> int:

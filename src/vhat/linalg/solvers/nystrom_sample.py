@@ -18,7 +18,7 @@ from vhat.linalg.solvers.jacobian_factors import GRAM_ROWS, find_structure, read
 from vhat.linalg.solvers.kernel import Kernel, make_kernel
 from vhat.models.problem import Array, Problem
 
-__all__ = ["affordable_rows", "sample_bytes", "sample_flops", "sample_kernel"]
+__all__ = ["affordable_rows", "most_rows", "sample_bytes", "sample_flops", "sample_kernel"]
 
 _GRADIENTS_MOST = 100.0
 """Gradients of the loss that a default number of rows may cost: about two steps for one block of points."""
@@ -69,7 +69,7 @@ def affordable_rows(problem: Problem, numbers: int) -> int:
         problem: The training problem.
         numbers: How many numbers a row of its features takes.
     """
-    fits = _most_rows(problem, numbers, int(_MEMORY_SHARE * problem.memory))
+    fits = most_rows(problem, numbers, int(_MEMORY_SHARE * problem.memory))
     most = _GRADIENTS_MOST * gradient_flops(problem)
     pays = most_allowed(problem.n, lambda rows: sample_flops(problem, rows, numbers) <= most)
     return max(1, min(fits, pays, problem.n // 2))
@@ -87,7 +87,8 @@ def sample_flops(problem: Problem, rows: int, numbers: int) -> float:
     return N**2 * numbers + 2 * N**3 / 3
 
 
-def _most_rows(problem: Problem, numbers: int, memory: int) -> int:
+def most_rows(problem: Problem, numbers: int, memory: int) -> int:
+    """Return how many rows fit into so much memory."""
     return most_allowed(problem.n, lambda rows: sample_bytes(problem, rows, numbers) <= memory)
 
 
@@ -96,7 +97,7 @@ def _require_memory(problem: Problem, rows: int, numbers: int) -> None:
     if need > problem.memory:
         raise MemoryBudgetError(
             f"vhat.Nystrom(rows={rows}) needs {in_words(need)} for p = {problem.p:,} parameters; the budget is "
-            f"{in_words(problem.memory)}, enough for {_most_rows(problem, numbers, problem.memory):,} rows. Ask for "
+            f"{in_words(problem.memory)}, enough for {most_rows(problem, numbers, problem.memory):,} rows. Ask for "
             "fewer rows, use solver=vhat.CG(), or raise memory=."
         )
 

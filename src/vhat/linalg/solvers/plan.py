@@ -42,6 +42,7 @@ class Plan:
         budget: The bytes that arrays may take; compiled programs come on top.
         framework: The package of the arrays: "jaxlib", "torch" or "numpy".
         gradient_flops: Flops of one gradient of the loss.
+        remedy: What to do where it does not fit.
     """
 
     solver: Solver
@@ -52,6 +53,7 @@ class Plan:
     budget: float
     framework: str
     gradient_flops: float
+    remedy: str
 
     @property
     def fits(self) -> bool:
@@ -80,8 +82,8 @@ class Plan:
         """
         if not self.fits:
             raise MemoryBudgetError(
-                f"{self.solver!r} needs {in_words(self.memory)} here; the budget is {in_words(self.budget)}. Ask about "
-                "fewer points at once, use solver='auto', which takes what fits, or raise memory=."
+                f"{self.solver!r} needs {in_words(self.memory - COMPILED)} here; the budget is "
+                f"{in_words(self.budget)}. {self.remedy}"
             )
 
     def __str__(self) -> str:
@@ -139,6 +141,7 @@ def _described(problem: Problem, sides: int, solver: Solver, reason: str, curvat
         problem.memory,
         _framework(problem),
         gradient_flops(problem),
+        cost.remedy,
     )
 
 
