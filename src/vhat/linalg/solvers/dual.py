@@ -102,8 +102,8 @@ class Dual:
             held=8 * 3 * problem.p,
             iterated=8 * (_VECTORS * problem.p + _IMAGES * N),
             block=self.block,
-            remedy=f"That is enough for about {fitting_rows(problem, structure):,} rows. Use solver='auto', which takes "
-            "what fits, or raise memory=.",
+            remedy=f"That is enough for about {fitting_rows(problem, structure):,} rows. Use solver='auto', which "
+            "takes what fits, or raise memory=.",
         )
 
     def metric(self, work: Workspace, curvature: Curvature) -> Metric:  # noqa: ARG002  (one for both)
