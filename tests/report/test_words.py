@@ -11,6 +11,8 @@ import pytest
 
 import vhat
 from tests.report import cases
+from vhat.checks import check_finite
+from vhat.errors import InputError, calling_rows, name_rows
 from vhat.report import collect, render
 from vhat.report.numbers import told
 from vhat.report.options import Subject
