@@ -42,7 +42,7 @@ def plan(directory: Model, data: Data, separator: Separator = None, json: Json =
             {
                 "solver": repr(chosen.solver),
                 "memory": f"{chosen.memory / 1e6:,.0f} MB, however many rows there are",
-                "cost": f"about {chosen.duration} of CPU time",
+                "cost": f"{chosen.duration} of CPU time",
                 "why": chosen.reason,
                 "chunks": f"{pieces:,} of at most {chunk:,} rows" if pieces > 1 else "the whole table at once",
             },

@@ -68,11 +68,13 @@ class Plan:
     @property
     def duration(self) -> str:
         """The CPU time in words, to the digits that are known."""
+        if self.seconds < 0.1:
+            return "less than 0.1 s"
         if self.seconds < 90:
-            return f"{float(f'{self.seconds:.1g}'):g} s"
+            return f"about {float(f'{self.seconds:.1g}'):g} s"
         if self.seconds < 90 * 60:
-            return f"{self.seconds / 60:.0f} min"
-        return f"{self.seconds / 3600:.0f} h"
+            return f"about {self.seconds / 60:.0f} min"
+        return f"about {self.seconds / 3600:.0f} h"
 
     def require_memory(self) -> None:
         """Refuse a plan that does not fit, before any work.
@@ -90,7 +92,7 @@ class Plan:
         return (
             f"solver    {self.solver!r}\n"
             f"memory    {in_words(self.memory)}, {in_words(COMPILED)} of it for compiled programs{self._room()}\n"
-            f"cost      about {self.duration} of CPU time, as much as {self.gradients:,.0f} gradients of the "
+            f"cost      {self.duration} of CPU time, as much as {self.gradients:,.0f} gradients of the "
             "loss\n"
             f"reason    {self.reason}"
         )
