@@ -198,7 +198,7 @@ def _measure(work: Workspace, question: Question, prepared: Prepared, level: Noi
     if question.key is None or keep_rows:
         return solve()
     # A prepared solver is kept by the workspace as long as V is, so that its identity tells it apart.
-    return work.remember(("V", question.key, id(prepared), _digest(level.values)), solve)
+    return work.remember(("V", question.key, id(prepared), level.digest), solve)
 
 
 def _redraw_tail(
@@ -225,14 +225,11 @@ def _origin(work: Workspace, question: Question, chosen: Chosen, level: Noise) -
     problem = work.problem
     digest = hashlib.blake2b(chosen.curvature.encode(), digest_size=32)
     digest.update(question.key or b"")
+    digest.update(level.digest)
     # Where inputs have no fingerprint, and for functionals, the values themselves tell them apart.
-    for part in (question.center, level.values, problem.numpy(problem.theta), problem.targets):
+    for part in (question.center, problem.numpy(problem.theta), problem.targets):
         digest.update(np.ascontiguousarray(part).tobytes())
     return digest.digest()
-
-
-def _digest(values: np.ndarray) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=32).digest()
 
 
 def _is_normal(problem: Problem, question: Question) -> bool:

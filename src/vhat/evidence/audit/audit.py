@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -156,8 +155,7 @@ def _curvature(work: Workspace, asked: str) -> Curvature:
 
 def stationarity_line(work: Workspace, curvature: Curvature, level: Noise | None, seed: int) -> Line:
     """Return the line, measured once for each curvature, noise and seed."""
-    noise = None if level is None else hashlib.blake2b(np.ascontiguousarray(level.values).tobytes()).digest()
-    key = ("stationarity", curvature, noise, seed)
+    key = ("stationarity", curvature, None if level is None else level.digest, seed)
     return work.keep(key, lambda: _measure_stationarity(work, curvature, level, seed))
 
 
