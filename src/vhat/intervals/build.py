@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.evidence.audit import moved_by
+from vhat.evidence.audit import Verdict, moved_by
 from vhat.intervals import sup_t
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws, estimate_tail
 from vhat.intervals.guarantee import Basis, sentence
@@ -316,10 +316,11 @@ def _undetermined(work: Workspace, level: Noise, chosen: Chosen, seed: int) -> f
     return share if share > MOSTLY else None
 
 
-def _require_minimum(stationary: bool) -> None:
-    if not stationary:
+def _require_minimum(stationary: Verdict) -> None:
+    if stationary != "holds":
+        known = "are not" if stationary == "fails" else "are not known to be"
         raise InputError(
-            "tail='estimated' follows the minimum as the responses are redrawn, and these parameters are not a "
+            f"tail='estimated' follows the minimum as the responses are redrawn, and these parameters {known} a "
             "minimum. Call fitted.polish() first."
         )
 
