@@ -51,6 +51,7 @@ class Question:
         points: The inputs, to keep for plotting.
         index: The labels of the points, where they were a data frame.
         predictions: Whether the values are predictions, each with the noise of its output; else functionals.
+        affine: Whether functionals are affine functions of the parameters, by structure.
         key: A fingerprint of the inputs, under which V is remembered; None where there is none.
     """
 
@@ -60,6 +61,7 @@ class Question:
     points: np.ndarray | None = field(default=None, repr=False)
     index: Any = field(default=None, repr=False)
     predictions: bool = True
+    affine: bool = False
     key: bytes | None = field(default=None, repr=False)
 
 
@@ -233,13 +235,14 @@ def _origin(work: Workspace, question: Question, chosen: Chosen, level: Noise) -
 
 
 def _is_normal(problem: Problem, question: Question) -> bool:
-    """Return whether the prediction is exactly normal: linear in the responses, by the structure of the model.
+    """Return whether the values are exactly normal: linear in the responses, by structure.
 
+    The model is linear in its parameters, and so is what is asked of it: its predictions, or an affine functional.
     A tail that was given is used as it was given.
     """
     options = question.options
     open_tail = options.tail is None or isinstance(options.tail, Redraws) or options.tail == "constant"
-    asked = options.bound == "isoperimetric" and open_tail and question.predictions
+    asked = options.bound == "isoperimetric" and open_tail and (question.predictions or question.affine)
     return asked and problem.linear and problem.loss_derivatives.square
 
 

@@ -124,7 +124,8 @@ def _law(basis: Basis) -> str:
     """Name what the width rests on."""
     if basis.bound == "exact":
         law = "Student's t" if basis.noise.estimated else "the normal distribution"
-        return f"{law}, for a model that is linear in its parameters"
+        what = "model that is" if basis.subject == "prediction" else "model and a functional that are"
+        return f"{law}, for a {what} linear in its parameters"
     return _STANDING[basis.bound]
 
 
@@ -163,7 +164,8 @@ def _doubts(basis: Basis) -> list[str]:
 def _checked(basis: Basis) -> list[str]:
     found = []
     if basis.bound == "exact":
-        found.append("linear in its parameters by structure")
+        what = "" if basis.subject == "prediction" else "model and functional "
+        found.append(f"{what}linear in its parameters by structure")
     exact_hessian = basis.chosen.curvature == "hessian"
     if exact_hessian:
         found.append("exact Hessian")

@@ -19,6 +19,7 @@ from vhat.models.torch.data_loader import is_loader
 from vhat.models.torch.derivatives import Tape, cotangents_together, recording, row_gradients, rows_together
 from vhat.models.torch.inputs import Rows, check_rows, plain, preserved_rng, take_rows, to_array
 from vhat.models.torch.loss import loss_derivatives, loss_values
+from vhat.models.torch.affine import is_affine
 from vhat.models.torch.model import TorchModel, in_words
 from vhat.models.torch.outer_products import factor_numbers, kept_up, outer_leaves, row_factors
 from vhat.models.validate import refuse_flat_functional, refuse_functional
@@ -221,7 +222,9 @@ class TorchProblem:
                 ) from error
         gradient = torch.stack(rows)
         refuse_flat_functional(to_array(gradient))
-        return Functional(self.numpy(value), gradient)
+        with preserved_rng(self.theta.device):
+            affine = is_affine(lambda theta, _: q({**state.split(theta), **state.fixed}), self.theta, ())
+        return Functional(self.numpy(value), gradient, affine)
 
     # -- derivatives over the training rows ------------------------------------------------------
     def objective(self) -> float:
