@@ -95,7 +95,7 @@ def test_an_affine_functional_of_a_linear_model_is_exact(framework):
     contrasts = np.array([[1.0, -1.0, 0.0], [0.0, 0.0, 2.0]])
     fitted = FRAMEWORKS[framework](X, y, 0.0, theta)
     band = fitted.functional(FUNCTIONALS[framework], 0.05)
-    limits = sm.OLS(y, X).fit().t_test(contrasts).conf_int(alpha=0.05) + [[0.0], [1.0]]
+    limits = sm.OLS(y, X).fit().t_test(contrasts).conf_int(alpha=0.05) + np.array([[0.0], [1.0]])
     np.testing.assert_allclose(np.column_stack([band.lower, band.upper]), limits, rtol=1e-8)
     assert band.bound == "exact"
     assert band.guarantee.startswith("Guaranteed 95%")

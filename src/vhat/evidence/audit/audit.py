@@ -79,7 +79,9 @@ def audit_fit(
             *(_at_minimum(line, stationary) for line in residual_lines(work, chosen, level, seed, minimum, kind)),
             _at_minimum(support_line(work, chosen, seed), stationary),
             *_model_lines(problem),
-            basin_line(work, chosen, level, refits, seed, stationary=stationary, near_fold=_near_fold(work, chosen, seed)),
+            basin_line(
+                work, chosen, level, refits, seed, stationary=stationary, near_fold=_near_fold(work, chosen, seed)
+            ),
             *_moved_lines(given, problem, level),
             *_assumptions(problem),
         )
@@ -132,7 +134,7 @@ def _settled(line: Line, level: Noise | None, problem: Problem, minimum: bool) -
     raw = np.array2string(size, precision=4) if size.size > 1 else f"{float(size[0]):.4g}"
     remedy = (
         f"The level {_level(level)} was {level.source}: it is divided by the freedom that a minimum would leave to the "
-        f"residuals, and these parameters are not known to be one. The residuals as they are have a root mean square of "
+        "residuals, and these parameters are not known to be one. The residuals as they are have a root mean square of "
         f"{raw}. Give noise= from held-out rows or from replicates."
     )
     return replace(line, verdict="undecided", remedy=remedy)

@@ -16,8 +16,8 @@ from vhat.checks import check_finite
 from vhat.errors import ModelError
 from vhat.models.jax import compiled as kernels
 from vhat.models.jax import pytrees
-from vhat.models.jax.float32 import CannotNarrowError
 from vhat.models.jax.affine import is_affine
+from vhat.models.jax.float32 import CannotNarrowError
 from vhat.models.jax.outer_products import Factors
 from vhat.models.problem import Curvature, Functional, LossDerivatives, ModelFacts, diagonal_if_separable
 from vhat.models.validate import refuse_flat_functional, refuse_functional

@@ -15,11 +15,11 @@ from vhat.checks import Loss, check_finite
 from vhat.errors import InputError, ModelError, VhatError
 from vhat.models.problem import Curvature, Functional, LossDerivatives, ModelFacts
 from vhat.models.torch import probe
+from vhat.models.torch.affine import is_affine
 from vhat.models.torch.data_loader import is_loader
 from vhat.models.torch.derivatives import Tape, cotangents_together, recording, row_gradients, rows_together
 from vhat.models.torch.inputs import Rows, check_rows, plain, preserved_rng, take_rows, to_array
 from vhat.models.torch.loss import loss_derivatives, loss_values
-from vhat.models.torch.affine import is_affine
 from vhat.models.torch.model import TorchModel, in_words
 from vhat.models.torch.outer_products import factor_numbers, kept_up, outer_leaves, row_factors
 from vhat.models.validate import refuse_flat_functional, refuse_functional
