@@ -313,7 +313,7 @@ def _judge_estimate(estimate: Noise, amplified: bool) -> tuple[Verdict, str]:
         few = f"It rests on {left:.2g} degrees of freedom, too few."
         return "undecided", f"{told} {few} Intervals allow for it, and are wide. Give noise=, or more rows."
     if amplified:
-        why = "The minimum is near a fold, or the model nearly interpolates."
+        why = "The minimum may be near a fold, or the model nearly interpolates."
         return "undecided", f"{told} {why} Give noise=, or raise weight_decay."
     return "holds", told
 

@@ -38,8 +38,8 @@ def basin_line(
     """Perturb the responses by fresh noise, refit, and see whether predictions moved as forecast.
 
     Refits start from the parameters, so that they tell nothing where these are not ``stationary``. ``near_fold`` says
-    that ``|I - S|_F^2`` exceeds n: some fitted values move further than the responses they follow, as they do where a
-    minimum is about to vanish.
+    that ``|I - S|_F^2`` is well above its Gauss-Newton count: some fitted values move further than the responses they
+    follow, as they do where a minimum is about to vanish.
     """
     meaning = "share of refits under perturbed responses whose predictions moved as the theory forecasts"
     minimum = stationary.verdict == "holds"
@@ -47,7 +47,9 @@ def basin_line(
         remedy = f"{polish_first(stationary)}: refits begin at the minimum."
         return Line("basin", NAN, NAN, "undecided" if near_fold else "assumed", remedy, meaning)
     if refits < 1 and near_fold:
-        remedy = "Predictions move further than the data: the minimum is near a fold. Probe it with audit(refits=10)."
+        remedy = (
+            "Predictions move further than the data: the minimum may be near a fold. Probe it with audit(refits=10)."
+        )
         return Line("basin", NAN, NAN, "undecided", remedy, meaning)
     if refits < 1:
         remedy = "Ask for audit(refits=10) to probe that the minimum follows the data; it cannot be proved."
