@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import statsmodels.api as sm
 
 import vhat
 from tests.cli.cases import NAMES, TARGET, data, fitted, folder, load_once, loaded, model, read, run, table  # noqa: F401
@@ -187,7 +188,7 @@ def test_a_noise_level_that_was_given_settles_the_line_about_its_estimate():
 
     unsure = Audit((Line("noise", 0.02, 0.01, "undecided", "Give noise=.", ""),))
     assert warning(unsure, "model").startswith("warning: in the audit of this model noise could not be decided;")
-    assert warning(unsure, "model", noise_given=True) is None
+    assert warning(unsure, "model", noise=0.3) is None
     assert "saved without an audit; vhat audit model makes one" in warning(None, "model")
 
 
@@ -302,3 +303,41 @@ def test_rows_of_weight_zero_are_neither_learned_from_nor_judged_by(tmp_path):
         assert done.exit_code == 0, done.output
         found[name] = json.loads(done.stdout) | {"model": ""}
     assert found["with"] == found["without"]
+
+
+@pytest.mark.slow
+def test_weights_that_are_inverse_variances_give_weighted_least_squares(tmp_path):
+    """What the audit advises for unequal noise, followed to the end, against statsmodels."""
+    rng = np.random.default_rng(0)
+    rows = table(60)[[*NAMES, TARGET]]
+    spread = np.where(rows["depth"] > 2, 3.0, 0.3)
+    rows[TARGET] = 1 + rows["depth"] - 0.4 * rows["salt"] + spread * rng.standard_normal(60)
+    rows.assign(w=1 / spread**2).to_csv(tmp_path / "data.csv", index=False)
+    rows[:5].to_csv(tmp_path / "new.csv", index=False)
+    model, out = tmp_path / "model", tmp_path / "out.csv"
+    options = ("--target", TARGET, "--hidden", "0", "--weight-decay", "0")
+    assert run("fit", tmp_path / "data.csv", *options, "--weights", "w", "--out", model).exit_code == 0
+    done = run("predict", model, tmp_path / "new.csv", "--noise", "weights", "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "vhat audit" in done.stderr
+    assert "--noise weights" in done.stderr
+    design = sm.add_constant(rows[NAMES].to_numpy())
+    found = sm.WLS(rows[TARGET], design, weights=1 / spread**2).fit().get_prediction(design[:5])
+    frame = read(out)
+    np.testing.assert_allclose(frame[["lower", "upper"]], found.conf_int(alpha=0.05), rtol=1e-6)
+
+    observed = ("predict", model, tmp_path / "new.csv", "--noise", "weights", "--interval", "observation", "--force")
+    assert run(*observed, "--out", out).exit_code == 2  # the noise of a new row is not known
+    assert run(*observed, "--observation-noise", "3", "--out", out).exit_code == 0
+    assert (read(out)["upper"] - read(out)["lower"] > 2 * 1.9 * 3.0).all()
+
+    equal, weighted = (" ".join(run("audit", model, "--noise", word).stdout.split()) for word in ("equal", "weights"))
+    assert "fails unequal noise" in equal
+    assert "Add a column of 1/noise^2, fit with --weights COLUMN, and give --noise weights." in equal
+    assert "holds unequal noise" in weighted
+
+
+def test_a_noise_level_that_is_no_number_is_refused(new):
+    done = run("predict", model(), new, "--noise", "much")
+    assert done.exit_code == 2
+    assert "--noise 'much' is neither a number nor weights or equal" in done.stderr

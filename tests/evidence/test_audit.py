@@ -593,6 +593,42 @@ def test_minimum_near_a_fold_is_not_passed_without_refits():
     assert fitted.audit(refits=10)["basin"].verdict == "fails"
 
 
+@pytest.mark.parametrize(
+    ("rows", "share", "amplifies"), [(12, 0.45, False), (12, 0.55, True), (4, 0.3, False), (4, 0.4, True)]
+)
+def test_a_fit_amplifies_noise_where_its_count_exceeds_gauss_newton_s_by_a_tenth_or_by_one(rows, share, amplifies):
+    """H is ``1 - share`` of its Gauss-Newton part, which adds ``(share/(1 - share))^2`` to ``n - 1``."""
+    a, y = np.ones(rows), np.tile([0.3, -0.3, 0.1, -0.1], rows // 4)
+    b = share * (a @ a) / (y @ y) * y
+    columns = np.stack([a, b], axis=1)
+    fitted = vhat.from_numpy(lambda q, Z: Z[:, 0] * q[0] + 0.5 * Z[:, 1] * q[0] ** 2, [0.0], columns, y)
+    band = fitted.interval(columns)
+    added = (share / (1 - share)) ** 2
+    assert ("amplifies" in band.noise_source) == amplifies == (added > min(0.1 * (rows - 1), 1.0))
+    freedom = rows - 1 + (0 if amplifies else added)
+    assert band.noise == pytest.approx(np.sqrt(np.sum(y**2) / freedom), rel=1e-6)
+
+
+CURVES = {
+    "decay": (lambda q, x: q[0] * jnp.exp(-q[1] * x), [2.0, 1.0]),
+    "logistic": (lambda q, x: q[0] / (1 + jnp.exp(-q[1] * (x - q[2]))), [2.0, 2.0, 1.5]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CURVES)
+def test_ordinary_curves_are_not_called_near_a_fold(name):
+    """Twenty redraws of a model that is right, noise a tenth of the range."""
+    model, truth = CURVES[name]
+    x = np.linspace(0, 3, 20)
+    with jax.enable_x64(True):
+        mean = np.asarray(model(jnp.asarray(truth), jnp.asarray(x)))
+    for seed in range(20):
+        y = mean + 0.1 * np.ptp(mean) * np.random.default_rng(seed).standard_normal(20)
+        fitted = vhat.from_jax(model, np.array(truth), x, y, weight_decay=0.0).polish()
+        assert "amplifies" not in fitted.interval(x).noise_source
+
+
 def test_basin_line_of_a_linear_model_holds_and_same_seed_gives_the_same_audit():
     fitted = vhat.from_numpy(linear, ridge(0.1), COLUMNS, RESPONSES, weight_decay=0.1)
     one, two = fitted.audit(refits=5, seed=7), fitted.audit(refits=5, seed=7)

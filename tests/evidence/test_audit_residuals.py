@@ -368,8 +368,9 @@ def test_advice_on_the_command_line_names_what_it_has():
 
     X, y = straight(200, 2, noise=lambda X: np.exp(X[:, 1]))
     told = _in_options(lines(fit(X, y))["unequal noise"].remedy)
-    assert "--noise" not in told  # which takes one number for all rows
-    assert "in Python" in told
+    assert "fit with --weights COLUMN, and give --noise weights" in told
+    assert "noise=" not in told
+    assert "fitted_.calibrate(...) in Python" in told
 
 
 # -- where nothing can be told -------------------------------------------------------------------------

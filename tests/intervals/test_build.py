@@ -59,6 +59,14 @@ def test_v_is_solved_for_again_where_rows_noise_curvature_or_solver_change(fitte
     assert len(solves) == 5
 
 
+def test_noise_of_the_same_level_in_other_rows_is_another_noise(fitted, solves):
+    x = np.linspace(0, 4, 7)
+    levels = np.where(np.arange(30) < 15, 0.1, 0.3)
+    for noise in (levels, levels[::-1], levels.copy()):
+        fitted.interval(x, noise=noise)
+    assert len(solves) == 2
+
+
 def test_rows_changed_in_place_are_other_rows(fitted, solves):
     x = np.linspace(0, 4, 7)
     before = fitted.interval(x)

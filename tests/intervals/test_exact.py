@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -80,6 +81,60 @@ def test_estimated_noise_gives_the_t_interval_of_ordinary_least_squares(framewor
     assert "Student's t" in band.guarantee
 
 
+FUNCTIONALS = {
+    "jax": lambda q: jnp.stack([q[0] - q[1], 2 * q[2] + 1]),
+    "torch": lambda t: torch.stack([t["0.weight"][0, 0] - t["0.weight"][0, 1], 2 * t["0.weight"][0, 2] + 1]),
+}
+
+
+@pytest.mark.parametrize("framework", FUNCTIONALS)
+def test_an_affine_functional_of_a_linear_model_is_exact(framework):
+    """A contrast and a multiple of a weight, as statsmodels answers them."""
+    X, y, _ = table()
+    theta, _ = ridge(X, y, 0.0)
+    contrasts = np.array([[1.0, -1.0, 0.0], [0.0, 0.0, 2.0]])
+    fitted = FRAMEWORKS[framework](X, y, 0.0, theta)
+    band = fitted.functional(FUNCTIONALS[framework], 0.05)
+    limits = sm.OLS(y, X).fit().t_test(contrasts).conf_int(alpha=0.05) + np.array([[0.0], [1.0]])
+    np.testing.assert_allclose(np.column_stack([band.lower, band.upper]), limits, rtol=1e-8)
+    assert band.bound == "exact"
+    assert band.guarantee.startswith("Guaranteed 95%")
+    assert "for a model and a functional that are linear in its parameters" in band.guarantee
+    known = fitted.functional(FUNCTIONALS[framework], 0.1, noise=SIGMA)
+    spread = SIGMA * np.sqrt(np.diag(contrasts @ np.linalg.solve(X.T @ X, contrasts.T)))
+    np.testing.assert_allclose(known.half_width, stats.norm.ppf(0.95) * spread, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("framework", "q"),
+    [
+        ("jax", lambda q: q[0] / q[1]),
+        ("jax", lambda q: jnp.abs(q[0])),
+        ("jax", lambda q: q[0] if q[1] < 0 else 2 * q[0]),  # a branch on a parameter
+        ("torch", lambda t: t["0.weight"][0, 0] / t["0.weight"][0, 1]),
+        ("torch", lambda t: t["0.weight"][0].abs().sum()),
+        ("torch", lambda t: t["0.weight"][0, 0] * (1 if t["0.weight"][0, 1] < 0 else 2)),
+        ("torch", lambda t: t["0.weight"][0, 0] * t["0.weight"][0, 1].item()),
+        ("numpy", lambda q: q[0] - q[1]),  # affine, but nothing shows it
+    ],
+)
+def test_a_functional_that_is_not_known_to_be_affine_is_not_exact(framework, q):
+    X, y, _ = table()
+    theta, _ = ridge(X, y, LAM)
+    band = FRAMEWORKS[framework](X, y, LAM, theta).functional(q, noise=SIGMA)
+    assert band.bound == "isoperimetric"
+    assert band.guarantee.startswith("Nominal")
+
+
+def test_weights_of_an_estimator_are_not_exact():
+    """Their unit is the standard deviation of the responses, which varies with the noise."""
+    X, y, points = table()
+    fitted = vhat.NetworkRegressor((), weight_decay=0.0).fit(X, y).fitted_
+    assert fitted.interval(points).bound == "exact"
+    band = fitted.functional(lambda params: jnp.ravel(jax.tree.leaves(params)[0])[0])
+    assert band.bound == "isoperimetric"
+
+
 def test_estimated_noise_with_decay_is_what_no_parameter_explains():
     """The width of ridge regression, with the residual variance of ordinary least squares: independent of the fit."""
     X, y, points = table()
@@ -100,7 +155,7 @@ def test_ridge_with_few_degrees_of_freedom_keeps_its_level(df):
     X, points = rng.normal(size=(n, P)), rng.normal(size=(4, P))
     truth = X @ [1.0, -2.0, 0.5]
     _, rows = ridge(X, truth, LAM)
-    S, R = rows(points), rows(X)
+    S = rows(points)
     projection = X @ np.linalg.pinv(X)
     Y = truth + SIGMA * rng.standard_normal((2000, n))
     scale = np.sqrt(np.sum((Y - Y @ projection) ** 2, axis=1) / df)
@@ -112,7 +167,6 @@ def test_ridge_with_few_degrees_of_freedom_keeps_its_level(df):
             theta, _ = ridge(X, y, LAM)
             band = by_numpy(X, y, LAM, theta).interval(points, delta)
             np.testing.assert_allclose(band.half_width, width, rtol=1e-8)
-    assert R.shape == (n, n)
 
 
 def test_weights_that_match_the_noise_give_weighted_least_squares_and_others_no_guarantee():

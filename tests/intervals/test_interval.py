@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 import vhat
+from vhat.variance.workspace import Workspace
 
 RNG = np.random.default_rng(0)
 N, P, LAM, SIGMA = 40, 3, 0.05, 0.3
@@ -191,6 +192,26 @@ def test_parameters_that_are_not_a_minimum_warn_once_and_say_so(fitted):
         band = off.interval(POINTS)
     assert "WHICH THEY ARE NOT" in band.guarantee
     assert "WHICH THEY ARE NOT" in off.interval(POINTS).guarantee  # and no second warning, or this test fails
+
+
+def test_whether_they_are_a_minimum_is_undecided_where_the_solves_do_not_converge(monkeypatch):
+    """One step of conjugate gradients on three parameters; the gradient is 1e-4 of its terms and may not matter."""
+    monkeypatch.setattr(Workspace, "own_solver", lambda self, kind: self.prepared(vhat.CG(max_steps=1), kind))
+    monkeypatch.setattr(Workspace, "is_dense", lambda self: False)
+    off = vhat.from_jax(linear, THETA * (1 + 1e-4), X, Y, weight_decay=LAM)
+    with pytest.warns(vhat.NotMinimumWarning, match="stationarity undecided: .*did not converge"):
+        band = off.interval(POINTS, noise=0.1)
+    assert "WHICH IS UNDECIDED" in band.guarantee
+    assert "whether the parameters are a minimum is undecided" in band.guarantee
+    assert "NOT" not in band.guarantee
+    assert off.audit(noise=0.1)["basin"].remedy.startswith("Polish first, as stationarity is undecided")
+    there = vhat.from_jax(linear, THETA, X, Y, weight_decay=LAM)  # a gradient of rounding needs no solve
+    assert "UNDECIDED" not in there.interval(POINTS, noise=0.1).guarantee
+
+
+def test_a_loss_that_does_not_see_the_responses_has_no_noise_to_compare_its_gradient_with():
+    fitted = vhat.from_jax(linear, np.zeros(P), X, Y, weight_decay=LAM, loss=lambda f, y: 0.5 * jnp.sum(f**2))
+    assert fitted.audit(noise=0.1)["stationarity"].verdict == "holds"
 
 
 def test_results_print_export_and_abstain(fitted):

@@ -86,6 +86,11 @@ def convolutional():
     )
 
 
+def normalised():
+    """Each row of outputs sums to zero whatever the parameters are."""
+    return nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4).requires_grad_(False))
+
+
 def train_batch_norm(module, X):
     module.train()
     with torch.no_grad():
@@ -160,6 +165,7 @@ def case(name):
         "codes": (Codes, (ids, data(n, 2)), data(n, 2, seed=1), "half_mse"),
         "recurrent": (Recurrent, data(n, 4, 2), data(n, 1, seed=1), "half_mse"),
         "attention": (Attention, data(n, 3, 4), data(n, seed=1), "half_mse"),
+        "constant sum": (normalised, data(n, 3), data(n, 4, seed=1), "half_mse"),
         "branching": (Branching, data(n, 3), data(n, 1, seed=1), "half_mse"),
     }
     make, X, y, loss = table[name]
@@ -183,6 +189,7 @@ CASES = (
     "codes",
     "recurrent",
     "attention",
+    "constant sum",
     "branching",
 )
 WEIGHTS = np.linspace(0.5, 2.0, 9)

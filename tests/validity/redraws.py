@@ -96,7 +96,8 @@ class Answers:
         standard_error: ``sqrt(sum_i sigma_i^2 (df/dy_i)^2)`` of each, with the exact Hessian at the refit.
         residual_square: ``|r|^2`` of each refit.
         df: ``|I - S|_F^2`` of each refit, S being the derivative of the fitted values in the responses; with the
-            Gauss-Newton matrix in place of the Hessian where S amplifies noise, ``|S|_F^2 > tr S``, and that one less.
+            Gauss-Newton matrix in place of the Hessian where S amplifies noise: ``|S|_F^2 > tr S``, and it counts a
+            tenth more, or one more, than that one.
     """
 
     value: np.ndarray
@@ -131,10 +132,10 @@ def _answer(predict, thetas, ys, X, w, lam, spread, x):
         S = moves[len(g) :]
         gauss = J.reshape(-1, p).T @ weighted + lam * jnp.eye(p)
         other = J.reshape(-1, p) @ jnp.linalg.solve(gauss, weighted.T)
-        amplifies = (jnp.sum(S**2) > jnp.trace(S)) & (jnp.sum(S**2) > 1.02 * jnp.sum(other**2))
-        left = jnp.eye(y.size) - jnp.where(amplifies, other, S)
+        exact, least = (jnp.sum((jnp.eye(y.size) - each) ** 2) for each in (S, other))
+        amplifies = (jnp.sum(S**2) > jnp.trace(S)) & (exact - least > jnp.minimum(0.1 * least, 1.0))
         residual = predict(theta, X) - y
-        return value, error.reshape(value.shape), jnp.sum(residual**2), jnp.sum(left**2)
+        return value, error.reshape(value.shape), jnp.sum(residual**2), jnp.where(amplifies, least, exact)
 
     return jax.lax.map(one, (thetas, ys))
 

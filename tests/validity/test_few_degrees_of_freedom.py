@@ -147,16 +147,20 @@ def descend(evaluate, theta, y):
 
 
 def residual_freedom(J, solve):
-    """Return ``|I - S|_F^2`` of every refit, S by Gauss-Newton where the exact one amplifies noise.
+    """Return ``|I - S|_F^2`` of every refit, and the degrees of freedom, at most ``n - tr S``.
 
-    That is where ``|S|_F^2 > tr S`` and Gauss-Newton's is smaller by 2%: there the exact S counts too many.
+    S is by Gauss-Newton where the exact one amplifies noise: ``|S|_F^2 > tr S``, and it counts a tenth more, or one
+    more, than Gauss-Newton.
     """
     n, p = J.shape[1:]
     gauss = np.linalg.inv(np.einsum("rip,riq->rpq", J, J) / n + LAM * np.eye(p))
     exact, shrinking = (np.einsum("rjp,rpq,riq->rji", J, A, J, optimize=True) / n for A in (solve, gauss))
-    own, other = (np.sum(S**2, axis=(1, 2)) for S in (exact, shrinking))
-    amplifies = (own > np.trace(exact, axis1=1, axis2=2)) & (own > 1.02 * other)
-    return np.sum((np.eye(n) - np.where(amplifies[:, None, None], shrinking, exact)) ** 2, axis=(1, 2))
+    most, least = (np.sum((np.eye(n) - S) ** 2, axis=(1, 2)) for S in (exact, shrinking))
+    grows = np.sum(exact**2, axis=(1, 2)) > np.trace(exact, axis1=1, axis2=2)
+    amplifies = grows & (most - least > np.minimum(0.1 * least, 1.0))
+    left = np.where(amplifies, least, most)
+    trace = np.trace(np.where(amplifies[:, None, None], shrinking, exact), axis1=1, axis2=2)
+    return left, np.minimum(left, n - trace)
 
 
 @cache
@@ -179,8 +183,8 @@ def refit(name: str, df: int) -> Fits:
     value, g, _ = derivatives(model, points)(theta)
     solve = np.linalg.inv(H)
     moves = np.einsum("rmp,rpq,riq->rmi", g, solve, J, optimize=True) / len(rows)
-    residual_df = residual_freedom(J, solve)
-    estimate = np.sqrt(np.sum((f - y) ** 2, axis=1) / residual_df)
+    left, residual_df = residual_freedom(J, solve)
+    estimate = np.sqrt(np.sum((f - y) ** 2, axis=1) / left)
     error = estimate[:, None] * np.linalg.norm(moves, axis=2)
     return Fits(rows, points, *(part[good] for part in (y, theta, value, error, estimate, residual_df)))
 

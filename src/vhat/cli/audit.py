@@ -10,7 +10,7 @@ import typer
 
 from vhat.cli.application import CANNOT_ANSWER, command
 from vhat.cli.audit_warnings import look_at
-from vhat.cli.options import Json, Model, Quiet
+from vhat.cli.options import Json, Model, Noise, Quiet, noise_level
 from vhat.cli.terminal import print_json, show, silence
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ def audit(
             metavar="NUMBER", min=0, help="Refits under redrawn responses, which probe whether the minimum is followed."
         ),
     ] = 0,
-    noise: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="Standard deviation of the target's noise, where it is known."),
-    ] = None,
+    noise: Noise = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -43,8 +40,9 @@ def audit(
     """
     from vhat.cli import saved_models
 
+    level = noise_level(noise)
     with silence(quiet):
-        found = saved_models.load(directory).audit(noise=noise, refits=refits)
+        found = saved_models.load(directory).audit(noise=level, refits=refits)
     if json:
         print_json({"holds": found.holds, "lines": [vars(line) for line in found]})
     else:
@@ -76,8 +74,8 @@ _OPTIONS = {
     "call fitted.polish()": "fit with --recipe minimum",
     "Polish first": "Fit with --recipe minimum first",
     "bound='asymptotic'": "--bound asymptotic",
-    'Give noise=, one number per row; or fit with sample_weight=1/noise^2 and noise="weights".': "One noise level per "
-    "row can be given in Python alone: NetworkRegressor.load(DIR).predict_interval(X, noise=...).",
+    'Give noise=, one number per row; or fit with sample_weight=1/noise^2 and noise="weights".': "Add a "
+    "column of 1/noise^2, fit with --weights COLUMN, and give --noise weights.",
     "fitted.calibrate(...)": "fitted_.calibrate(...) in Python",
     "noise=": "--noise",
     "weight_decay": "--weight-decay",

@@ -28,11 +28,14 @@ def look_at(audit: Audit) -> str:
     return f"look at {', '.join(names)}" if names else "nothing that can be tested fails"
 
 
-def warning(audit: Audit | None, directory: Path, *, noise_given: bool = False) -> str | None:
+def warning(audit: Audit | None, directory: Path, *, noise: float | str | None = None) -> str | None:
     """Return the sentence that a user of the model's intervals should read; None where there is no doubt."""
     if audit is None:
         return f"This model was saved without an audit; vhat audit {directory} makes one."
-    found = doubts(audit, noise_given=noise_given)
+    if noise == "weights":
+        made = f"vhat audit {directory} --noise weights makes one for noise by weights"
+        return f"The audit saved with this model takes the noise as equal in every row; {made}."
+    found = doubts(audit, noise_given=isinstance(noise, float))
     parts = [f"{' and '.join(names)} {_FOUND[verdict]}" for verdict, names in found.items() if names]
     if not parts:
         return None

@@ -17,11 +17,13 @@ __all__ = [
     "Hidden",
     "Json",
     "Model",
+    "Noise",
     "Quiet",
     "Seed",
     "Separator",
     "WeightDecay",
     "hidden_layers",
+    "noise_level",
     "split",
     "weight_decay",
 ]
@@ -39,6 +41,15 @@ WeightDecay = Annotated[
     str,
     typer.Option(
         "--weight-decay", metavar="auto|NUMBER", help="For the standardised target; auto chooses it by rows left out."
+    ),
+]
+Noise = Annotated[
+    str | None,
+    typer.Option(
+        "--noise",
+        metavar="NUMBER|weights|equal",
+        help="Standard deviation of the target's noise; estimated by default. weights: estimated, with the weights of "
+        "vhat fit as inverse variances; equal: the same in every row whatever the weights.",
     ),
 ]
 Seed = Annotated[
@@ -65,6 +76,20 @@ def hidden_layers(text: str) -> tuple[int, ...]:
     except ValueError:
         raise InputError(f"--hidden {text!r} is not a list of whole numbers, such as 32 or 32,16.") from None
     return () if sizes == (0,) else sizes
+
+
+def noise_level(text: str | None) -> float | str | None:
+    """Read ``--noise``.
+
+    Raises:
+        InputError: For anything but a number, ``weights`` and ``equal``.
+    """
+    if text in (None, "weights", "equal"):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--noise {text!r} is neither a number nor weights or equal.") from None
 
 
 def weight_decay(text: str) -> float | str:

@@ -14,7 +14,7 @@ import typer
 
 from vhat.cli.application import CANNOT_ANSWER, command
 from vhat.cli.audit_warnings import warning
-from vhat.cli.options import Data, Force, Model, Quiet, Separator, split
+from vhat.cli.options import Data, Force, Model, Noise, Quiet, Separator, noise_level, split
 from vhat.cli.terminal import console, note, on_terminal, silence
 from vhat.errors import InputError
 from vhat.level import level_text
@@ -58,9 +58,10 @@ def predict(
             help="isoperimetric; asymptotic, the textbook's; tight, chebyshev; theorem, sharp, as published.",
         ),
     ] = "isoperimetric",
-    noise: Annotated[
+    noise: Noise = None,
+    observation_noise: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="Standard deviation of the target's noise; estimated by default."),
+        typer.Option(metavar="NUMBER", help="That of a new observation, where the noise of the training rows differs."),
     ] = None,
     keep: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Columns of the table to pass on, such as an identifier.")
@@ -93,7 +94,7 @@ def predict(
             "--simultaneous shares delta among the rows, and how many there are must be known before the first; "
             f"{table.name} can be read only once. Give a file."
         )
-    kept = _kept(table, keep)
+    kept, level = _kept(table, keep), noise_level(noise)
     network = saved_models.load(directory)
     columns = saved_models.input_columns(network, table)
     tally = Tally()
@@ -101,7 +102,7 @@ def predict(
         # the progress bar is worth a pass over a file, and must not use up the rows of a pipe
         bar_shown = out is not None and sys.stderr.isatty() and table.rereadable
         rows = table.count() if simultaneous or bar_shown else None
-        asked = Asked(delta, interval, bound, noise, rows if simultaneous else None)
+        asked = Asked(delta, interval, bound, level, observation_noise, rows if simultaneous else None)
         work = _Work(network, table, columns, kept, asked, tally, -(-rows // chunk_rows(network)) if rows else 0)
         if out is None and not json and on_terminal():
             preview = Preview()
@@ -112,7 +113,7 @@ def predict(
                 work.write_to(write)
         for sentence in _remarks(asked, tally, table):
             note(sentence)
-        if doubt := warning(network.audited_, directory, noise_given=noise is not None):
+        if doubt := warning(network.audited_, directory, noise=level):
             note(doubt)
     if tally.failed:
         raise typer.Exit(CANNOT_ANSWER)

@@ -35,14 +35,16 @@ class Asked:
         delta: Probability of a miss.
         target: ``"mean"`` or ``"observation"``.
         bound: The bound's name.
-        noise: The noise level; None to estimate it.
+        noise: The noise level; None, ``"weights"`` or ``"equal"`` to estimate it.
+        observation_noise: The noise of a new observation; None where it is that of the training rows.
         together: How many rows the delta is for, all at once by the union bound; None for each row alone.
     """
 
     delta: float
     target: str
     bound: str
-    noise: float | None = None
+    noise: float | str | None = None
+    observation_noise: float | None = None
     together: int | None = None
 
     def of(self, network: NetworkRegressor, inputs: pd.DataFrame) -> Interval:
@@ -57,6 +59,7 @@ class Asked:
             bound=self.bound,
             simultaneous=whole,
             noise=self.noise,
+            observation_noise=self.observation_noise,
         )
 
 

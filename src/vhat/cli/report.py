@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vhat.cli.application import command
-from vhat.cli.options import Force, Model, Quiet, Seed, Separator
+from vhat.cli.options import Force, Model, Noise, Quiet, Seed, Separator, noise_level
 from vhat.cli.terminal import note, silence
 from vhat.errors import InputError, TableWarning
 
@@ -37,10 +37,7 @@ def report(
     delta: Annotated[
         float, typer.Option(metavar="NUMBER", help="Probability of a miss: 0.05 asks for 95% confidence.")
     ] = 0.05,
-    noise: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="Standard deviation of the target's noise; estimated by default."),
-    ] = None,
+    noise: Noise = None,
     max_unsupported: Annotated[
         float, typer.Option(metavar="SHARE", help="Above this unsupported share a prediction is listed as abstained.")
     ] = 0.5,
@@ -64,6 +61,7 @@ def report(
     from vhat.report import Options, refuse_existing
 
     refuse_existing(out, force=force)
+    level = noise_level(noise)
     network = saved_models.load(directory)
     pair, rows = None, None
     if held_out is not None:
@@ -73,7 +71,7 @@ def report(
     name = f"{target or network.target_name_ or 'y'}" + (f" ({unit})" if unit else "")
     with silence(quiet), warnings.catch_warnings():
         warnings.simplefilter("ignore", TableWarning)  # rows of the table were counted where it was read
-        options = Options(delta, pair, name, noise, max_unsupported, refits, seed, rows)
+        options = Options(delta, pair, name, level, max_unsupported, refits, seed, rows)
         written = reported.write(network, out, options, force=force)
     if not quiet:
         note(

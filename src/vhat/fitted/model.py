@@ -322,7 +322,8 @@ class FittedModel:
             seed: As in :meth:`interval`.
 
         Returns:
-            An interval of shape () or (k,).
+            An interval of shape () or (k,). Where model and ``q`` are both linear in the parameters by structure it is
+            exact, as in :meth:`interval`; of a NumPy function q that cannot be known.
 
         Raises:
             InputError: When q returns something else than a scalar or one axis, or is not differentiable.
@@ -332,8 +333,8 @@ class FittedModel:
         def sides(problem: Problem) -> Iterable[Array]:
             return [problem.functional(q).gradient]
 
-        center = self.problem.functional(q).value
-        question = Question(options, center, sides, predictions=False)
+        found = self.problem.functional(q)
+        question = Question(options, found.value, sides, predictions=False, affine=found.affine)
         return build(self._work, question, noise, solver, curvature, given=self.given)
 
     @_scoped

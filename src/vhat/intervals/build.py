@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.evidence.audit import moved_by
+from vhat.evidence.audit import Verdict, moved_by
 from vhat.intervals import sup_t
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws, estimate_tail
 from vhat.intervals.guarantee import Basis, sentence
@@ -51,6 +51,7 @@ class Question:
         points: The inputs, to keep for plotting.
         index: The labels of the points, where they were a data frame.
         predictions: Whether the values are predictions, each with the noise of its output; else functionals.
+        affine: Whether functionals are affine functions of the parameters, by structure.
         key: A fingerprint of the inputs, under which V is remembered; None where there is none.
     """
 
@@ -60,6 +61,7 @@ class Question:
     points: np.ndarray | None = field(default=None, repr=False)
     index: Any = field(default=None, repr=False)
     predictions: bool = True
+    affine: bool = False
     key: bytes | None = field(default=None, repr=False)
 
 
@@ -198,7 +200,7 @@ def _measure(work: Workspace, question: Question, prepared: Prepared, level: Noi
     if question.key is None or keep_rows:
         return solve()
     # A prepared solver is kept by the workspace as long as V is, so that its identity tells it apart.
-    return work.remember(("V", question.key, id(prepared), _digest(level.values)), solve)
+    return work.remember(("V", question.key, id(prepared), level.digest), solve)
 
 
 def _redraw_tail(
@@ -225,24 +227,22 @@ def _origin(work: Workspace, question: Question, chosen: Chosen, level: Noise) -
     problem = work.problem
     digest = hashlib.blake2b(chosen.curvature.encode(), digest_size=32)
     digest.update(question.key or b"")
+    digest.update(level.digest)
     # Where inputs have no fingerprint, and for functionals, the values themselves tell them apart.
-    for part in (question.center, level.values, problem.numpy(problem.theta), problem.targets):
+    for part in (question.center, problem.numpy(problem.theta), problem.targets):
         digest.update(np.ascontiguousarray(part).tobytes())
     return digest.digest()
 
 
-def _digest(values: np.ndarray) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=32).digest()
-
-
 def _is_normal(problem: Problem, question: Question) -> bool:
-    """Return whether the prediction is exactly normal: linear in the responses, by the structure of the model.
+    """Return whether the values are exactly normal: linear in the responses, by structure.
 
+    The model is linear in its parameters, and so is what is asked of it: its predictions, or an affine functional.
     A tail that was given is used as it was given.
     """
     options = question.options
     open_tail = options.tail is None or isinstance(options.tail, Redraws) or options.tail == "constant"
-    asked = options.bound == "isoperimetric" and open_tail and question.predictions
+    asked = options.bound == "isoperimetric" and open_tail and (question.predictions or question.affine)
     return asked and problem.linear and problem.loss_derivatives.square
 
 
@@ -319,10 +319,11 @@ def _undetermined(work: Workspace, level: Noise, chosen: Chosen, seed: int) -> f
     return share if share > MOSTLY else None
 
 
-def _require_minimum(stationary: bool) -> None:
-    if not stationary:
+def _require_minimum(stationary: Verdict) -> None:
+    if stationary != "holds":
+        known = "are not" if stationary == "fails" else "are not known to be"
         raise InputError(
-            "tail='estimated' follows the minimum as the responses are redrawn, and these parameters are not a "
+            f"tail='estimated' follows the minimum as the responses are redrawn, and these parameters {known} a "
             "minimum. Call fitted.polish() first."
         )
 

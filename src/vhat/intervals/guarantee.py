@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vhat.evidence.audit import Verdict
 from vhat.intervals.estimated_tail import EstimatedTail
 from vhat.intervals.options import Options
 from vhat.intervals.tail import MODERATE, Tail
@@ -13,7 +14,7 @@ from vhat.level import level_text
 from vhat.variance.noise import Noise
 from vhat.variance.workspace import Chosen
 
-__all__ = ["Basis", "headline", "sentence"]
+__all__ = ["Basis", "assumed_minimum", "headline", "sentence"]
 
 _STANDING = {
     "isoperimetric": "the isoperimetric bound",
@@ -35,7 +36,7 @@ class Basis:
         bound: The bound in use: that of the options, or ``"exact"``.
         chosen: The curvature in use, the sign of its smallest eigenvalue, and the reason for a fallback.
         noise: The noise of the training responses.
-        stationary: Whether the gradient vanishes.
+        stationary: Verdict of the audit on whether the gradient vanishes.
         matched: Whether the sample weights are the inverse variances of the noise, up to a factor.
         decay_from_data: Whether the weight decay, or its unit, is known to come from these responses.
         off_minimum: At how many values the prediction of the minimum differs from the center by more than a tenth of
@@ -52,7 +53,7 @@ class Basis:
     bound: str
     chosen: Chosen
     noise: Noise
-    stationary: bool
+    stationary: Verdict
     matched: bool
     decay_from_data: bool
     moved: float | None
@@ -70,7 +71,7 @@ class Basis:
         level was given, or estimated from what no parameter explains, which is independent of the fit where the weights
         match the noise.
         """
-        at_minimum = self.stationary and not self.off_minimum
+        at_minimum = self.stationary == "holds" and not self.off_minimum
         return self.bound == "exact" and at_minimum and self._level_is_sound and not self.decay_from_data
 
     @property
@@ -123,21 +124,26 @@ def _law(basis: Basis) -> str:
     """Name what the width rests on."""
     if basis.bound == "exact":
         law = "Student's t" if basis.noise.estimated else "the normal distribution"
-        return f"{law}, for a model that is linear in its parameters"
+        what = "model that is" if basis.subject == "prediction" else "model and a functional that are"
+        return f"{law}, for a {what} linear in its parameters"
     return _STANDING[basis.bound]
 
 
 def _doubts(basis: Basis) -> list[str]:
     """Return what makes the claim less than it seems."""
     found = []
-    if not basis.stationary:
-        found.append("the parameters are not a minimum (see the audit)")
+    if basis.stationary != "holds":
+        found.append(
+            "the parameters are not a minimum (see the audit)"
+            if basis.stationary == "fails"
+            else "whether the parameters are a minimum is undecided (see the audit)"
+        )
         if basis.noise.estimated:
             found.append(
                 "the noise level was divided by the degrees of freedom that a minimum would leave, which may make it "
                 "several times too large (give noise= from held-out rows)"
             )
-    if basis.stationary and basis.off_minimum:
+    if basis.stationary == "holds" and basis.off_minimum:
         where = "this value is" if basis.points == 1 else f"{basis.off_minimum} of {basis.points} values are"
         found.append(f"{where} not yet where the minimum would put it (call fitted.polish())")
     if basis.bound == "exact" and basis.decay_from_data:
@@ -158,11 +164,12 @@ def _doubts(basis: Basis) -> list[str]:
 def _checked(basis: Basis) -> list[str]:
     found = []
     if basis.bound == "exact":
-        found.append("linear in its parameters by structure")
+        what = "" if basis.subject == "prediction" else "model and functional "
+        found.append(f"{what}linear in its parameters by structure")
     exact_hessian = basis.chosen.curvature == "hessian"
     if exact_hessian:
         found.append("exact Hessian")
-    if basis.stationary and basis.chosen.definite.verdict == "positive" and exact_hessian:
+    if basis.stationary == "holds" and basis.chosen.definite.verdict == "positive" and exact_hessian:
         decided = basis.chosen.definite.method != "lanczos"
         found.append("certified minimum" if decided else "minimum, by a converged but unproved eigenvalue")
     if basis.moved is not None:
@@ -175,8 +182,8 @@ def _checked(basis: Basis) -> list[str]:
 
 def _assumed(basis: Basis) -> list[str]:
     found = []
-    if not basis.stationary:
-        found.append("that the parameters are a minimum, WHICH THEY ARE NOT (see the audit)")
+    if basis.stationary != "holds":
+        found.append(assumed_minimum(basis.stationary))
     elif basis.chosen.definite.verdict != "positive":
         found.append("that the minimum is a proper one (the sign of H + lam is not established)")
     if basis.bound == "exact":
@@ -193,6 +200,12 @@ def _assumed(basis: Basis) -> list[str]:
         kind = "plug-in" if isinstance(basis.options.bias, str) else "given"
         found.append(f"bias no larger than the {kind} term that was added")
     return found
+
+
+def assumed_minimum(stationary: Verdict) -> str:
+    """Return the assumption of a minimum where the audit does not say that it holds."""
+    known = "WHICH THEY ARE NOT" if stationary == "fails" else "WHICH IS UNDECIDED"
+    return f"that the parameters are a minimum, {known} (see the audit)"
 
 
 def _assumed_of_linear(basis: Basis) -> list[str]:

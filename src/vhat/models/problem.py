@@ -69,10 +69,12 @@ class Functional:
     Attributes:
         value: ``q(theta_hat)``, NumPy, shape () or (k,).
         gradient: Its gradient rows, p-space, shape (1, p) or (k, p).
+        affine: Whether it is an affine function of the parameters, by the operations that it is made of.
     """
 
     value: np.ndarray
     gradient: Array
+    affine: bool = False
 
 
 @dataclass(frozen=True)

@@ -248,8 +248,11 @@ class StandardisedProblem:
         return self.base.factor_numbers
 
     def functional(self, q: Callable[[Any], Any]) -> Functional:
-        """Value and gradient of ``q(params)``."""
-        return self.base.functional(q)
+        """Value and gradient of ``q(params)``.
+
+        The unit of these parameters is taken from the responses, so that none is linear in them.
+        """
+        return replace(self.base.functional(q), affine=False)
 
     def _standardised(self, inputs: np.ndarray) -> Any:
         return self.base.inputs(self.scaling.inputs(inputs))

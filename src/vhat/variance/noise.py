@@ -10,6 +10,7 @@ Rows that the loss does not see (sample weight zero) have residuals that nothing
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -74,6 +75,11 @@ class Noise:
     def estimated(self) -> bool:
         """Whether the level came from the residuals."""
         return self.source.startswith("estimated")
+
+    @property
+    def digest(self) -> bytes:
+        """A digest of ``values``: results that depend on the noise are cached under it."""
+        return hashlib.blake2b(np.ascontiguousarray(self.values).tobytes(), digest_size=32).digest()
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,15 @@ is then within 4% of the normal quantile at 95%."""
 _LEAST_SHARE_PROJECTED = 0.5
 """With fewer, it is where they are at least this share of what the penalised fit leaves to its residuals. Of a thousand
 weights and as many rows, a ridge may leave hundreds of degrees of freedom where the projection leaves five."""
+_ADDED_SHARE = 0.1
+"""Share of the residual degrees of freedom, as Gauss-Newton counts them, that the exact smoother may add before the fit
+is said to amplify noise. Measured on redraws: of 1619 well-specified curves (nine models, 20 to 50 rows, noise of 2 to
+10% of their range) none adds more than 3.2%. Of curves with more noise and of small networks, 191 fits that add 5 to
+10% have an estimated variance of 1.01 +- 0.03 of the true one, 93 networks that add 10 to 20% one of 0.82 +- 0.04, fits
+that double the count one of 0.5 and less; by Gauss-Newton it stays at 0.9 to 1.2."""
+_ADDED_MOST = 1.0
+"""Degrees of freedom that it may add, however many there are. One is what a direction adds that moves twice as far as
+Gauss-Newton says; those 1619 curves add 0.51 at most."""
 _EQUAL = "equal"
 _BY_WEIGHTS = "weights"
 
@@ -112,15 +121,21 @@ class Workspace(LinearAlgebra):
         return replace(shrinking, method=f"{shrinking.method}, by Gauss-Newton: the fit amplifies some noise")
 
     def amplifies(self, curvature: Curvature, seed: int, kind: str | None = None) -> bool:
-        """Whether the smoother amplifies some of the noise where its Gauss-Newton twin does not."""
+        """Whether the exact smoother amplifies noise so that it counts too many residual degrees of freedom.
+
+        A direction of the fit that moves ``1/(1 - b)`` times as far as Gauss-Newton says adds ``(b/(1 - b))^2`` to
+        ``|I - S|_F^2``: nothing to speak of for the curvature of an ordinary model, many for a minimum near a fold.
+        """
         exact = self.freedom(curvature, seed, kind)
         if curvature == "ggn" or exact.own <= float(exact.effective.sum()):
             return False
         try:
             # with weights a smoother is oblique and |S|_F^2 > tr S without any fold: compare like with like
-            return exact.own > 1.02 * self.freedom("ggn", seed, kind).own
+            least = float(np.trace(self.freedom("ggn", seed, kind).residual))
         except NotPositiveDefinite:
             return False
+        added = float(np.trace(exact.residual)) - least
+        return added > min(_ADDED_SHARE * least, _ADDED_MOST)
 
     @property
     def decay_from_data(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from array_api_compat import array_namespace
 from vhat.checks import check_count
 from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
 from vhat.evidence.audit.alignment import alignment_lines
-from vhat.evidence.audit.basin import basin_line
+from vhat.evidence.audit.basin import basin_line, polish_first
 from vhat.evidence.audit.data_support import support_line
 from vhat.evidence.audit.lack_of_fit import lack_of_fit_line
 from vhat.evidence.audit.noise_moves import noise_pushes
@@ -76,22 +75,35 @@ def audit_fit(
             *_eigenvalue_lines(work.definiteness("hessian")),
             residual_curvature_line(work, chosen, seed),
             smoothness_line(work, chosen, level, seed),
-            _at_minimum(_settled(noise_found, level, problem, minimum), minimum),
-            *(_at_minimum(line, minimum) for line in residual_lines(work, chosen, level, seed, minimum, kind)),
-            _at_minimum(support_line(work, chosen, seed), minimum),
+            _at_minimum(_settled(noise_found, level, problem, minimum), stationary),
+            *(_at_minimum(line, stationary) for line in residual_lines(work, chosen, level, seed, minimum, kind)),
+            _at_minimum(support_line(work, chosen, seed), stationary),
             *_model_lines(problem),
-            basin_line(work, chosen, level, refits, seed, minimum=minimum, near_fold=work.amplifies(chosen, seed)),
+            basin_line(
+                work, chosen, level, refits, seed, stationary=stationary, near_fold=_near_fold(work, chosen, seed)
+            ),
             *_moved_lines(given, problem, level),
             *_assumptions(problem),
         )
     )
 
 
-def _at_minimum(line: Line, minimum: bool) -> Line:
-    """The line; where the parameters are no minimum its advice waits, since another point may need none."""
-    if minimum or line.verdict not in ("fails", "undecided"):
+def _near_fold(work: Workspace, curvature: Curvature, seed: int) -> bool:
+    """Return whether the fit amplifies noise; not where that cannot be measured, which the noise line says."""
+    try:
+        return work.amplifies(curvature, seed)
+    except NotConverged:
+        return False
+
+
+def _at_minimum(line: Line, stationary: Line) -> Line:
+    """Prefix the remedy with "polish first" where the parameters are not known to be a minimum.
+
+    At the minimum the line may hold, and need no remedy.
+    """
+    if stationary.verdict == "holds" or line.verdict not in ("fails", "undecided"):
         return line
-    return replace(line, remedy=f"Polish first, as stationarity fails; if this line then stays: {line.remedy}")
+    return replace(line, remedy=f"{polish_first(stationary)}; if this line then stays: {line.remedy}")
 
 
 def residual_lines(
@@ -122,8 +134,8 @@ def _settled(line: Line, level: Noise | None, problem: Problem, minimum: bool) -
     raw = np.array2string(size, precision=4) if size.size > 1 else f"{float(size[0]):.4g}"
     remedy = (
         f"The level {_level(level)} was {level.source}: it is divided by the freedom that a minimum would leave to the "
-        f"residuals, and these parameters are none. The residuals as they are have a root mean square of {raw}. Give "
-        "noise= from held-out rows or from replicates."
+        "residuals, and these parameters are not known to be one. The residuals as they are have a root mean square of "
+        f"{raw}. Give noise= from held-out rows or from replicates."
     )
     return replace(line, verdict="undecided", remedy=remedy)
 
@@ -156,8 +168,7 @@ def _curvature(work: Workspace, asked: str) -> Curvature:
 
 def stationarity_line(work: Workspace, curvature: Curvature, level: Noise | None, seed: int) -> Line:
     """Return the line, measured once for each curvature, noise and seed."""
-    noise = None if level is None else hashlib.blake2b(np.ascontiguousarray(level.values).tobytes()).digest()
-    key = ("stationarity", curvature, noise, seed)
+    key = ("stationarity", curvature, None if level is None else level.digest, seed)
     return work.keep(key, lambda: _measure_stationarity(work, curvature, level, seed))
 
 
@@ -179,13 +190,15 @@ def _measure_stationarity(work: Workspace, curvature: Curvature, level: Noise | 
     sides = xp.concat([point.gradient[None, :], pushed], axis=0)
     solution = solver.solve(sides)
     if np.any(solution.status != Status.CONVERGED):
-        return _relative_line(problem)
+        return _not_compared(problem)
     energy = problem.numpy(xp.sum(sides * solution.h, axis=1))
     images = np.mean(problem.jvp(solution.h) ** 2, axis=1)
     ratios = [_ratio(energy[0], times * np.mean(energy[1:]))]
     ratios += [_ratio(images[0, k], times * np.mean(images[1:, k])) for k in range(problem.outputs)]
+    if not np.isfinite(ratios).any():  # the noise moves nothing: the loss does not see the responses
+        return _relative_line(problem)
     return _judge_stationarity(
-        float(np.nanmax(ratios)) if np.isfinite(ratios).any() else NAN,
+        float(np.nanmax(ratios)),
         _STATIONARY,
         "the distance to the minimum over the spread that the noise gives the parameters",
     )
@@ -199,6 +212,21 @@ def _relative_line(problem: Problem) -> Line:
     """Stationarity where there is no noise to compare with."""
     meaning = "the gradient relative to its terms, without unit"
     return _judge_stationarity(relative_gradient(evaluate(problem), units(problem)), _STATIONARY_WITHOUT_NOISE, meaning)
+
+
+def _not_compared(problem: Problem) -> Line:
+    """Stationarity where the solves that compare the gradient with the noise did not converge.
+
+    A gradient that vanishes to rounding needs no comparison. Any other may be far below what the noise does, or above.
+    """
+    line = _relative_line(problem)
+    if line.verdict == "holds":
+        return line
+    remedy = (
+        "Whether this gradient matters is not known: the solves that compare it with the noise did not converge. Call "
+        "fitted.polish(), or raise weight_decay."
+    )
+    return replace(line, verdict="undecided", remedy=remedy)
 
 
 def _judge_stationarity(value: float, threshold: float, meaning: str) -> Line:
@@ -285,7 +313,7 @@ def _judge_estimate(estimate: Noise, amplified: bool) -> tuple[Verdict, str]:
         few = f"It rests on {left:.2g} degrees of freedom, too few."
         return "undecided", f"{told} {few} Intervals allow for it, and are wide. Give noise=, or more rows."
     if amplified:
-        why = "The minimum is near a fold, or the model nearly interpolates."
+        why = "The minimum may be near a fold, or the model nearly interpolates."
         return "undecided", f"{told} {why} Give noise=, or raise weight_decay."
     return "holds", told
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vhat.variance.noise import Noise
     from vhat.variance.workspace import Workspace
 
-__all__ = ["basin_line"]
+__all__ = ["basin_line", "polish_first"]
 
 _FOLLOWED = 0.5
 """A refit follows the forecast if its predictions differ from it by at most this share of the forecast move."""
@@ -32,27 +32,30 @@ def basin_line(
     refits: int,
     seed: int,
     *,
-    minimum: bool,
+    stationary: Line,
     near_fold: bool,
 ) -> Line:
     """Perturb the responses by fresh noise, refit, and see whether predictions moved as forecast.
 
-    Refits start from the parameters, so that they tell nothing where these are no ``minimum``. ``near_fold`` says that
-    ``|I - S|_F^2`` exceeds n: some fitted values move further than the responses they follow, as they do where a
-    minimum is about to vanish.
+    Refits start from the parameters, so that they tell nothing where these are not ``stationary``. ``near_fold`` says
+    that ``|I - S|_F^2`` is well above its Gauss-Newton count: some fitted values move further than the responses they
+    follow, as they do where a minimum is about to vanish.
     """
     meaning = "share of refits under perturbed responses whose predictions moved as the theory forecasts"
+    minimum = stationary.verdict == "holds"
     if refits < 1 and not minimum:
-        remedy = "Polish first, as stationarity fails: refits begin at the minimum."
+        remedy = f"{polish_first(stationary)}: refits begin at the minimum."
         return Line("basin", NAN, NAN, "undecided" if near_fold else "assumed", remedy, meaning)
     if refits < 1 and near_fold:
-        remedy = "Predictions move further than the data: the minimum is near a fold. Probe it with audit(refits=10)."
+        remedy = (
+            "Predictions move further than the data: the minimum may be near a fold. Probe it with audit(refits=10)."
+        )
         return Line("basin", NAN, NAN, "undecided", remedy, meaning)
     if refits < 1:
         remedy = "Ask for audit(refits=10) to probe that the minimum follows the data; it cannot be proved."
         return Line("basin", NAN, NAN, "assumed", remedy, meaning)
     if not minimum:
-        remedy = "Not probed, because the parameters are not a minimum: settle stationarity first."
+        remedy = "Not probed, because the parameters are not known to be a minimum: settle stationarity first."
         return Line("basin", NAN, NAN, "undecided", remedy, meaning)
     if level is None:
         remedy = "Not probed, because there is no noise level to redraw. Give noise=."
@@ -76,3 +79,8 @@ def basin_line(
         else "The minimum jumps or bends under the noise: intervals miss that. More weight decay, or a simpler model."
     )
     return Line("basin", share, _MOST, "holds" if holds else "fails", remedy, meaning)
+
+
+def polish_first(stationary: Line) -> str:
+    """Return the advice where the stationarity line does not hold."""
+    return f"Polish first, as stationarity {'fails' if stationary.verdict == 'fails' else 'is undecided'}"

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 __all__ = ["Nystrom"]
 
 _GRADIENTS = 60.0
-"""Of the loss, for one point: some forty steps in a block."""
+"""Of the loss, for one point under the exact Hessian: some forty steps in a block."""
+_GRADIENTS_GGN = 40.0
+"""The same under Gauss-Newton, whose products need no second derivative."""
 _VECTORS = 32
 """Of length p for each row: those of conjugate gradients and those that pass through the kernel of the sample."""
 _VECTORS_SHARE = 0.4
@@ -93,12 +95,12 @@ class Nystrom:
         """Whether ``A`` itself is formed: no."""
         return False
 
-    def cost(self, problem: Problem, curvature: str) -> Cost:  # noqa: ARG002  (a product costs about the same)
+    def cost(self, problem: Problem, curvature: str) -> Cost:
         """Return what it takes: the kernel of the sample, then some forty steps a row."""
         rows, numbers = self.sampled_rows(problem), find_structure(problem).numbers
         return Cost(
             setup=Work(products=sample_flops(problem, rows, numbers)),
-            each=Work(gradients=_GRADIENTS),
+            each=Work(_GRADIENTS_GGN if curvature == "ggn" else _GRADIENTS),
             fixed=sample_bytes(problem, rows, numbers),
             held=8 * (3 * problem.p + IMAGES * problem.n * problem.outputs),
             iterated=8 * _VECTORS * problem.p,

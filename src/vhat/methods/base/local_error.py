@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from vhat.evidence.audit import stationarity_line
+from vhat.intervals.guarantee import assumed_minimum
 from vhat.methods.base.requirements import require_residuals
 from vhat.models.problem import Curvature
 from vhat.variance.weighted_norm import gradient_blocks, measure
@@ -68,4 +69,4 @@ def shortfall(fitted: FittedModel, noise: Noise | None, curvature: str, seed: in
     """Return what a guarantee must own up to where the parameters are not a minimum, else nothing."""
     with fitted.problem.scope():
         line = stationarity_line(fitted.workspace, cast(Curvature, curvature), noise, seed)
-    return () if line.verdict == "holds" else ("that the parameters are a minimum, WHICH THEY ARE NOT (see the audit)",)
+    return () if line.verdict == "holds" else (assumed_minimum(line.verdict),)

@@ -16,6 +16,7 @@ from vhat.checks import check_finite
 from vhat.errors import ModelError
 from vhat.models.jax import compiled as kernels
 from vhat.models.jax import pytrees
+from vhat.models.jax.affine import is_affine
 from vhat.models.jax.float32 import CannotNarrowError
 from vhat.models.jax.outer_products import Factors
 from vhat.models.problem import Curvature, Functional, LossDerivatives, ModelFacts, diagonal_if_separable
@@ -240,7 +241,16 @@ class JaxProblem:
             refuse_functional(value, again)
             gradient = jax.jacrev(flat)(self.theta).reshape(-1, self.p)
         refuse_flat_functional(np.asarray(gradient))
-        return Functional(value.astype(np.float64), gradient)
+        return Functional(value.astype(np.float64), gradient, self._is_affine(q))
+
+    def _is_affine(self, q: Callable[[Any], Any]) -> bool:
+        def flat(fixed: Any, theta: Any, _: Any) -> Any:
+            return jnp.asarray(q(self.model.layout.unflatten(theta, fixed)))
+
+        try:
+            return is_affine(flat, self.fixed, self.theta, ())
+        except Exception:  # a functional that asks for numbers has derivatives, but cannot be traced
+            return False
 
     # -- derivatives over the training rows ------------------------------------------------------
     @cached_property

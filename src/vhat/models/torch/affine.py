@@ -7,7 +7,7 @@ followed as well. See :mod:`vhat.models.affine`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,7 +17,6 @@ from torch.utils._pytree import tree_leaves
 
 from vhat.models.affine import Dependence, Linearity, combine
 from vhat.models.torch.inputs import Rows
-from vhat.models.torch.model import TorchModel
 
 __all__ = ["is_affine"]
 
@@ -141,11 +140,11 @@ class _Reads(TorchFunctionMode):  # type: ignore[misc]
         return func(*args, **(kwargs or {}))
 
 
-def is_affine(model: TorchModel, theta: Any, rows: Rows) -> bool:
-    """Return whether the predictions are an affine function of the trainable parameters, whatever their values.
+def is_affine(function: Callable[[Any, Rows], Any], theta: Any, rows: Rows) -> bool:
+    """Return whether a result is an affine function of the trainable parameters, whatever their values.
 
     Args:
-        model: The module as a function.
+        function: Of parameters and inputs: a module's predictions, or a functional without inputs.
         theta: Flat parameters, (p,).
         rows: A few rows of inputs.
     """
@@ -157,7 +156,7 @@ def is_affine(model: TorchModel, theta: Any, rows: Rows) -> bool:
         dependences.note(value, Dependence.INPUT)
     try:
         with torch.inference_mode(False), torch.no_grad(), _Reads(dependences), dependences:
-            output = model(own, given)
+            output = function(own, given)
     except Exception:  # found not to be affine, or a module that does not let itself be watched
         return False
     return dependences.of(output) == Dependence.AFFINE

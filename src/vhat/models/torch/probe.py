@@ -261,9 +261,12 @@ def _along_a_line(
     size = near.abs() + tiny
     v = size * e[2]
 
+    # Unequal weights: the plain sum of outputs is a constant after a softmax or a layer norm, and its derivatives are
+    # rounding.
+    weights = 0.5 + torch.rand(len(rows[0]), model.outputs, dtype=torch.float64, generator=noise).to(theta.device)
+
     def tape(t: Any) -> Tape:
-        flat = torch.ones(len(rows[0]), model.outputs, dtype=torch.float64, device=theta.device)
-        return Tape(model, t, rows, flat, 0 * flat)
+        return Tape(model, t, rows, weights, 0 * weights)
 
     return size, v, (tape(near), tape(near + h * v), tape(near - h * v))
 

@@ -15,6 +15,7 @@ from vhat.checks import Loss, check_finite
 from vhat.errors import InputError, ModelError, VhatError
 from vhat.models.problem import Curvature, Functional, LossDerivatives, ModelFacts
 from vhat.models.torch import probe
+from vhat.models.torch.affine import is_affine
 from vhat.models.torch.data_loader import is_loader
 from vhat.models.torch.derivatives import Tape, cotangents_together, recording, row_gradients, rows_together
 from vhat.models.torch.inputs import Rows, check_rows, plain, preserved_rng, take_rows, to_array
@@ -221,7 +222,9 @@ class TorchProblem:
                 ) from error
         gradient = torch.stack(rows)
         refuse_flat_functional(to_array(gradient))
-        return Functional(self.numpy(value), gradient)
+        with preserved_rng(self.theta.device):
+            affine = is_affine(lambda theta, _: q({**state.split(theta), **state.fixed}), self.theta, ())
+        return Functional(self.numpy(value), gradient, affine)
 
     # -- derivatives over the training rows ------------------------------------------------------
     def objective(self) -> float:
