@@ -16,8 +16,8 @@ _SIZE = 256
 _REPEATS = 3
 """Of which the fastest counts: another process may have had the core."""
 _SLOWER = {"jaxlib": 3.5, "torch": 6.0, "numpy": 40.0}
-"""By how much a flop of a gradient is slower than one of a matrix product, as `benchmarks/plans.py` measures it. In NumPy
-derivatives by differences evaluate the model some dozens of times."""
+"""By how much a flop of a gradient is slower than one of a matrix product, as `benchmarks/plans.py` measures it. In
+NumPy derivatives by differences evaluate the model some dozens of times."""
 
 
 @lru_cache(maxsize=1)
