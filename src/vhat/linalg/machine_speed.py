@@ -13,8 +13,8 @@ __all__ = ["cpu_seconds"]
 
 _SIZE = 256
 """Rows of the matrices of the probe: a product takes about a millisecond."""
-_REPEATS = 3
-"""Of which the fastest counts: another process may have had the core."""
+_REPEATS = 20
+"""Of which the fastest counts, all of them 20 milliseconds: another process may have had the core."""
 _SLOWER = {"jaxlib": 3.5, "torch": 6.0, "numpy": 40.0}
 """By how much a flop of a gradient is slower than one of a matrix product, as `benchmarks/plans.py` measures it. In
 NumPy derivatives by differences evaluate the model some dozens of times."""
@@ -22,7 +22,7 @@ NumPy derivatives by differences evaluate the model some dozens of times."""
 
 @lru_cache(maxsize=1)
 def product_speed() -> float:
-    """Return flops in a CPU second inside matrix products of doubles, the best of three."""
+    """Return flops in a CPU second inside matrix products of doubles, the best of twenty."""
     a = np.random.default_rng(0).standard_normal((_SIZE, _SIZE))
     a @ a  # threads and memory are made ready
     best = np.inf
