@@ -72,8 +72,8 @@ def describe(fitted: FittedModel, *, data: str = "copy", factorisation: bool = F
         StoreError: When something about the model cannot be kept.
     """
     check_choice("data", data, ("copy", "reference"))
-    problem: Any = fitted.problem
-    framework = type(problem).__name__.removesuffix("Problem").lower()
+    problem = fitted.problem
+    framework = problem.autodiff.framework if problem.scaling is None else "standardised"
     room = _room(framework)
     with problem.scope():
         targets = problem.targets[:, 0] if problem.squeeze else problem.targets

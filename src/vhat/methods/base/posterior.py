@@ -54,10 +54,11 @@ def as_posterior(fitted: FittedModel, noise: Noise, method: str) -> tuple[Model,
     Raises:
         InputError: When the model is not a JAX function, its loss not the square loss, or its outputs differ in noise.
     """
-    from vhat.models.jax.problem import JaxProblem
+    from vhat.models.jax.autodiff import JaxAutodiff
 
     problem = fitted.problem
-    if not isinstance(problem, JaxProblem):
+    autodiff = problem.autodiff
+    if not isinstance(autodiff, JaxAutodiff) or problem.scaling is not None:
         raise InputError(
             f"{method} needs a model that JAX can differentiate inside a compiled loop. Use a recipe of vhat.fit, or "
             "one that ends in vhat.from_jax."
@@ -65,7 +66,7 @@ def as_posterior(fitted: FittedModel, noise: Noise, method: str) -> tuple[Model,
     require_square_loss(fitted, method)
     level = jnp.asarray(one_level(fitted, noise, method))
     arrays = (jnp.asarray(problem.targets), jnp.asarray(problem.weights), problem.decay, level)
-    return problem.model, Posterior(problem.fixed, jax.tree.map(jnp.asarray, problem.X), *arrays)
+    return autodiff.model, Posterior(autodiff.fixed, jax.tree.map(jnp.asarray, problem.X), *arrays)
 
 
 def log_density(model: Model, theta: Any, posterior: Posterior, batch: Any = None) -> Any:
