@@ -153,9 +153,8 @@ class JetLinearised(Linearised):
     def __init__(self, autodiff: JetAutodiff, point: Point, before: Linearised | None) -> None:
         super().__init__(autodiff, point)
         self._model = autodiff
-        self._rows = Lazy(lambda: autodiff.jet(point.theta, point.X))
-        if isinstance(before, JetLinearised) and point.shares(before, "theta", "X"):
-            self._rows = before._rows
+        here = point.shared(before if isinstance(before, JetLinearised) else None, "theta", "X")
+        self._rows = here._rows if here else Lazy(lambda: autodiff.jet(point.theta, point.X))
 
     def facts(self) -> ModelFacts:
         return ModelFacts("jets", "float64", True, (), 1e-15, 1e-15)

@@ -195,7 +195,8 @@ def test_two_changes_of_one_problem_do_not_disturb_each_other(framework):
     assert not np.allclose(numbers(other)[0], before[0])
 
 
-def test_whatever_decay_changes_computes_no_jacobian_again():
+@pytest.mark.parametrize("how", ["with_decay", "with_targets"])
+def test_other_decay_and_other_responses_compute_no_jacobian_again(how):
     calls = []
 
     def counted(q, x):
@@ -203,9 +204,9 @@ def test_whatever_decay_changes_computes_no_jacobian_again():
         return numpy_net(q, x)
 
     problem = numpy_problem(counted, THETA, X, Y, weight_decay=LAM)
-    problem.product(np.eye(5), "hessian")
+    problem.product(np.eye(5), "ggn")
     calls.clear()
-    problem.with_decay(problem.decay * 3).product(np.eye(5), "hessian")
+    changed(problem, how).product(np.eye(5), "ggn")
     assert not calls
 
 

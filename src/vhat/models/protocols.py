@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import array_api_compat
 import numpy as np
@@ -36,6 +36,7 @@ Array = Any
 """A framework's own array (jax.Array, torch.Tensor or numpy.ndarray)."""
 
 Curvature = Literal["hessian", "ggn"]
+Block = TypeVar("Block", bound="Linearised")
 
 _BLOCK_BYTES = 2**24
 """Per-row gradients are made in blocks of this size: fresh memory costs more than the arithmetic."""
@@ -104,9 +105,12 @@ class Point:
         """How many training rows there are."""
         return len(self.y)
 
-    def shares(self, before: Linearised | None, *names: str) -> bool:
-        """Whether an earlier block was made with the very same objects under these names."""
-        return before is not None and all(getattr(before.point, name) is getattr(self, name) for name in names)
+    def shared(self, before: Block | None, *names: str) -> Block | None:
+        """Return an earlier block if it was made with the very same objects under these names, else None."""
+        if before is None:
+            return None
+        same = all(getattr(before.point, name) is getattr(self, name) for name in names)
+        return before if same else None
 
 
 class Arrays(Protocol):
@@ -192,7 +196,7 @@ class Autodiff(Protocol):
         Args:
             point: Parameters and training rows.
             before: A block of this model at another point. Whatever depends only on what both points have in common
-                (``point.shares``) can be taken over from it.
+                (``point.shared``) can be taken over from it.
         """
 
 

@@ -35,20 +35,23 @@ class JaxLinearised(Linearised):
     """Derivatives of a JAX function: see :class:`vhat.models.protocols.Linearised`."""
 
     _autodiff: JaxAutodiff
+    _X: Lazy[Any]
+    _y: Lazy[Any]
+    _w: Lazy[Any]
+    _first_order: Lazy[tuple[float, jax.Array]]
+    """The loss and its gradient."""
 
     def __init__(self, autodiff: JaxAutodiff, point: Point, before: Linearised | None) -> None:
         earlier = before if isinstance(before, JaxLinearised) else None
-        self._X = Lazy(partial(_resident, autodiff, point, point.X))
-        self._y = Lazy(partial(_resident, autodiff, point, point.y))
-        self._w = Lazy(partial(_resident, autodiff, point, point.weights, fill="zero"))
-        if earlier is not None and point.n == earlier.point.n:
-            self._X = earlier._X if point.shares(earlier, "X") else self._X
-            self._y = earlier._y if point.shares(earlier, "y") else self._y
-            self._w = earlier._w if point.shares(earlier, "weights") else self._w
+        same_X, same_y = point.shared(earlier, "X"), point.shared(earlier, "y")
+        same_w = point.shared(earlier, "weights")
+        self._X = same_X._X if same_X else Lazy(partial(_resident, autodiff, point, point.X))
+        self._y = same_y._y if same_y else Lazy(partial(_resident, autodiff, point, point.y))
+        self._w = same_w._w if same_w else Lazy(partial(_resident, autodiff, point, point.weights, fill="zero"))
         super().__init__(autodiff, point, partial(_predicted, autodiff, point, self._X))
-        self._first_order = Lazy(partial(_first_order, autodiff, point, self._X, self._y, self._w))
-        if earlier is not None and point.shares(earlier, "theta", "X", "y", "weights"):
-            self._first_order = earlier._first_order
+        again = point.shared(earlier, "theta", "X", "y", "weights")
+        parts = (autodiff, point, self._X, self._y, self._w)
+        self._first_order = again._first_order if again else Lazy(partial(_first_order, *parts))
 
     @property
     def data(self) -> kernels.Data:

@@ -36,22 +36,22 @@ class NumpyLinearised(Linearised):
     """
 
     _autodiff: NumpyAutodiff
+    _settled: Lazy[tuple[Sampled, np.ndarray]]
+    """The function over the training rows with its rounding measured, and the step of each parameter."""
+    _jacobian: Lazy[Estimate]
+    _residual: Lazy[Estimate]
 
     def __init__(self, autodiff: NumpyAutodiff, point: Point, before: Linearised | None) -> None:
         super().__init__(autodiff, point)
         earlier = before if isinstance(before, NumpyLinearised) else None
-        # The function over the training rows with its rounding measured, and the step of each parameter.
-        self._settled = Lazy(partial(_settle, autodiff, point, self.fitted))
-        self._jacobian = Lazy(partial(_jacobian, autodiff, point, self._settled))
-        self._residual = Lazy(partial(_residual, autodiff, point, self._settled, self._jacobian, self.loss))
-        if earlier is not None and point.shares(earlier, "X"):
-            here = point.shares(earlier, "theta")
-            if here:
-                self._settled = earlier._settled
-            if here or autodiff.linear:
-                self._jacobian = earlier._jacobian
-            if here and point.shares(earlier, "y", "weights"):
-                self._residual = earlier._residual
+        here = point.shared(earlier, "theta", "X")
+        self._settled = here._settled if here else Lazy(partial(_settle, autodiff, point, self.fitted))
+        # The Jacobian of a linear model is the same at all parameters.
+        alike = point.shared(earlier, "X") if autodiff.linear else here
+        self._jacobian = alike._jacobian if alike else Lazy(partial(_jacobian, autodiff, point, self._settled))
+        again = point.shared(here, "y", "weights")
+        parts = (self._settled, self._jacobian, self.loss)
+        self._residual = again._residual if again else Lazy(partial(_residual, autodiff, point, *parts))
 
     @property
     def autodiff(self) -> NumpyAutodiff:

@@ -46,18 +46,19 @@ class TorchLinearised(Linearised):
     """
 
     _autodiff: TorchAutodiff
+    _kept: Lazy[list[Tape]]
+    _factored: Lazy[TorchModel]
+    """The model with those of its linear layers whose gradients are outer products on many rows as well."""
 
     def __init__(self, autodiff: TorchAutodiff, point: Point, before: Linearised | None) -> None:
         super().__init__(autodiff, point)
         self._chunk_rows = min(point.n, rows_in_chunk(autodiff.row_bytes, point.memory))
-        self._kept = Lazy(partial(_recorded, autodiff, point, self.loss, self._chunk_rows))
-        self._diagonal: Any = None
-        # The model with those of its linear layers whose gradients are outer products on many rows as well.
-        self._factored = Lazy(partial(_factored, autodiff, point, self._chunk_rows))
-        if isinstance(before, TorchLinearised) and point.shares(before, "theta", "X"):
-            self._factored = before._factored
-            if point.shares(before, "y", "weights"):
-                self._kept = before._kept
+        here = point.shared(before if isinstance(before, TorchLinearised) else None, "theta", "X", "memory")
+        self._factored = here._factored if here else Lazy(partial(_factored, autodiff, point, self._chunk_rows))
+        again = point.shared(here, "y", "weights")
+        parts = (autodiff, point, self.loss, self._chunk_rows)
+        self._kept = again._kept if again else Lazy(partial(_recorded, *parts))
+        self._diagonal: Any = again._diagonal if again else None
 
     @property
     def autodiff(self) -> TorchAutodiff:
