@@ -16,7 +16,7 @@ import numpy as np
 from vhat.models.lazy import Lazy
 from vhat.models.loss import LossDerivatives, half_square
 from vhat.models.problem import Problem
-from vhat.models.protocols import Functional, Linearised, ModelFacts, Point
+from vhat.models.protocols import Curvature, Functional, Linearised, ModelFacts, Point
 
 
 # -- the framework itself: a number for each row, with its derivatives in p parameters ------------
@@ -168,9 +168,13 @@ class JetLinearised(Linearised):
     def vjp(self, t: np.ndarray, /) -> Boxed:
         return self._model.arrays.native(t[:, :, 0] @ self._rows().slope)
 
-    def residual_part(self, v: Boxed, /) -> Boxed:
+    def product(self, v: Boxed, curvature: Curvature, /) -> Boxed:
+        found = self.gauss_newton(v)
+        if curvature == "ggn":
+            return found
         first = self.loss().first[:, 0] / self.point.n
-        return self._model.arrays.native(self._model.arrays.numpy(v) @ np.einsum("i,ipq->pq", first, self._rows().bend))
+        residual_part = np.einsum("i,ipq->pq", first, self._rows().bend)
+        return found + self._model.arrays.native(self._model.arrays.numpy(v) @ residual_part)
 
 
 # -- what a user calls ----------------------------------------------------------------------------

@@ -203,8 +203,8 @@ class Autodiff(Protocol):
 class Linearised(ABC):
     """Derivatives of a model at one point, over its training rows.
 
-    A framework has to write ``facts``, ``row_gradients``, ``jvp``, ``vjp`` and ``residual_part``. All else is derived
-    from these, and may be replaced by something faster.
+    A framework has to write ``facts``, ``row_gradients``, ``jvp``, ``vjp`` and ``product``. All else is derived from
+    these, and may be replaced by something faster.
 
     Attributes:
         point: Parameters and training rows.
@@ -265,8 +265,12 @@ class Linearised(ABC):
         """Return ``J' t`` for each block of t: n-space (k, n, K) to p-space (k, p)."""
 
     @abstractmethod
-    def residual_part(self, v: Array, /) -> Array:
-        """Return ``1/n sum_i sum_a first_ia hess f_ia v`` for each row of v: the Hessian without ``J'CJ/n``."""
+    def product(self, v: Array, curvature: Curvature, /) -> Array:
+        """Return ``H v``, or its Gauss-Newton part ``J'CJ v / n``, for each row of v, without decay."""
+
+    def gauss_newton(self, v: Array, /) -> Array:
+        """Return ``J'CJ v / n`` for each row of v."""
+        return self.vjp(self.loss().weigh(self.jvp(v))) / self.point.n
 
     def objective(self) -> float:
         """Return ``L(theta)``, not finite where model or loss are not."""
@@ -276,13 +280,8 @@ class Linearised(ABC):
         """Return ``grad L(theta)``, p-space (p,)."""
         return self.vjp(self.loss().first[None])[0] / self.point.n
 
-    def product(self, v: Array, curvature: Curvature, /) -> Array:
-        """Return ``H v``, or its Gauss-Newton part ``J'CJ v / n``, for each row of v, without decay."""
-        found = self.vjp(self.loss().weigh(self.jvp(v))) / self.point.n
-        return found if curvature == "ggn" else found + self.residual_part(v)
-
     def residual_product32(self, v: np.ndarray, /) -> np.ndarray | None:
-        """Return ``residual_part`` in single precision, NumPy in and out, where that is faster; else None."""
+        """Return ``(H - J'CJ/n) v`` in single precision, NumPy in and out, where that is faster; else None."""
         del v
         return None
 

@@ -120,10 +120,6 @@ class JaxLinearised(Linearised):
         found = kernels.product(autodiff.model, curvature, autodiff.fixed, self.point.theta, self.data, filled)
         return found[: len(v)] / self.point.n
 
-    def residual_part(self, v: jax.Array, /) -> jax.Array:
-        """Return ``(H - J'CJ/n) v`` for each row of v."""
-        return self.product(v, "hessian") - self.product(v, "ggn")
-
     def residual_product32(self, v: np.ndarray, /) -> np.ndarray | None:
         """Return ``(H - J'CJ/n) v``, products in single precision; None where the model has no such twin."""
         autodiff, point = self._autodiff, self.point

@@ -90,14 +90,11 @@ class NumpyLinearised(Linearised):
     def product(self, v: np.ndarray, curvature: Curvature, /) -> np.ndarray:
         """Return ``H v`` or its Gauss-Newton part for each row of v, without decay."""
         _ = self._first_accuracy  # raises where J cannot be trusted
-        if curvature == "hessian":
-            _ = self._second_accuracy  # raises where the residual part cannot be trusted
-        found: np.ndarray = super().product(v, curvature)
-        return found
-
-    def residual_part(self, v: np.ndarray, /) -> np.ndarray:
-        """Return ``1/n sum_i sum_o l'_io hess f_o(x_i) v`` for each row of v."""
-        return v @ self._residual().value
+        found: np.ndarray = self.gauss_newton(v)
+        if curvature == "ggn":
+            return found
+        _ = self._second_accuracy  # raises where the residual part cannot be trusted
+        return found + v @ self._residual().value
 
     def diagonal(self) -> np.ndarray:
         """Return the diagonal of the Gauss-Newton part, (p,)."""

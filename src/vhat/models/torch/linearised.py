@@ -114,10 +114,6 @@ class TorchLinearised(Linearised):
         """Return ``H v`` or its Gauss-Newton part for each row of v, without decay."""
         return sum(tape.product(v, curvature) for tape in self._tapes())
 
-    def residual_part(self, v: Any, /) -> Any:
-        """Return ``(H - J'CJ/n) v`` for each row of v."""
-        return self.product(v, "hessian") - self.product(v, "ggn")
-
     def diagonal(self) -> Any:
         """Return the diagonal of the Gauss-Newton part, (p,); kept, for it costs a pass of per-row gradients."""
         self._autodiff.model.guard()
