@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import weakref
 from dataclasses import replace
 
 import jax
@@ -208,6 +209,19 @@ def test_other_decay_and_other_responses_compute_no_jacobian_again(how):
     calls.clear()
     changed(problem, how).product(np.eye(5), "ggn")
     assert not calls
+
+
+@pytest.mark.parametrize("how", ["at", "with_targets", "with_decay", "rows"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_tapes_and_jacobians_are_freed_with_their_problem(framework, how):
+    """A changed problem keeps what it shares, not the block that it came from; nor is a cycle left to be collected."""
+    problem = make(framework)
+    numbers(problem)
+    block = weakref.ref(problem.linearised)
+    moved = changed(problem, how)
+    del problem
+    assert block() is None
+    assert moved.n
 
 
 def test_other_parameters_data_and_decay_compile_nothing():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["LossDerivatives", "diagonal_if_separable", "half_square"]
+__all__ = ["LossDerivatives", "diagonal_if_separable", "half_square", "half_square_values"]
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,20 @@ class LossDerivatives:
         )
 
 
+def half_square_values(f: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return ``w_i |f_i - y_i|^2 / 2``, (n,); not finite where that overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):  # at parameters that a search has gone too far to
+        value: np.ndarray = 0.5 * weights * ((f - y) ** 2).sum(axis=1)
+        return value
+
+
 def half_square(f: np.ndarray, y: np.ndarray, weights: np.ndarray) -> LossDerivatives:
     """Return ``w_i |f_i - y_i|^2 / 2`` and its derivatives, f and y of shape (n, K)."""
-    with np.errstate(over="ignore", invalid="ignore"):  # at parameters that a search has gone too far to
-        w, r = weights[:, None], f - y
-        value = 0.5 * weights * (r**2).sum(axis=1)
-        flat = w * np.ones_like(f)
-        return LossDerivatives(value, w * r, flat, -flat, location=True, square=True)
+    w = weights[:, None]
+    with np.errstate(over="ignore", invalid="ignore"):
+        first = w * (f - y)
+    flat = w * np.ones_like(f)
+    return LossDerivatives(half_square_values(f, y, weights), first, flat, -flat, location=True, square=True)
 
 
 def diagonal_if_separable(blocks: np.ndarray) -> np.ndarray:

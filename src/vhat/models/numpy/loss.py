@@ -9,7 +9,7 @@ import numpy as np
 
 from vhat.checks import check_finite
 from vhat.errors import InputError, ModelError, name_rows
-from vhat.models.loss import LossDerivatives, diagonal_if_separable, half_square
+from vhat.models.loss import LossDerivatives, diagonal_if_separable, half_square, half_square_values
 from vhat.models.numpy.finite_differences import Estimate, Sampled, first_derivatives, second_derivatives, settle
 from vhat.models.numpy.model import blame
 
@@ -26,7 +26,7 @@ def loss_values(
 ) -> np.ndarray:
     """Return ``w_i l(f_i, y_i)``, (n,); NaN where it has no value."""
     if loss is None:
-        return half_square(f, y, w).value
+        return half_square_values(f, y, w)
     with np.errstate(all="ignore"):
         rows = _Rows(loss, f, y, squeeze)
         return w * Sampled(rows, np.zeros(2 * f.shape[1]), np.zeros(len(f))).moved([])

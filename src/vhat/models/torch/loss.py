@@ -10,7 +10,7 @@ import torch
 
 from vhat.checks import Loss
 from vhat.errors import ModelError
-from vhat.models.loss import LossDerivatives, diagonal_if_separable, half_square
+from vhat.models.loss import LossDerivatives, diagonal_if_separable, half_square, half_square_values
 from vhat.models.torch.inputs import to_array
 from vhat.models.torch.model import describe
 
@@ -20,7 +20,7 @@ __all__ = ["loss_derivatives", "loss_values"]
 def loss_values(loss: Loss, f: Any, y: Any, weights: Any, squeeze: bool) -> np.ndarray:
     """``w_i l(f_i, y_i)``, (n,)."""
     if isinstance(loss, str):
-        return half_square(to_array(f), to_array(y), to_array(weights)).value
+        return half_square_values(to_array(f), to_array(y), to_array(weights))
     return to_array(weights * _each_row(_row_loss(loss, squeeze), f, y))
 
 
