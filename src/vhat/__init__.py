@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from vhat.intervals.estimated_tail import EstimatedTail, Redraws
     from vhat.intervals.interval import Interval
     from vhat.intervals.tail import Tail
-    from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Plan, Status
+    from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Plan, Primal, Status
     from vhat.methods.comparison import Comparison, compare
     from vhat.variance.weighted_norm import WeightedNorm
 
@@ -88,7 +88,7 @@ _HOMES = {
     "intervals.estimated_tail": ("EstimatedTail", "Redraws"),
     "intervals.interval": ("Interval",),
     "intervals.tail": ("Tail",),
-    "linalg.solvers": ("CG", "Dense", "Dual", "Nystrom", "Plan", "Status"),
+    "linalg.solvers": ("CG", "Dense", "Dual", "Nystrom", "Plan", "Primal", "Status"),
     "methods.comparison": ("Comparison", "compare"),
     "variance.weighted_norm": ("WeightedNorm",),
 }
@@ -128,6 +128,7 @@ __all__ = [
     "Nystrom",
     "Plan",
     "PolishError",
+    "Primal",
     "Redraws",
     "SelectionWarning",
     "Status",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import reprlib
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from vhat.errors import InputError, ModelError, name_rows
+from vhat.free_memory import free_memory
 
 __all__ = [
     "Loss",
@@ -167,22 +167,12 @@ def decay_factor(loss: Any, outputs: int) -> float:
 
 
 def check_memory(memory: float | None) -> int:
-    """Return the budget in bytes: the one given, or half of what the machine has free."""
+    """Return the budget in bytes: the one given, or half of what this process may still take."""
     if memory is not None:
         if not isinstance(memory, int | float | np.number) or not 0 < memory < np.inf:
             raise InputError(f"memory={memory!r} is not a positive number of bytes, such as 2e9.")
         return int(memory)
-    return _free_memory() // 2
-
-
-def _free_memory() -> int:
-    """Return the bytes of memory that nothing uses."""
-    import psutil
-
-    found = psutil.virtual_memory()
-    # Linux counts the cache of files as available and gives it back only under pressure: the budget leaves it alone.
-    # macOS keeps next to nothing free and counts what it gives back at once as available; on Windows both are one.
-    return int(found.free if sys.platform.startswith("linux") else found.available)
+    return free_memory() // 2
 
 
 def check_nonnegative(name: str, array: np.ndarray) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from vhat.fit.score_curve import Curve
@@ -35,6 +37,7 @@ __all__ = [
     "TableWarning",
     "VhatError",
     "VhatWarning",
+    "calling_rows",
     "name_rows",
     "outside",
 ]
@@ -157,13 +160,38 @@ class TableWarning(VhatWarning):
     """Something about a table of data limits what can be learned from it."""
 
 
+class Labels(Protocol):
+    """What the rows of a table are called."""
+
+    @property
+    def noun(self) -> str:
+        """What a label counts, such as "row" or "line"."""
+
+    @property
+    def labels(self) -> Any:
+        """One a row, in the order of the rows."""
+
+
+_names: ContextVar[Labels | None] = ContextVar("names of rows", default=None)
+
+
+@contextmanager
+def calling_rows(names: Labels | None) -> Iterator[None]:
+    """Let messages inside the block call rows by their names; None calls them by position."""
+    before = _names.set(names)
+    try:
+        yield
+    finally:
+        _names.reset(before)
+
+
 def name_rows(rows: Iterable[int], most: int = 8, *, noun: str = "row") -> str:
-    """Name rows in a message without flooding it.
+    """Name rows in a message without flooding it, by the names of their table inside :func:`calling_rows`.
 
     Args:
-        rows: Row numbers.
+        rows: Row numbers, by position, counted from 0.
         most: How many are written out.
-        noun: What they are called, in the singular.
+        noun: What they are called, in the singular. Only rows have names.
 
     Returns:
         For example ``"row 3"`` or ``"rows 1, 2, 5 and 40 more"``.
@@ -175,7 +203,12 @@ def name_rows(rows: Iterable[int], most: int = 8, *, noun: str = "row") -> str:
         'rows 0, 1, 2 and 7 more'
     """
     rows = [int(row) for row in rows]
-    shown = ", ".join(str(row) for row in rows[:most])
+    labels: Sequence[Any] = rows
+    names = _names.get()
+    if noun == "row" and names is not None and all(row < len(names.labels) for row in rows):
+        noun = names.noun
+        labels = [names.labels[row] for row in rows]
+    shown = ", ".join(str(label) for label in labels[:most])
     rest = f" and {len(rows) - most} more" if len(rows) > most else ""
     return f"{noun}{'s' if len(rows) != 1 else ''} {shown}{rest}"
 

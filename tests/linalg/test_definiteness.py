@@ -15,7 +15,8 @@ from tests import oracle
 from vhat.errors import NotPositiveDefinite
 from vhat.linalg.curvature import definiteness
 from vhat.linalg.curvature.definiteness import smallest_eigenvalue
-from vhat.linalg.solvers.kernel import KernelMetric, make_kernel
+from vhat.linalg.solvers.factorised import FactorMetric
+from vhat.linalg.solvers.kernel import make_kernel
 from vhat.models.jax import jax_problem
 from vhat.models.problem import ModelFacts
 
@@ -169,7 +170,7 @@ def test_a_metric_of_bad_condition_makes_no_negative_curvature_of_rounding(lam):
     X, theta = 30 * rng.normal(size=(n, p)), rng.normal(size=p)
     problem = jax_problem(lambda t, X: X @ t, theta, X, X @ theta + rng.normal(size=n), weight_decay=lam)
     with problem.scope():
-        found = smallest_eigenvalue(problem, metric=KernelMetric(make_kernel(problem)))
+        found = smallest_eigenvalue(problem, metric=FactorMetric(make_kernel(problem)))
     assert found.verdict != "indefinite"
     assert not found.singular
     assert found.value == pytest.approx(1, abs=1e-6)
@@ -258,7 +259,7 @@ def test_a_direction_that_the_data_do_not_see_is_not_missed_beside_those_they_se
     """A saddle of a fifth of the decay, among 3200 parameters that 40 rows hardly determine."""
     problem, kernel = _hidden_saddle()
     with problem.scope():
-        found = smallest_eigenvalue(problem, metric=KernelMetric(kernel))
+        found = smallest_eigenvalue(problem, metric=FactorMetric(kernel))
     assert found.method == "lanczos"
     assert found.verdict == "indefinite"
     assert found.value == pytest.approx(-0.2, rel=0.2)
@@ -286,7 +287,7 @@ def test_random_starts_of_a_kernel_have_its_inverse_for_covariance():
     decay = {name: 0.0 if name == "c" else 0.1 for name in params}
     problem = jax_problem(predict, params, X, rng.normal(size=(12, 1)), weight_decay=decay)
     with problem.scope():
-        metric, many = KernelMetric(make_kernel(problem)), 3000
+        metric, many = FactorMetric(make_kernel(problem)), 3000
         x = np.stack([problem.numpy(metric.draw(problem, seed)) for seed in range(many)])
         P = np.stack([problem.numpy(metric.apply(problem.native(row))) for row in np.eye(problem.p)])
     values, vectors = np.linalg.eigh(P)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -15,12 +17,14 @@ from vhat.linalg.curvature import scale
 from vhat.linalg.curvature.definiteness import smallest_eigenvalue
 from vhat.linalg.curvature.inner_product import Jacobi
 from vhat.linalg.solvers.cg_loop import Iteration
-from vhat.linalg.solvers.dual import Corrected, GaussNewton
+from vhat.linalg.solvers.corrected import Corrected
+from vhat.linalg.solvers.dual import GaussNewton
 from vhat.linalg.solvers.interface import Solution, Stopped
 from vhat.linalg.solvers.jacobian_factors import _terms, compress, find_structure, read_features
 from vhat.linalg.solvers.kernel import make_kernel
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned
 from vhat.linalg.solvers.softest_direction import Soft
+from vhat.linalg.workspace import Workspace
 from vhat.models.jax import jax_problem
 from vhat.variance import workspace
 
@@ -461,7 +465,7 @@ def test_rows_that_ctrl_c_leaves_are_held_to_the_same(monkeypatch, solver):
         g = problem.gradients(problem.inputs(x))
         least = smallest_eigenvalue(problem)
         soft = Soft.of(problem, "hessian", least.vector, Jacobi(scale(problem)), least.value)
-        prepared = solver.prepare(problem, "hessian", scale(problem), soft=soft)
+        prepared = replace(solver.prepare(Workspace(problem), "hessian"), soft=soft)
         rows, nothing = np.arange(len(x)), np.zeros(len(x))
         finished = Solution(0 * g, np.full(len(x), "converged", "<U13"), nothing, nothing.astype(int))
 

@@ -16,7 +16,8 @@ from vhat.linalg.curvature import scale
 from vhat.linalg.solvers.interface import Stopped
 from vhat.linalg.solvers.jacobian_factors import find_structure
 from vhat.linalg.solvers.nystrom import Nystrom
-from vhat.linalg.solvers.nystrom_sample import affordable_rows, sample_bytes, sample_gradients
+from vhat.linalg.solvers.nystrom_sample import affordable_rows, sample_bytes, sample_flops
+from vhat.linalg.workspace import Workspace
 from vhat.models.jax import jax_problem
 from vhat.models.numpy import numpy_problem
 from vhat.models.torch import torch_problem
@@ -95,7 +96,7 @@ def test_a_loose_tolerance_is_not_the_last_word():
     problem = fit(1e-5).problem
     with problem.scope():
         unit, g = scale(problem), problem.gradients(problem.inputs(POINTS))
-        loose = Nystrom(rows=60, rtol=0.1).prepare(problem, "ggn", unit).solve(g)
+        loose = Nystrom(rows=60, rtol=0.1).prepare(Workspace(problem), "ggn").solve(g)
         left = g - problem.product(loose.h, "ggn") - problem.decay * loose.h
         residual = np.linalg.norm(left / unit, axis=1) / np.linalg.norm(g / unit, axis=1)
     assert np.all(loose.status == "converged")
@@ -156,8 +157,8 @@ def test_a_falling_spectrum_takes_far_fewer_steps(spread):
     turn = np.linalg.qr(rng.normal(size=(300, 300)))[0]
     rows = rng.normal(size=(3007, 300)) / np.arange(1, 301) @ turn * units
     problem, g = linear_problem(rows[:3000], weight_decay=1e-6), rows[3000:]
-    plain = vhat.CG(rtol=1e-7).prepare(problem, "ggn", scale(problem)).solve(g)
-    found = Nystrom(rows=150).prepare(problem, "ggn", scale(problem)).solve(g)
+    plain = vhat.CG(rtol=1e-7).prepare(Workspace(problem), "ggn").solve(g)
+    found = Nystrom(rows=150).prepare(Workspace(problem), "ggn").solve(g)
     unit = np.sqrt(np.mean(rows[:3000] ** 2, axis=0) + 1e-6)
     matrix = (rows[:3000] / unit).T @ (rows[:3000] / unit) / 3000 + np.diag(1e-6 / unit**2)
     exact = np.linalg.solve(matrix, (g / unit).T).T
@@ -181,7 +182,8 @@ def test_the_number_of_rows_follows_the_budget_until_they_no_longer_pay():
         numbers = find_structure(problem).numbers
         rows = affordable_rows(problem, numbers)
         fits = [sample_bytes(problem, m, numbers) <= 0.3 * memory for m in (rows, rows + 1)]
-        pays = [sample_gradients(problem, m, numbers) <= 100 for m in (rows, rows + 1)]
+        most = 100 * 6 * problem.n * problem.outputs * problem.p  # flops of a hundred gradients
+        pays = [sample_flops(problem, m, numbers) <= most for m in (rows, rows + 1)]
         assert fits[0]
         assert pays[0]
         assert rows == len(X) // 2 or not (fits[1] and pays[1])
@@ -199,7 +201,7 @@ def test_gradients_that_cannot_be_compressed_count_in_full_against_the_budget():
     Z, w = rng.normal(size=(300, 30)), 0.3 * rng.normal(size=(30, 30))
     problem = jax_problem(shared, {"w": w}, Z, rng.normal(size=300), weight_decay=1e-2, memory=3e6)
     with problem.scope():
-        rows = len(Nystrom().sample(problem, scale(problem)).features)
+        rows = len(Nystrom().sample(Workspace(problem)).features)
     assert find_structure(problem).numbers == problem.p
     assert rows == affordable_rows(problem, problem.p) < affordable_rows(problem, 2 * 30)  # were they outer products
     assert sample_bytes(problem, rows, problem.p) <= 0.3 * problem.memory
@@ -216,16 +218,17 @@ def test_the_rows_that_a_small_budget_affords_fit_into_it(memory):
 
 
 def test_rows_that_do_not_fit_are_refused_in_words():
-    with pytest.raises(vhat.MemoryBudgetError, match=r"Nystrom\(rows=290\) needs .* enough for \d+ rows"):
+    with pytest.raises(vhat.MemoryBudgetError, match=r"Nystrom\(rows=290,.* needs .* enough for \d+ rows"):
         ask(fit(memory=1e6), Nystrom(rows=290))
 
 
 def test_the_sample_takes_the_memory_that_is_announced():
     wide = np.random.default_rng(0).normal(size=(2000, 1200))
     problem = linear_problem(wide, weight_decay=1e-9)  # so little that the sample settles on more
-    unit = scale(problem)
+    work = Workspace(problem)
+    work.scale()
     tracemalloc.start()
-    kernel = Nystrom(rows=1000).sample(problem, unit)
+    kernel = Nystrom(rows=1000).sample(work)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert kernel.problem.decay.min() > 2e-9
@@ -237,7 +240,7 @@ def test_the_sample_takes_the_memory_that_is_announced():
 def test_ctrl_c_leaves_the_rows_that_are_finished(share, some, monkeypatch):
     problem = linear_problem(X @ np.diag([1.0, 0.3, 0.1, 0.03]), weight_decay=1e-3)
     g = np.random.default_rng(4).normal(size=(12, 4))
-    prepared, product, calls = Nystrom(rows=30, block=4).prepare(problem, "ggn", scale(problem)), problem.product, []
+    prepared, product, calls = Nystrom(rows=30, block=4).prepare(Workspace(problem), "ggn"), problem.product, []
 
     def pressed(_, v, curvature):
         calls.append(len(calls))

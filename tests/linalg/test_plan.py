@@ -16,6 +16,8 @@ import pytest
 import vhat
 from tests.linalg.plan_memory import CASES, ROWS_THAT_WRITE_MUCH
 from vhat.linalg.solvers import choose
+from vhat.linalg.solvers.cost import Cost, Work
+from vhat.linalg.solvers.gram import make_gram
 from vhat.linalg.solvers.jacobian_factors import find_structure
 from vhat.linalg.solvers.kernel import kernel_bytes, make_kernel
 
@@ -61,11 +63,13 @@ def problem_of(n, hidden, memory, outputs=1):
 CHOICES = [
     (1_000, 200, 8e9, 1, "dense"),
     (1_000, 200, 5e6, 1, "nystrom"),
+    (40_000, 240, 8e9, 1, "primal"),  # p = 2,881: forming the Hessian would take 5,762 gradients of 40,000 rows
     (10_000, 1024, 8e9, 1, "dual"),
     (10_000, 1024, 5e8, 1, "nystrom"),
     (10_000, 1024, 2e6, 1, "cg"),
-    (10_000, 1024, 8e9, 5, "nystrom"),
-    (200_000, 1024, 8e9, 1, "nystrom"),
+    (10_000, 1024, 8e9, 5, "primal"),
+    (40_000, 800, 8e9, 1, "primal"),
+    (200_000, 1024, 8e9, 1, "primal"),
     (200_000, 100_000, 8e9, 1, "nystrom"),
 ]
 
@@ -88,11 +92,14 @@ def test_the_choice_depends_on_no_points_and_keeps_to_the_budget(n, outputs):
 
 
 def test_a_kernel_of_200_000_rows_is_refused_in_words_and_a_sample_takes_its_place():
-    problem = problem_of(200_000, 1024, 8e9)
+    problem = problem_of(200_000, 10_240, 8e9)
     with pytest.raises(vhat.MemoryBudgetError, match=r"200,000 x 200,000 kernel; .* Use solver='auto'"):
         make_kernel(problem)
+    with pytest.raises(vhat.MemoryBudgetError, match=r"matrices of p = 122,881 parameters; .* Use solver='auto'"):
+        make_gram(problem, np.ones(problem.p))
     plan = choose(problem, 100)
-    assert "200,000 x 200,000 kernel does not fit 8 GB: the kernel of" in plan.reason
+    assert "a 122,881 x 122,881 matrix does not fit 8 GB" in plan.reason
+    assert "a 200,000 x 200,000 kernel does not fit 8 GB: the kernel of" in plan.reason
     assert "random rows preconditions conjugate gradients on all" in str(plan)
     assert plan.gradients < choose(problem, 100, vhat.CG()).gradients / 5
 
@@ -112,7 +119,9 @@ def test_a_plan_that_does_not_fit_says_so():
     problem = problem_of(200_000, 1024, 8e9)
     asked = choose(problem, 100, vhat.Dual())
     assert not asked.fits
-    assert "TOO MUCH for a budget of 8 GB" in str(asked)
+    assert "TOO MUCH for a budget of 8 GB: it will be refused" in str(asked)
+    with pytest.raises(vhat.MemoryBudgetError, match=r"Dual\(.* needs 3\d\d GB here; the budget is 8 GB"):
+        asked.require_memory()
     assert choose(problem, 100).fits
     assert "TOO MUCH" not in str(choose(problem, 100))
 
@@ -131,8 +140,37 @@ def test_gauss_newton_is_planned_at_its_own_price():
 def test_a_kernel_that_fits_but_costs_too_much_is_not_made():
     problem = problem_of(100_000, 300, 1e12)
     plan = choose(problem, 10)
-    assert plan.solver == vhat.Nystrom()
-    assert "kernel costs" in plan.reason
+    assert plan.solver == vhat.Primal()
+    assert re.search(r"a 3,601 x 3,601 Gauss-Newton matrix fits.* a 100,000 x 100,000 kernel would cost", plan.reason)
+
+
+def test_what_iterates_is_taken_where_every_factorisation_would_cost_more():
+    problem = problem_of(3_000_000, 3_000, 1e15)
+    plan = choose(problem, 10)
+    costs = [choose(problem, 1000, solver).gradients for solver in (vhat.Primal(), vhat.Dual(), vhat.Nystrom())]
+    assert plan.solver == (vhat.Primal(), vhat.Dual(), vhat.Nystrom())[np.argmin(costs)]
+
+
+def test_work_that_does_not_fit_is_refused_before_it_begins():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    predict = lambda q, Z: Z @ q  # noqa: E731
+    fitted = vhat.from_numpy(predict, np.zeros(3), X, X[:, 0], weight_decay=1.0)
+    wide = problem_of(200_000, 10_240, 8e9)
+    plan = choose(wide, 10, vhat.Primal())
+    assert not plan.fits
+    calls = []
+    solver = SimpleNamespace(
+        name="hungry", forms_matrix=False, prepare=calls.append, cost=lambda *_: Cost(Work(), Work(), fixed=10**15)
+    )
+    with pytest.raises(vhat.MemoryBudgetError, match="raise memory="):
+        fitted.interval(X, solver=solver)
+    assert calls == []
+
+
+def test_a_plan_says_cpu_seconds():
+    plan = choose(problem_of(1_000, 200, 8e9), 100)
+    assert plan.seconds > 0
+    assert re.search(r"cost      about [\d.e+]+ (s|min|h) of CPU time, as much as [\d,]+ gradients", str(plan))
 
 
 def test_rows_that_are_asked_for_are_planned_for():

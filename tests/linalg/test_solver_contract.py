@@ -19,9 +19,9 @@ import torch
 
 import vhat
 from tests import oracle
-from vhat.linalg.curvature import scale
+from vhat.linalg.workspace import Workspace
 
-SOLVERS = {name: getattr(vhat, name)() for name in ("Dense", "Dual", "CG", "Nystrom") if hasattr(vhat, name)}
+SOLVERS = {name: getattr(vhat, name)() for name in ("Dense", "Primal", "Dual", "CG", "Nystrom")}
 ROWS, INPUTS, POINTS = 40, 12, 12
 TOLERANCE = 1e-5
 """Of V, relative, with the options that a solver has by default."""
@@ -308,7 +308,7 @@ def test_solvers_agree_on_a_network(curvature):
 # -- solutions -----------------------------------------------------------------------------------
 def prepared(fitted, name, curvature):
     """A solver made ready, in the scope of the framework, past the guards of the fitted model."""
-    return SOLVERS[name].prepare(fitted.problem, curvature, scale(fitted.problem))
+    return SOLVERS[name].prepare(Workspace(fitted.problem), curvature)
 
 
 @every_solver

@@ -11,6 +11,8 @@ import pytest
 
 import vhat
 from tests.report import cases
+from vhat.checks import check_finite
+from vhat.errors import InputError, calling_rows, name_rows
 from vhat.report import collect, render
 from vhat.report.numbers import told
 from vhat.report.options import Subject
@@ -166,3 +168,18 @@ def test_the_verdict_is_not_green_where_the_noise_is_unequal_or_a_row_is_wild_an
     told = words(spread)
     assert '<p class="banner good">' not in told
     assert "with column age in its top fifth" in told
+
+
+def test_messages_call_rows_by_their_names_inside_the_block_and_nowhere_else():
+    names = RowNames(np.array([7, 9, 12]), "line")
+    assert name_rows([0, 2]) == "rows 0, 2"
+    with calling_rows(names):
+        assert name_rows([0, 2]) == "lines 7, 12"
+        assert name_rows([1]) == "line 9"
+        assert name_rows([0], noun="fit") == "fit 0"
+        assert name_rows([1, 3]) == "rows 1, 3"  # a row that the table does not have: these are other rows
+        with calling_rows(None):
+            assert name_rows([1]) == "row 1"
+        with pytest.raises(InputError, match="in line 12"):
+            check_finite("x", np.array([1.0, 2.0, np.nan]), InputError)
+    assert name_rows([1]) == "row 1"

@@ -23,7 +23,7 @@ from vhat.cli.options import (
     weight_decay,
 )
 from vhat.cli.terminal import facts, note, on_terminal, print_json, show, silence
-from vhat.errors import VhatError
+from vhat.errors import VhatError, calling_rows
 
 if TYPE_CHECKING:
     from vhat.cli.training_rows import Rows
@@ -120,7 +120,7 @@ def _judged(network: NetworkRegressor, held: Rows) -> tuple[dict[str, Any], Vhat
     """How the fit does on the rows that were kept apart, and why there are no intervals for them, if there are none."""
     from vhat import metrics
 
-    with held.names.in_warnings():
+    with calling_rows(held.names):
         found = {"rows": len(held.y), "error": _error(network, held)}
         try:
             band = network.predict_interval(held.X, 1 - _LEVEL, target="observation")

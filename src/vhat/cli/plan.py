@@ -30,6 +30,7 @@ def plan(directory: Model, data: Data, separator: Separator = None, json: Json =
                 "solver": chosen.solver.name,
                 "memory_bytes": chosen.memory,
                 "gradients": chosen.gradients,
+                "cpu_seconds": chosen.seconds,
                 "reason": chosen.reason,
             }
         )
@@ -41,7 +42,7 @@ def plan(directory: Model, data: Data, separator: Separator = None, json: Json =
             {
                 "solver": repr(chosen.solver),
                 "memory": f"{chosen.memory / 1e6:,.0f} MB, however many rows there are",
-                "cost": f"about {chosen.gradients:,.0f} gradients of the loss",
+                "cost": f"about {chosen.duration} of CPU time",
                 "why": chosen.reason,
                 "chunks": f"{pieces:,} of at most {chunk:,} rows" if pieces > 1 else "the whole table at once",
             },

@@ -113,7 +113,7 @@ class Tally:
 
 def chunk_rows(network: NetworkRegressor) -> int:
     """How many rows to read at a time: whole blocks of the solver, so that chunks change not one bit of a number."""
-    from vhat.linalg.solvers.interface import points_together
+    from vhat.linalg.solvers.cost import points_together
 
     block = points_together(network.fitted_.problem)
     return block * max(1, _ROWS // block)

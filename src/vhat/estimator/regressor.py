@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vhat.checks import check_choice, check_weights
-from vhat.errors import InputError, MissingPackage
+from vhat.errors import InputError, MissingPackage, calling_rows
 from vhat.estimator import messages, persistence
 from vhat.estimator.standardise import in_user_units
 from vhat.estimator.weight_decay import Decay
@@ -277,7 +277,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
     def audit(self, *, noise: Any = None, refits: int = 0) -> Audit:
         """Check what the intervals assume, one line an assumption: see :meth:`vhat.FittedModel.audit`."""
         check_is_fitted(self)
-        found = self.fitted_.audit(noise=noise, refits=refits).with_row_names(self.row_names_)
+        with calling_rows(self.row_names_):
+            found = self.fitted_.audit(noise=noise, refits=refits)
         if noise is None:
             self.audited_ = found
         return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vhat.errors import calling_rows
 from vhat.report import Options, Subject
 from vhat.report import write as write_report
 from vhat.tables.row_names import RowNames
@@ -24,7 +25,7 @@ def write(network: NetworkRegressor, path: str | os.PathLike[str], options: Opti
     if options.held_out is not None:
         X, y = options.held_out
         names = options.held_out_rows or RowNames.of(X, (*np.shape(X), 0)[0])
-        with names.in_warnings():
+        with calling_rows(names):
             points = network._points(X)
         options = replace(options, held_out=(points, y), held_out_rows=names)
     return write_report(_subject(network), path, options, force=force)

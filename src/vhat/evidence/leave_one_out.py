@@ -18,10 +18,10 @@ import numpy as np
 from vhat.errors import ConvergenceWarning, LeverageWarning, name_rows, outside
 from vhat.evidence.minimise.stationarity import units
 from vhat.linalg.solvers import Prepared, Status
-from vhat.linalg.solvers.interface import Response
+from vhat.linalg.solvers.interface import Response, contract
 from vhat.models.problem import Problem
 from vhat.progress import bar
-from vhat.variance.weighted_norm import contract, gradient_blocks
+from vhat.variance.weighted_norm import gradient_blocks
 
 __all__ = [
     "ALONE",

@@ -178,7 +178,8 @@ class FittedModel:
 
         Args:
             x: Test inputs, shaped like the training inputs.
-            solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Dual`, :class:`vhat.Nystrom` or :class:`vhat.CG`.
+            solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Primal`, :class:`vhat.Dual`,
+                :class:`vhat.Nystrom` or :class:`vhat.CG`.
             curvature: ``"hessian"``, ``"ggn"`` or ``"auto"``.
             shortcut: Return ``c g'h`` in place of V, ``c`` the second derivative of the loss of a row (1 for the half
                 squared error without weights): equal to V when the fit interpolates without decay, above it where
@@ -239,7 +240,8 @@ class FittedModel:
                 inverse variances; ``"equal"`` says that rows of different weight have equal noise.
             observation_noise: Standard deviation of a new response, where it differs from ``noise``.
             bias: None, ``"plug-in"``, or a bound on the absolute bias to be added.
-            solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Dual`, :class:`vhat.Nystrom` or :class:`vhat.CG`.
+            solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Primal`, :class:`vhat.Dual`,
+                :class:`vhat.Nystrom` or :class:`vhat.CG`.
             curvature: ``"hessian"``, ``"ggn"`` or ``"auto"``.
             seed: Seed of random probes and of the sup-t simulation.
 

@@ -313,7 +313,7 @@ def _undetermined(work: Workspace, level: Noise, chosen: Chosen, seed: int) -> f
     None also where it would be expensive: it needs the traces of the smoother, which an estimated noise level has
     needed already.
     """
-    if not (level.estimated or work.is_dense()):
+    if not (level.estimated or work.solver.forms_matrix):
         return None
     share = work.residual_freedom(chosen.curvature, seed).undetermined(work.problem.p)
     return share if share > MOSTLY else None

@@ -32,9 +32,14 @@ _LONG = 2000
 
 
 def ready(work: Workspace, solver: Solver | str, curvature: str, rows: int) -> tuple[Chosen, Prepared]:
-    """Choose curvature and solver for a number of right-hand sides; long work shows its plan first."""
+    """Choose curvature and solver for a number of right-hand sides; long work shows its plan first.
+
+    Raises:
+        MemoryBudgetError: When the solver would not fit, before any work.
+    """
     plan = choose(work.problem, rows, solver, curvature)
-    if plan.gradients > _LONG and work.first(f"announced {plan}"):
+    plan.require_memory()
+    if plan.gradients > _LONG and work.first(f"announced {plan.solver!r} {rows}"):
         announce(str(plan))
     chosen = work.choose_curvature(curvature)
     return chosen, work.prepared(plan.solver, chosen.curvature)

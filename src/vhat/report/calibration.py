@@ -13,7 +13,6 @@ from vhat.errors import VhatError
 from vhat.level import level_text
 from vhat.report.numbers import plain
 from vhat.report.options import Options
-from vhat.tables.row_names import RowNames
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
@@ -98,14 +97,13 @@ def _coverage(bands: list[Any], levels: tuple[float, ...], observed: np.ndarray,
     return metrics.calibration(ends, observed[:, k], levels)
 
 
-def judge_left_out(fitted: FittedModel, options: Options, df: Any, rows: RowNames) -> list[Judged]:
+def judge_left_out(fitted: FittedModel, options: Options, df: Any) -> list[Judged]:
     """Judge the intervals by the training rows, each against the model that had not seen it, to first order.
 
     Args:
         fitted: The model.
         options: The options.
         df: Degrees of freedom of the noise level, or None where it is known.
-        rows: What the training rows are called.
     """
     outputs = fitted.problem.outputs
     if fitted.problem.n > MOST_LEFT_OUT:
@@ -117,7 +115,7 @@ def judge_left_out(fitted: FittedModel, options: Options, df: Any, rows: RowName
     try:
         scores = fitted.calibrate("loo", noise=options.noise, seed=options.seed).scores
     except VhatError as error:
-        return [Judged("none", rows.reworded(str(error)), {})] * outputs
+        return [Judged("none", str(error), {})] * outputs
     residual = fitted.leave_one_out(seed=options.seed).residual
     scores, levels = scores.reshape(len(scores), -1), _levels(options.delta)
     freedom = None if df is None else np.broadcast_to(df, outputs)

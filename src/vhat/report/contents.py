@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.errors import NoiseError, NotPositiveDefinite, TableWarning, VhatError
+from vhat.errors import NoiseError, NotPositiveDefinite, TableWarning, VhatError, calling_rows
 from vhat.evidence.audit import Audit
 from vhat.evidence.leave_one_out import LeaveOneOut
 from vhat.level import level_text
@@ -57,7 +57,8 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
             held_out = held_out_rows(fitted, table, options.held_out, options.held_out_rows)
     with heard() as said:
         warnings.simplefilter("ignore", TableWarning)  # of the same rows again, under other numbers
-        audit = fitted.audit(noise=options.noise, refits=options.refits, seed=options.seed).with_row_names(rows)
+        with calling_rows(rows):
+            audit = fitted.audit(noise=options.noise, refits=options.refits, seed=options.seed)
         page = {
             "level": level_text(options.delta),
             "columns": list(table.names),
@@ -94,13 +95,13 @@ def _answers(
     index = thin(fitted.problem.n, options.seed)
     unseen = None if held_out is None else held_out.take(thin(len(held_out), options.seed))
     shown = ask(fitted, table, options, index, rows.take(index), unseen, lines)
-    with rows.in_warnings():
+    with calling_rows(rows):
         left_out = _left_out(fitted, options)
     if held_out is None:
-        with rows.in_warnings():
-            judged = judge_left_out(fitted, options, shown.training.mean.df, rows)
+        with calling_rows(rows):
+            judged = judge_left_out(fitted, options, shown.training.mean.df)
     else:
-        with held_out.names.in_warnings():
+        with calling_rows(held_out.names):
             points = table.inputs(held_out.values)
             judged = judge_held_out(fitted, points, held_out.observed, options, shown.unanswered)
     asked = [shown.training.values, *([] if shown.held_out is None else [shown.held_out.values])]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vhat.checks import as_numbers
-from vhat.errors import InputError
+from vhat.errors import InputError, calling_rows
 from vhat.intervals.interval import Interval
 from vhat.report.options import Options
 from vhat.report.slices import Slice
@@ -110,7 +109,7 @@ def held_out_rows(fitted: FittedModel, table: Table, pair: tuple[Any, Any], name
         InputError: For inputs that the model does not take, and responses of another length.
     """
     problem = fitted.problem
-    with problem.scope(), nullcontext() if names is None else names.in_warnings():
+    with problem.scope(), calling_rows(names):
         rows = table.rows_of(problem, pair[0])
     y = as_numbers("held_out y", pair[1])
     if not len(rows) or len(y) != len(rows) or y.size != len(rows) * problem.outputs:
@@ -176,7 +175,7 @@ def _intervals(
 ) -> tuple[Interval, Interval | None, str]:
     """Return the intervals of the mean and of a new response, and why there are none of the second."""
     points = table.inputs(rows)
-    with names.in_warnings():
+    with calling_rows(names):
         mean = fitted.interval(points, options.delta, noise=options.noise, seed=options.seed)
         try:
             fresh = fitted.interval(points, options.delta, target="observation", noise=options.noise, seed=options.seed)

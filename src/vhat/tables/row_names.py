@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from vhat.errors import VhatWarning, outside
-
 __all__ = ["RowNames"]
-
-_NUMBERED = re.compile(r"\brows? (\d+(?:, \d+)*)")
-"""As :func:`vhat.errors.name_rows` writes them: by position, counted from 0."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowNames:
     """What rows are called: not by their place among those that are left, but as in the table that they come from.
+
+    Inside ``vhat.errors.calling_rows(names)`` messages use them.
 
     Attributes:
         labels: One a row: whole numbers, or text.
@@ -61,33 +55,6 @@ class RowNames:
     def take(self, rows: np.ndarray | slice) -> RowNames:
         """Return the names of some rows, by position."""
         return replace(self, labels=self.labels[rows])
-
-    def reworded(self, text: str) -> str:
-        """Return a text in which rows that are numbered by position have their names.
-
-        Examples:
-            >>> RowNames(np.array([7, 9, 12]), "line").reworded("2 of 3 rows are odd (rows 0, 2); row 1 is not.")
-            '2 of 3 rows are odd (lines 7, 12); line 9 is not.'
-        """
-        return _NUMBERED.sub(self._named, text)
-
-    def _named(self, found: re.Match[str]) -> str:
-        rows = [int(row) for row in found[1].split(", ")]
-        if max(rows) >= len(self):
-            return found[0]
-        return f"{self.noun}{'s' if len(rows) > 1 else ''} {', '.join(str(self.labels[row]) for row in rows)}"
-
-    @contextmanager
-    def in_warnings(self) -> Iterator[None]:
-        """Let what the library warns of inside the block call rows by their names."""
-        with warnings.catch_warnings(record=True) as recorded:
-            warnings.simplefilter("always", VhatWarning)
-            yield
-        for each in recorded:
-            if isinstance(each.message, VhatWarning):
-                warnings.warn(type(each.message)(self.reworded(str(each.message))), stacklevel=outside())
-            else:
-                warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def _labels(index: Any) -> np.ndarray:

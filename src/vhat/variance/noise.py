@@ -18,9 +18,8 @@ import numpy as np
 from vhat.checks import as_numbers
 from vhat.errors import InputError, NoiseError, NotConverged
 from vhat.linalg.solvers import Prepared, Status
-from vhat.linalg.solvers.dense import Factor
+from vhat.linalg.solvers.interface import contract
 from vhat.models.problem import Problem
-from vhat.variance.weighted_norm import contract
 
 __all__ = [
     "Freedom",
@@ -33,10 +32,13 @@ __all__ = [
 ]
 
 _EXACT_FLOPS = 2e11
+"""Of linear algebra for exact traces or ranks, some ten seconds on one core."""
 _LEAST_SHARE = 0.01
+"""Of their degrees of freedom that residuals must keep to tell of the noise: below, the fit interpolates."""
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 """Residuals of this share of y, root mean square, are what float64 makes of a sum that is right."""
 _FEW = 128
+"""Training rows up to which every row is probed by itself, which makes the traces exact."""
 _SVD_FLOPS = 10
 """Operations of a singular value decomposition with left vectors, for each of n p min(n, p)."""
 _SVD_COPIES = 4
@@ -290,15 +292,15 @@ def measure_freedom(problem: Problem, prepared: Prepared, shape: np.ndarray, see
     """
     rows, p = problem.n * problem.outputs, problem.p
     fits = 3 * 8 * rows * p <= problem.memory / 2 and rows * p * min(p, rows) <= _EXACT_FLOPS
-    if isinstance(prepared, Factor) and fits:
-        return _exact(problem, prepared, shape)
-    return _probed(problem, prepared, shape, seed)
+    if prepared.half is None or not fits:
+        return _probed(problem, prepared, shape, seed)
+    return _exact(problem, prepared.half(_jacobian(problem)), shape)
 
 
-def _exact(problem: Problem, factor: Factor, shape: np.ndarray) -> Freedom:
+def _exact(problem: Problem, half: np.ndarray, shape: np.ndarray) -> Freedom:
     """``S_kj = -B_k' (B cross)_j / n`` with ``B = L^-1 J'``: every trace is a product of small Gram matrices."""
     n, K, p, seen = problem.n, problem.outputs, problem.p, _seen(problem)
-    half = factor.half(_jacobian(problem)).reshape(n, K, p)
+    half = half.reshape(n, K, p)
     moved = contract(half.transpose(2, 0, 1), problem.loss_derivatives.cross).transpose(1, 2, 0)
     rows = slice(None) if seen.all() else seen
     left, right = half[rows] / shape[rows, :, None], moved[rows] * shape[rows, :, None]

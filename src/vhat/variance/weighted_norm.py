@@ -20,7 +20,8 @@ import numpy as np
 
 from vhat.errors import Interrupted
 from vhat.linalg.solvers import Prepared, Status
-from vhat.linalg.solvers.interface import Response, Stopped, points_together
+from vhat.linalg.solvers.cost import points_together
+from vhat.linalg.solvers.interface import Norms, Response, Stopped, contract
 from vhat.models.problem import Array, Problem
 from vhat.progress import bar
 
@@ -30,7 +31,6 @@ __all__ = [
     "Measured",
     "Recorder",
     "WeightedNorm",
-    "contract",
     "gradient_blocks",
     "hardly_supported",
     "measure",
@@ -146,11 +146,6 @@ class Measured:
     status: np.ndarray
     residual: np.ndarray
     steps: np.ndarray
-
-
-def contract(t: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Multiply n-space blocks (k, n, K) by a loss derivative, (n, K) or (n, K, K), over its first output index."""
-    return t * weight if weight.ndim == 2 else np.einsum("kia,iab->kib", t, weight)
 
 
 @dataclass(frozen=True)
@@ -306,34 +301,27 @@ def row_curvature(problem: Problem) -> np.ndarray:
 
 def _measure_block(problem: Problem, prepared: Prepared, g: Array, sigma: np.ndarray, rows: bool) -> Measured:
     try:
-        return _norms(problem, prepared.respond(g), sigma, rows)
+        if rows:
+            found = prepared.respond(g)
+            sensitivity = -contract(found.image, problem.loss_derivatives.cross) / problem.n
+            return _measured(Norms.of(problem, found, sigma), sensitivity)
+        return _measured(prepared.norms(g, sigma))
     except Stopped as stop:
-        if not isinstance(stop.partial, Response):
+        if isinstance(stop.partial, Response):
+            partial = _measured(Norms.of(problem, stop.partial, sigma))
+        elif isinstance(stop.partial, Norms):
+            partial = _measured(stop.partial)
+        else:
             raise
-        raise Stopped(stop.rows, _norms(problem, stop.partial, sigma, rows)) from None
+        raise Stopped(stop.rows, partial) from None
 
 
-def _norms(problem: Problem, found: Response, sigma: np.ndarray, rows: bool) -> Measured:
-    loss = problem.loss_derivatives
-    u = contract(found.image, loss.cross)
-    supported = np.sum(contract(found.image, loss.curvature) * found.image, axis=(1, 2)) / problem.n
-    variance = np.sum((sigma * u) ** 2, axis=(1, 2)) / problem.n
-    energy, bias = found.energy.copy(), found.pull.copy()
-    # grad L = J' l' / n, so that the image J h meets the slopes of the loss.
-    offset = bias + np.sum(found.image * loss.first, axis=(1, 2)) / problem.n
+def _measured(found: Norms, sensitivity: np.ndarray | None = None) -> Measured:
+    """Return norms as they are recorded: NaN where a solve failed, a share where there was a sum."""
+    offset = found.pull + found.slope
     # A prediction that no parameter moves (g = 0) has no variance; whatever is wrong with it is bias.
-    unsupported = 1.0 - np.divide(supported, energy, out=np.zeros_like(energy), where=energy != 0)
+    share = np.divide(found.supported, found.energy, out=np.zeros_like(found.energy), where=found.energy != 0)
+    numbers = [found.variance, 1.0 - share, found.pull, offset, found.energy]
     failed = found.status != Status.CONVERGED
-    for values in (variance, unsupported, bias, offset, energy):
-        values[failed] = np.nan
-    return Measured(
-        variance,
-        unsupported,
-        bias,
-        offset,
-        energy,
-        -u / problem.n if rows else None,
-        found.status,
-        found.residual,
-        found.steps,
-    )
+    variance, unsupported, bias, offset, energy = (np.where(failed, np.nan, values) for values in numbers)
+    return Measured(variance, unsupported, bias, offset, energy, sensitivity, found.status, found.residual, found.steps)

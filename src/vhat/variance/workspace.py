@@ -1,4 +1,4 @@
-"""What a fitted model has worked out once and keeps: scale, matrices, factorisations, the sign of the Hessian."""
+"""What a fitted model has worked out once and keeps: its linear algebra, the noise, which curvature is used."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from scipy.linalg import LinAlgError, eigh
 
 from vhat.checks import check_choice
-from vhat.errors import ConditioningWarning, CurvatureWarning, InputError, ModelError, NotPositiveDefinite, outside
-from vhat.linalg import curvature as curvatures
-from vhat.linalg.curvature.definiteness import Definiteness, smallest_eigenvalue
-from vhat.linalg.curvature.inner_product import Jacobi
-from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Prepared, Solver, choose
-from vhat.linalg.solvers.kernel import Kernel, KernelMetric, make_kernel
-from vhat.linalg.solvers.softest_direction import Measure, Soft
-from vhat.models.problem import Array, Curvature, Problem
+from vhat.errors import CurvatureWarning, InputError, ModelError, NotPositiveDefinite, outside
+from vhat.linalg.curvature.definiteness import Definiteness
+from vhat.linalg.workspace import Workspace as LinearAlgebra
+from vhat.models.problem import Curvature
 from vhat.variance.noise import (
     Freedom,
     Noise,
@@ -62,38 +57,22 @@ class Chosen:
 
 
 @dataclass(eq=False)
-class Workspace:
-    """A problem with its caches. Everything here is a function of the problem alone, never of the test points.
+class Workspace(LinearAlgebra):
+    """A problem with its caches: its linear algebra, its degrees of freedom and its noise.
+
+    Everything that is kept is a function of the problem alone; answers about points are remembered for a while.
 
     Attributes:
-        problem: The training problem.
         shape: Relative noise of each training response, (n, K), root mean square one.
-        twin: The same parameters and data under another decay, whose kernel may serve here too.
         decay_chosen: Whether the weight decay was chosen with the training responses.
     """
 
-    problem: Problem
     shape: np.ndarray
-    twin: Workspace | None = field(default=None, repr=False)
     decay_chosen: bool = False
-    _kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
-    _recent: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, repr=False)
-    _told: set[str] = field(default_factory=set, repr=False)
+    _recent: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, repr=False, kw_only=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        # what is kept belongs to the framework's float64 scope, and is made again when it is needed
-        return self.__dict__ | {"_kept": {}, "_recent": OrderedDict()}
-
-    def keep(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what is kept under ``key``, made on the first request."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        found: T = self._kept[key]
-        return found
-
-    def kept(self, key: Hashable) -> Any:
-        """Return what is kept under ``key``, or None where it has not been made."""
-        return self._kept.get(key)
+        return super().__getstate__() | {"_recent": OrderedDict()}
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what is remembered under ``key``, made on the first request; the oldest of a few is forgotten."""
@@ -105,130 +84,12 @@ class Workspace:
         found: T = self._recent[key]
         return found
 
-    def first(self, event: str) -> bool:
-        """Whether this is the first time that ``event`` happens to this model."""
-        if event in self._told:
-            return False
-        self._told.add(event)
-        return True
-
     def release(self) -> None:
-        """Forget matrices and factorisations; they are made again when needed."""
-        self._kept.clear()
+        """Forget matrices, factorisations and recent answers; they are made again when needed."""
+        super().release()
         self._recent.clear()
 
-    def scale(self) -> Array:
-        """The unit of each parameter, (p,)."""
-        return self.keep("scale", lambda: curvatures.scale(self.problem))
-
-    def matrix(self, curvature: Curvature) -> np.ndarray:
-        """``A`` as a dense matrix (only where the plan is dense)."""
-        return self.keep(("matrix", curvature), lambda: curvatures.assemble(self.problem, curvature))
-
-    def kernel(self) -> Kernel:
-        """The n x n factorisation of the Gauss-Newton matrix, which every dual solve of this model shares."""
-
-        def make() -> Kernel:
-            kept = None if self.twin is None else self.twin.kept("kernel")
-            rescaled = None if kept is None else kept.under(self.problem)
-            return make_kernel(self.problem) if rescaled is None else rescaled
-
-        return self.keep("kernel", make)
-
-    def sample(self, solver: Nystrom) -> Kernel:
-        """The kernel of a sample of the rows, which both curvatures share."""
-        return self.keep(("sample", solver), lambda: solver.sample(self.problem, self.scale()))
-
-    def is_dense(self) -> bool:
-        """Whether the plan for this problem is to form ``A``."""
-        return isinstance(choose(self.problem, 1).solver, Dense)
-
-    def is_dual(self) -> bool:
-        """Whether the plan for this problem is to work in the space of the data."""
-        return isinstance(choose(self.problem, 1).solver, Dual)
-
-    def definiteness(self, curvature: Curvature) -> Definiteness:
-        """The sign of the smallest eigenvalue of ``A``."""
-
-        def find() -> Definiteness:
-            matrix = self.matrix(curvature) if self.is_dense() else None
-            return smallest_eigenvalue(
-                self.problem, curvature, scale=self.scale(), matrix=matrix, metric=self._metric(curvature)
-            )
-
-        return self.keep(("definite", curvature), find)
-
-    def _metric(self, curvature: Curvature) -> KernelMetric | None:
-        """The metric in which the spectrum of ``A`` is narrowest, of those that the plan allows."""
-        solver = choose(self.problem, 1).solver
-        if isinstance(solver, Nystrom) and curvature == "hessian":  # Gauss-Newton is positive by its form
-            return KernelMetric(self.sample(solver))
-        return KernelMetric(self.kernel()) if isinstance(solver, Dual) else None
-
-    def prepared(self, solver: Solver, curvature: Curvature) -> Prepared:
-        """A solver made ready, once."""
-
-        def prepare() -> Prepared:
-            if isinstance(solver, Dense) and self.is_dense():
-                return solver.prepare(self.problem, curvature, self.scale(), self.matrix(curvature))
-            soft = self._soft(solver, curvature)
-            if isinstance(solver, Dual):
-                return solver.prepare(self.problem, curvature, self.scale(), self.kernel(), soft)
-            if isinstance(solver, Nystrom):
-                return solver.prepare(self.problem, curvature, self.scale(), self.sample(solver), soft)
-            if isinstance(solver, CG):
-                return solver.prepare(self.problem, curvature, self.scale(), soft)
-            return solver.prepare(self.problem, curvature, self.scale())
-
-        return self.keep(("prepared", solver, curvature), prepare)
-
-    def _soft(self, solver: Solver, curvature: Curvature) -> Soft | None:
-        """The direction of least curvature, in the metric of a solver; Gauss-Newton has none that data would meet."""
-        if curvature == "ggn" or not isinstance(solver, CG | Dual | Nystrom):
-            return None
-        found = self.definiteness(curvature)
-        if found.verdict == "undecided" and not found.singular and self.first("warned softness"):
-            warnings.warn(
-                f"the smallest eigenvalue of H + lam did not settle (last value {found.value:.1e} without unit): rows "
-                "that hardly meet a direction of so little curvature may end without it, and V with it. Give more "
-                'memory, raise weight_decay, or ask for curvature="ggn".',
-                ConditioningWarning,
-                stacklevel=outside(),
-            )
-        vector, measure, smallest = found.vector, self._measure(curvature, found), found.value
-        formed = self._softest_against_data(curvature) if self.is_dense() else None
-        if formed is None:
-            return Soft.of(self.problem, curvature, vector, measure, smallest)
-        least, direction = formed
-        if isinstance(solver, Dual):  # it iterates in the metric of all the data
-            measure, smallest = self.kernel(), least
-        if not isinstance(solver, CG):
-            vector = direction
-        return replace(Soft.of(self.problem, curvature, vector, measure, smallest), against_data=least)
-
-    def _measure(self, curvature: Curvature, found: Definiteness) -> Measure:
-        """The matrix against which a smallest eigenvalue was found."""
-        metric = self._metric(curvature) if found.method == "lanczos" else None
-        return Jacobi(self.scale()) if metric is None else metric.kernel
-
-    def _softest_against_data(self, curvature: Curvature) -> tuple[float, Array] | None:
-        """The smallest ``x'Ax / x'Px`` and its x, where matrices are formed; None where P is not positive."""
-
-        def find() -> tuple[float, Array] | None:
-            s = self.problem.numpy(self.scale())
-            A, P = (self.matrix(each) / np.outer(s, s) for each in (curvature, "ggn"))
-            try:
-                values, vectors = eigh(A, P, subset_by_index=[0, 0])
-            except LinAlgError:
-                return None
-            return float(values[0]), self.problem.native(vectors[:, 0] / s)
-
-        return self.keep(("softest", curvature), find)
-
-    def own_solver(self, curvature: Curvature) -> Prepared:
-        """The solver of everything that belongs to the model rather than to points: noise, stationarity, probes."""
-        return self.prepared(choose(self.problem, 1).solver, curvature)
-
+    # -- degrees of freedom --------------------------------------------------------------------
     def freedom(self, curvature: Curvature, seed: int, kind: str | None = None) -> Freedom:
         """The traces of the smoother, whatever solver the points are given to, under a :meth:`noise_shape`."""
         solver = self.own_solver(curvature)

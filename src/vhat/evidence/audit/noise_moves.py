@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vhat.linalg.solvers import Status
-from vhat.variance.weighted_norm import contract
+from vhat.linalg.solvers.interface import contract
 
 if TYPE_CHECKING:
     from vhat.linalg.solvers import Prepared

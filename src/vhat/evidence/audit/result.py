@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vhat.tables.row_names import RowNames
 
 __all__ = ["Audit", "Line", "Verdict"]
 
@@ -74,10 +73,6 @@ class Audit:
     def holds(self) -> bool:
         """Whether every assumption that can be tested was found to hold."""
         return all(line.verdict not in ("fails", "undecided") for line in self.lines)
-
-    def with_row_names(self, rows: RowNames) -> Audit:
-        """Return the same audit, in which training rows that are numbered by position have their names."""
-        return Audit(tuple(replace(line, remedy=rows.reworded(line.remedy)) for line in self.lines))
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the lines as a table indexed by name."""

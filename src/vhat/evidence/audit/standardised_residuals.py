@@ -22,7 +22,8 @@ from vhat.errors import ModelError
 from vhat.evidence.audit.result import Line, Verdict
 from vhat.evidence.leave_one_out import ALONE, leave_block_out
 from vhat.linalg.solvers import Status, choose
-from vhat.variance.weighted_norm import contract, gradient_blocks
+from vhat.linalg.solvers.interface import contract
+from vhat.variance.weighted_norm import gradient_blocks
 
 if TYPE_CHECKING:
     from vhat.linalg.solvers.interface import Response

@@ -15,7 +15,9 @@ __all__ = ["UNEXPLAINED", "unexplained_change"]
 UNEXPLAINED = 0.1
 """A share of the penalty that a change of the loss must stay below, to be rounding or a third derivative."""
 _ABOVE_ROUNDING = 1e4
+"""How far above the rounding of the objective the penalty of a move is, so that its change is known to four digits."""
 _DIRECTIONS = 4
+"""Random moves: each crosses about half of the hidden kinks, and four miss one in sixteen."""
 
 
 def unexplained_change(problem: Problem, seed: int = 0) -> float:

@@ -24,7 +24,7 @@ class Metric(Protocol):
         """Return ``M v``."""
 
     def solve(self, v: Array) -> Array:
-        """Return ``M^-1 v``."""
+        """Return ``M^-1 v``, for one vector (p,) or for each of some rows (k, p)."""
 
     def draw(self, problem: Problem, seed: int) -> Array:
         """Return a random x with ``E xx' = M^-1``: measured by M it leans on no direction more than on another."""

@@ -14,7 +14,9 @@ __all__ = ["Ritz", "lanczos"]
 Apply = Callable[[np.ndarray], np.ndarray]
 
 _CHECK_EVERY = 10
+"""Steps between two looks at the eigenvalues, which cost about as much as a step."""
 _SETTLED = 0.1
+"""Relative change since the last look, and relative residual, at which the smallest value counts as found."""
 _MISSED = 1e-3
 """Probability, over the start, with which an eigenvalue below half of the settled one may still hide."""
 _EPS = float(np.finfo(np.float64).eps)

@@ -10,5 +10,6 @@ from vhat.linalg.solvers.dual import Dual
 from vhat.linalg.solvers.interface import Prepared, Solution, Solver, Status
 from vhat.linalg.solvers.nystrom import Nystrom
 from vhat.linalg.solvers.plan import Plan, choose
+from vhat.linalg.solvers.primal import Primal
 
-__all__ = ["CG", "Dense", "Dual", "Nystrom", "Plan", "Prepared", "Solution", "Solver", "Status", "choose"]
+__all__ = ["CG", "Dense", "Dual", "Nystrom", "Plan", "Prepared", "Primal", "Solution", "Solver", "Status", "choose"]

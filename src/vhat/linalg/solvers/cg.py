@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from array_api_compat import array_namespace
 
 from vhat.checks import check_count, check_tolerance
-from vhat.linalg.curvature.inner_product import Jacobi
-from vhat.linalg.solvers.softest_direction import Soft
+from vhat.linalg.curvature.inner_product import Jacobi, Metric
+from vhat.linalg.solvers.cost import IMAGES, Cost, Work
+from vhat.linalg.solvers.interface import Prepared
+from vhat.linalg.solvers.softest_direction import find_soft
 from vhat.models.problem import Array, Curvature, Problem
 
+if TYPE_CHECKING:
+    from vhat.linalg.workspace import Workspace
+
 __all__ = ["CG", "descend", "redirect"]
+
+_STEPS = 200
+"""Steps that a row is planned to take; ill-conditioned problems take more."""
+_VECTORS = 28
+"""Of length p for each row that is iterated: those of the iteration, old and new, and those within a product."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +59,31 @@ class CG:
         """The name that results carry."""
         return "cg"
 
-    def prepare(self, problem: Problem, curvature: Curvature, scale: Array, soft: Soft | None = None) -> Any:
-        """Return a solver that iterates on this problem.
+    @property
+    def forms_matrix(self) -> bool:
+        """Whether ``A`` itself is formed: no."""
+        return False
 
-        Args:
-            problem: The training problem.
-            curvature: Which matrix.
-            scale: The unit of each parameter.
-            soft: The direction of least curvature, if it is known: it is solved for exactly.
-        """
+    def cost(self, problem: Problem, curvature: str) -> Cost:  # noqa: ARG002  (a product costs about the same)
+        """Return what it takes: two gradients a step."""
+        return Cost(
+            setup=Work(),
+            each=Work(gradients=2.0 * min(_STEPS, problem.p)),
+            fixed=0,
+            held=8 * (3 * problem.p + IMAGES * problem.n * problem.outputs),
+            iterated=8 * _VECTORS * problem.p,
+            block=self.block,
+        )
+
+    def metric(self, work: Workspace, curvature: Curvature) -> Metric:  # noqa: ARG002  (one for both)
+        """Return the unit-free scale."""
+        return Jacobi(work.scale())
+
+    def prepare(self, work: Workspace, curvature: Curvature) -> Prepared:
+        """Return a solver that iterates on this problem."""
         from vhat.linalg.solvers.cg_loop import Iteration
 
-        return Iteration(self, problem, curvature, Jacobi(scale), soft)
+        return Iteration(self, work.problem, curvature, Jacobi(work.scale()), find_soft(work, curvature))
 
 
 def descend(x: Array, r: Array, q: Array, Aq: Array, rho: Array, active: Array) -> tuple[Array, Array, Array]:

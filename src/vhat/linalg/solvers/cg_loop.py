@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 
 from vhat.linalg.curvature import Operator
 from vhat.linalg.solvers.cg import CG, descend, redirect
-from vhat.linalg.solvers.interface import DARK, Response, Solution, Status, Stopped, respond_by_solving
+from vhat.linalg.solvers.interface import DARK, FromImages, Response, Solution, Status, Stopped, respond_by_solving
 from vhat.linalg.solvers.softest_direction import Measure, Soft
 from vhat.models.problem import Array, Curvature, Problem
 from vhat.progress import bar
@@ -46,7 +46,7 @@ class _Lanes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Iteration:
+class Iteration(FromImages):
     """Conjugate gradients made ready for one problem: see :class:`vhat.linalg.solvers.CG`.
 
     Attributes:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.linalg
 
 from vhat.checks import check_tolerance
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
-from vhat.linalg.curvature import assemble
+from vhat.linalg.curvature.inner_product import Jacobi, Metric
 from vhat.linalg.memory import in_words
-from vhat.linalg.solvers.interface import Response, Solution, Status, respond_by_solving
+from vhat.linalg.solvers.cost import Cost, Work
+from vhat.linalg.solvers.interface import FromImages, Response, Solution, Status, respond_by_solving
 from vhat.models.problem import Array, Curvature, Problem
+
+if TYPE_CHECKING:
+    from vhat.linalg.workspace import Workspace
 
 __all__ = ["Dense", "Factor", "dense_bytes"]
 
@@ -41,27 +47,37 @@ class Dense:
         """The name that results carry."""
         return "dense"
 
-    def prepare(self, problem: Problem, curvature: Curvature, scale: Array, matrix: np.ndarray | None = None) -> Factor:
-        """Factorise.
+    @property
+    def forms_matrix(self) -> bool:
+        """Whether ``A`` itself is formed: yes."""
+        return True
 
-        Args:
-            problem: The training problem.
-            curvature: Which ``A``.
-            scale: The unit of each parameter, from :func:`vhat.linalg.curvature.scale`.
-            matrix: ``A`` if it is at hand.
+    def cost(self, problem: Problem, curvature: str) -> Cost:  # noqa: ARG002  (both are formed by products)
+        """Return what it takes: p products with ``A``, one factorisation, and a look at the training rows a point."""
+        p = problem.p
+        setup = Work(gradients=2.0 * p, products=p**3 / 3)
+        return Cost(setup, Work(gradients=1.0, products=6.0 * p**2), fixed=dense_bytes(p))
+
+    def metric(self, work: Workspace, curvature: Curvature) -> Metric:  # noqa: ARG002  (the matrix is at hand)
+        """Return the unit-free scale."""
+        return Jacobi(work.scale())
+
+    def prepare(self, work: Workspace, curvature: Curvature) -> Factor:
+        """Factorise.
 
         Raises:
             MemoryBudgetError: When three p x p matrices exceed the budget.
             NotPositiveDefinite: When the factorisation breaks down.
         """
+        problem = work.problem
         need = dense_bytes(problem.p)
         if need > problem.memory:
             raise MemoryBudgetError(
                 f"vhat.Dense() needs {in_words(need)} for p = {problem.p} parameters; the budget is "
                 f"{in_words(problem.memory)}. Use solver='auto', which takes what fits, or raise memory=."
             )
-        matrix = assemble(problem, curvature) if matrix is None else matrix
-        unit = problem.numpy(scale)
+        matrix = work.matrix(curvature)
+        unit = problem.numpy(work.scale())
         try:
             factor = scipy.linalg.cholesky(matrix / np.outer(unit, unit), lower=True, overwrite_a=True)
         except (np.linalg.LinAlgError, ValueError) as error:
@@ -73,7 +89,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Factor:
+class Factor(FromImages):
     """A factorised ``A``: see :class:`Dense`."""
 
     problem: Problem
@@ -104,6 +120,10 @@ class Factor:
     def _apply(self, rhs: np.ndarray) -> np.ndarray:
         return scipy.linalg.cho_solve((self.factor, True), (rhs / self.unit).T).T / self.unit
 
-    def half(self, g: np.ndarray) -> np.ndarray:
-        """Return ``L^-1 g`` in the scaled basis, so that ``g_a' A^-1 g_b`` is a plain inner product: (k, p)."""
+    @property
+    def half(self) -> Callable[[np.ndarray], np.ndarray] | None:
+        """``g`` to ``L^-1 g`` in the scaled basis, so that ``g_a' A^-1 g_b`` is a plain inner product: (k, p)."""
+        return self._half
+
+    def _half(self, g: np.ndarray) -> np.ndarray:
         return scipy.linalg.solve_triangular(self.factor, (g / self.unit).T, lower=True).T

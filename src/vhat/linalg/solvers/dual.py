@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vhat.checks import check_count, check_tolerance
 from vhat.linalg.curvature import Operator
+from vhat.linalg.curvature.inner_product import Metric
 from vhat.linalg.solvers.cg import CG
-from vhat.linalg.solvers.data_space_cg import Correction, Spectrum, correct, find_spectrum
-from vhat.linalg.solvers.interface import DARK, Prepared, Response, Solution, Status, Stopped, joined, metric_norm
+from vhat.linalg.solvers.corrected import (
+    Corrected,
+    CorrectionOptions,
+    combination,
+    finished,
+    rows_and_finite,
+    verified,
+    weights_of,
+)
+from vhat.linalg.solvers.correction_loop import Correction
+from vhat.linalg.solvers.cost import Cost, Work
+from vhat.linalg.solvers.factorised import FactorMetric
+from vhat.linalg.solvers.interface import FromImages, Prepared, Response, Solution, Status, metric_norm
+from vhat.linalg.solvers.jacobian_factors import find_structure
 from vhat.linalg.solvers.jacobian_svd import Orthogonal
-from vhat.linalg.solvers.kernel import Kernel, Seen, make_kernel
-from vhat.linalg.solvers.preconditioned_cg import ACCEPTED, Preconditioned, judged
-from vhat.linalg.solvers.softest_direction import Soft
+from vhat.linalg.solvers.kernel import Kernel, Seen, fitting_rows, kernel_bytes
+from vhat.linalg.solvers.preconditioned_cg import Preconditioned, judged
+from vhat.linalg.solvers.softest_direction import find_soft
 from vhat.models.problem import Array, Curvature, Problem
 
-__all__ = ["Corrected", "Dual", "GaussNewton"]
+if TYPE_CHECKING:
+    from vhat.linalg.workspace import Workspace
+
+__all__ = ["Dual", "GaussNewton"]
 
 _EPS = float(np.finfo(float).eps)
 _DIRECT = 1e-8
@@ -34,12 +50,14 @@ _SQUARED = 1e-3
 can be relied on: both square the Jacobian."""
 _LOST = 1e8
 """By how much rounding may be magnified in ``g'h`` before it is summed up from what is positive."""
-_TRUSTED = 1e-4
-"""Relative error of the root of V that may be left along the softest direction."""
-_DRAWS = 8
-"""Of random signs for the rows that are verified together."""
-_QUICK_STEPS = 200
-"""Corrections after which a row is left to the careful solver: a kernel with all its digits needs fewer."""
+_GRADIENTS = 4.0
+"""Gradients of the loss for one point under the exact Hessian; a nearly singular Hessian takes more."""
+_GRADIENTS_GGN = 0.3
+"""The same under Gauss-Newton: the gradient of the point, and its share of the check."""
+_VECTORS = 12
+"""Of length p for each row that is corrected."""
+_IMAGES = 8
+"""Of n numbers an output for each row that is corrected."""
 
 
 @dataclass(frozen=True)
@@ -66,47 +84,56 @@ class Dual:
         """The name that results carry."""
         return "dual"
 
-    def prepare(
-        self,
-        problem: Problem,
-        curvature: Curvature,
-        scale: Array,
-        kernel: Kernel | None = None,
-        soft: Soft | None = None,
-    ) -> Prepared:
-        """Factorise, or take the factorisation that is at hand.
+    @property
+    def forms_matrix(self) -> bool:
+        """Whether ``A`` itself is formed: no."""
+        return False
 
-        Args:
-            problem: The training problem.
-            curvature: Which matrix.
-            scale: The unit of each parameter.
-            kernel: The factorisation, if it is at hand.
-            soft: The direction of least curvature, if it is known: rows that hardly meet it go on until what
-                they may miss of it is small.
+    def cost(self, problem: Problem, curvature: str) -> Cost:
+        """Return what it takes: the kernel, then a triangular solve and, for the exact Hessian, corrections a row."""
+        N = problem.n * problem.outputs
+        structure = find_structure(problem)
+        setup = Work(products=float(N) ** 2 * structure.numbers + float(N) ** 3 / 3)
+        each = Work(_GRADIENTS_GGN if curvature == "ggn" else _GRADIENTS, products=2.0 * float(N) ** 2)
+        return Cost(
+            setup,
+            each,
+            fixed=kernel_bytes(problem, structure),
+            held=8 * 3 * problem.p,
+            iterated=8 * (_VECTORS * problem.p + _IMAGES * N),
+            block=self.block,
+            remedy=f"That is enough for about {fitting_rows(problem, structure):,} rows. Use solver='auto', which "
+            "takes what fits, or raise memory=.",
+        )
+
+    def metric(self, work: Workspace, curvature: Curvature) -> Metric:  # noqa: ARG002  (one for both)
+        """Return the metric of the Gauss-Newton matrix."""
+        return FactorMetric(work.kernel())
+
+    def prepare(self, work: Workspace, curvature: Curvature) -> Prepared:
+        """Factorise, or take the factorisation that is at hand.
 
         Raises:
             MemoryBudgetError: When the kernel does not fit.
             NotPositiveDefinite: When parameters without decay are not determined by the data.
         """
-        kernel = make_kernel(problem) if kernel is None else kernel
+        problem, kernel = work.problem, work.kernel()
+        soft = find_soft(work, curvature, against_data=True, measure=kernel)
         options = CG(rtol=min(self.rtol, 1e-7), max_steps=self.max_steps, block=self.block)
-        careful = Preconditioned(options, problem, curvature, kernel, scale, self.name, soft)
+        careful = Preconditioned(options, problem, curvature, kernel, work.scale(), self.name, soft)
         if kernel.root.hides(problem.loss_derivatives.cross):
             return careful
-        if curvature == "ggn" and kernel.root.exact:
+        if curvature == "ggn" and kernel.exact:
             hopeless = not kernel.structure.free.size and _EPS * float(np.sum(kernel.diagonal)) > _SQUARED
             if hopeless and Orthogonal.fits(kernel):
                 return Orthogonal(kernel)
-            return GaussNewton(problem, kernel, scale, None if hopeless else careful, self.block)
-        product = Product.make(problem, curvature, kernel)
-        spectrum = find_spectrum(kernel, product)
-        if soft is not None:
-            spectrum = spectrum.with_direction(kernel, product, problem.numpy(soft.vector))
-        return Corrected(self, problem, curvature, kernel, scale, careful, product, spectrum)
+            return GaussNewton(problem, kernel, work.scale(), None if hopeless else careful, self.block)
+        corrections = CorrectionOptions(self.rtol, self.max_steps, self.block, self.name)
+        return Corrected.make(kernel, careful, soft, corrections)
 
 
 @dataclass(frozen=True)
-class GaussNewton:
+class GaussNewton(FromImages):
     """``P^-1`` through the kernel; a response needs no vector of length p but the right-hand side.
 
     Attributes:
@@ -127,7 +154,7 @@ class GaussNewton:
 
     def solve(self, g: Array) -> Solution:
         """Solve ``P h = g`` for each row; where the kernel has lost digits it is a preconditioner and no more."""
-        rows, finite = _finite(self.problem, g)
+        rows, finite = rows_and_finite(self.problem, g)
         if self.careful is not None and not finite.all():
             return self.careful.solve(g)
         operator, seen = Operator(self.problem, "ggn"), self.kernel.look(rows)
@@ -149,18 +176,19 @@ class GaussNewton:
 
     def respond(self, g: Array) -> Response:
         """Answer from the data's side; one random combination of the rows is verified by the front end."""
-        rows, finite = _finite(self.problem, g)
+        rows, finite = rows_and_finite(self.problem, g)
         seen = self._settled(self.kernel.look(rows, g if finite.all() else None))
         answer = Correction.none(self.kernel, seen)
-        weights = _weights(self.kernel, answer)
-        together = _together(weights, answer.image)
-        error = self._errors((together @ rows)[None], answer.last.combined(together))
+        weights = weights_of(self.kernel, answer)
+        together = combination(weights, answer.image)
+        error = self._errors((together @ rows)[None], seen.combined(together))
         if error[0] <= _ROUNDED:
-            return _response(answer, finite, error)
+            return verified(answer, finite, error)
         parts = self._parts(np.arange(len(rows)))
         alone = [self._errors(weights[at, None] * rows[at], seen.take(at).times(weights[at])) for at in parts]
         error = np.concatenate(alone)
-        return _finished(self.careful, g, _response(answer, finite, error), error <= _ROUNDED)
+        careful = None if self.careful is None else self.careful.respond
+        return finished(verified(answer, finite, error), error <= _ROUNDED, g, careful)
 
     def _parts(self, rows: np.ndarray) -> Iterator[np.ndarray]:
         """Cut rows into as many as are lifted to the space of parameters together."""
@@ -191,176 +219,3 @@ class GaussNewton:
         apart = problem.jvp(problem.native(h)) - seen.image
         d = kernel.look(r, cross=apart.reshape(len(g), -1)).image
         return kernel.lengths(d)
-
-
-@dataclass(frozen=True)
-class Corrected:
-    """The exact Hessian: conjugate gradients from the Gauss-Newton solution, seen from the data."""
-
-    options: Dual
-    problem: Problem
-    curvature: Curvature
-    kernel: Kernel = field(repr=False)
-    scale: Array = field(repr=False)
-    careful: Preconditioned = field(repr=False)
-    product: Product = field(repr=False)
-    spectrum: Spectrum
-    name: str = "dual"
-
-    def solve(self, g: Array) -> Solution:
-        """Solve for each row of g."""
-        return self.careful.solve(g)
-
-    def respond(self, g: Array) -> Response:
-        """Answer from the data's side; one random combination of the rows is verified in the space of parameters."""
-        parts: list[Response] = []
-        product = self.product
-        for start in range(0, len(g), self.options.block):
-            try:
-                found, product = self._block(g[start : start + self.options.block], product)
-                parts.append(found)
-            except Stopped as stop:  # in the careful solver's hands
-                raise Stopped(np.append(np.arange(start), start + stop.rows), joined([*parts, stop.partial])) from None
-            except KeyboardInterrupt:
-                if not parts:
-                    raise
-                raise Stopped(np.arange(start), joined(parts)) from None
-        return joined(parts)
-
-    def _block(self, g: Array, product: Product) -> tuple[Response, Product]:
-        """Answer some rows; return also the product for the next ones, in double if single was not good enough."""
-        rows, finite = _finite(self.problem, g)
-        most, gradients = min(self.options.max_steps, _QUICK_STEPS), g if finite.all() else None
-        answer = correct(self.kernel, rows, product, self.spectrum, self.options.rtol, most, gradients)
-        single, weights = math.isfinite(product.slip), _weights(self.kernel, answer)
-        # what single precision calls negative curvature may be a soft direction
-        doubtful = (answer.status == Status.INDEFINITE) & single
-        arrived = (answer.status != Status.NOT_CONVERGED) & ~doubtful
-        together = _together(weights, answer.image)
-        x = np.zeros_like(rows) if answer.x is None else answer.x
-        image = np.tensordot(together[None], answer.image, axes=1)
-        error = self._errors((together @ rows)[None], (together @ x)[None], answer.last.combined(together), image)
-        if arrived.all() and error[0] <= ACCEPTED:
-            return _response(answer, finite, error), product
-        if single and (arrived | doubtful).all():
-            return self._block(g, replace(product, slip=math.inf))
-        c = weights[:, None]
-        error = self._errors(c * rows, c * x, answer.last.times(weights), c[:, :, None] * answer.image)
-        return _finished(self.careful, g, _response(answer, finite, error), arrived & (error <= ACCEPTED)), product
-
-    def _errors(self, g: np.ndarray, x: np.ndarray, seen: Seen, image: np.ndarray) -> np.ndarray:
-        """Return how far ``s'J h`` of each row is off, (k,), infinite where that is too far.
-
-        For ``h = x + z``, ``m = g - A x - P z`` is zero but for rounding: what is left of the equation, ``R z``, is the
-        iteration's to judge. It moves the image ``s'J h``, whose length is the root of V, by some ``sqrt(m' P^-1 m)``,
-        and along the softest direction by that over the smallest eigenvalue of ``P^-1 A``. Two products with the front
-        end's derivatives, which the kernel never saw, vouch for a row, or by a combination for a whole block.
-        """
-        problem, kernel = self.problem, self.kernel
-        h = kernel.lift(seen)
-        # a kernel that clipped negative curvature has a P that no product of the front end gives
-        metric: Curvature = "ggn" if kernel.root.exact else self.curvature
-        r = problem.native(g) - Operator(problem, metric)(problem.native(h))
-        r = r - Operator(problem, self.curvature)(problem.native(x))
-        error = kernel.look(problem.numpy(r)).size
-        apart = kernel.lengths(problem.jvp(problem.native(h + x)) - image)
-        return np.where(error > _TRUSTED * self.spectrum.smallest, np.inf, np.maximum(error, apart))
-
-
-def _finite(problem: Problem, g: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows in NumPy, those that are not finite made zero, and which were."""
-    rows = problem.numpy(g)
-    finite = np.isfinite(rows).all(axis=1)
-    return (rows if finite.all() else np.where(finite[:, None], rows, 0.0)), finite
-
-
-def _weights(kernel: Kernel, answer: Correction) -> np.ndarray:
-    """Return ``1 / |s'J h|`` of the rows that arrived, (k,), by which errors are made relative; zero for the others."""
-    good = answer.status == Status.CONVERGED
-    size = np.maximum(kernel.lengths(answer.image), DARK * np.sqrt(np.maximum(answer.energy, 0.0)))
-    return np.divide(1.0, size, out=np.zeros_like(size), where=good & (size > 0))
-
-
-def _together(weights: np.ndarray, image: np.ndarray) -> np.ndarray:
-    """Return weights such that what a combination of rows is off by is what they are off by on average, (k,).
-
-    With random signs ``e``, the sum of ``e_i w_i m_i`` over errors ``m_i`` has the sum of the squares of ``w_i m_i``
-    for its mean square. Rows that are alike or opposite could cancel, their errors with them: of a few draws, the one
-    that leaves the most of the images, (k, n, K), is taken.
-    """
-    known = max(int(np.count_nonzero(weights)), 1)
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(_DRAWS, len(weights)))
-    draws = signs * weights / math.sqrt(known)
-    shown = np.linalg.norm(draws @ np.nan_to_num(image).reshape(len(weights), -1), axis=1)
-    best: np.ndarray = draws[np.argmax(shown)]
-    return best
-
-
-def _finished(careful: Preconditioned | None, g: Array, found: Response, good: np.ndarray) -> Response:
-    """Have the rows that are not good answered by the careful solver; their neighbours stay as they are."""
-    kept, rest = np.flatnonzero(good), np.flatnonzero(~good)
-    if not rest.size:  # errors that are alike may add up in a combination, and be small in every row
-        return found
-    if careful is None:
-        return replace(found, status=np.where(good, found.status, Status.NOT_CONVERGED.value))
-    try:
-        found.put(rest, careful.respond(g[rest]))
-    except Stopped as stop:
-        raise Stopped(np.append(kept, rest[stop.rows]), joined([found.take(kept), stop.partial])) from None
-    except KeyboardInterrupt:
-        if not kept.size:
-            raise
-        raise Stopped(kept, found.take(kept)) from None
-    return found
-
-
-def _response(answer: Correction, finite: np.ndarray, error: np.ndarray) -> Response:
-    """Return a verified answer, its rows off by ``error``, (k,) or (1,), at least."""
-    return Response(
-        image=answer.image,
-        energy=answer.energy,
-        pull=answer.pull,
-        status=np.where(finite, answer.status, Status.NOT_FINITE.value),
-        residual=np.maximum(answer.error, error),
-        steps=answer.steps,
-    )
-
-
-@dataclass(frozen=True)
-class Product:
-    """``R q = A q - P q`` for directions whose ``P q`` is known; where that is enough, in single precision.
-
-    Attributes:
-        problem: The training problem.
-        curvature: Which ``A``.
-        slip: Relative error of the single-precision way in the metric of the kernel; infinite where there is none.
-    """
-
-    problem: Problem
-    curvature: Curvature
-    slip: float
-
-    def __call__(self, q: np.ndarray, Pq: np.ndarray, tolerance: float) -> tuple[np.ndarray, bool]:
-        """Return ``R q`` for each row, right to ``tolerance |q|`` in the metric of P, and whether in single."""
-        found = self.problem.residual_product(q) if self.slip <= tolerance else None
-        if found is not None:
-            return found, True
-        return self.problem.numpy(Operator(self.problem, self.curvature)(self.problem.native(q))) - Pq, False
-
-    @staticmethod
-    def make(problem: Problem, curvature: Curvature, kernel: Kernel) -> Product:
-        """Measure the single-precision way on one direction that the data see."""
-        double = Product(problem, curvature, np.inf)
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(1, len(kernel.features)))
-        r = kernel.features.transposed(signs) * kernel.root_decay
-        seen = kernel.look(r)
-        q = kernel.lift(seen)
-        narrow = problem.residual_product(q) if curvature == "hessian" and kernel.root.exact else None
-        if narrow is None or not seen.energy[0] > 0:
-            return double
-        wide = kernel.look(double(q, r, 0.0)[0])
-        # what the rest of the iteration takes the image of R q for is off as well
-        off = kernel.look(narrow, cross=kernel.cross(narrow, single=True))
-        gap = kernel.lift(off) - kernel.lift(wide)
-        slip = np.sqrt(np.einsum("kp,kp->k", gap, kernel.apply(gap)) / seen.energy)[0]
-        return replace(double, slip=float(slip) if np.isfinite(slip) else np.inf)

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from vhat.models.problem import Array, Curvature, Problem
 
+if TYPE_CHECKING:
+    from vhat.linalg.curvature.inner_product import Metric
+    from vhat.linalg.solvers.cost import Cost
+    from vhat.linalg.workspace import Workspace
+
 __all__ = [
+    "FromImages",
+    "Norms",
     "Prepared",
     "Response",
     "Solution",
     "Solver",
     "Status",
     "Stopped",
+    "contract",
     "joined",
     "metric_norm",
     "respond_by_solving",
 ]
+
+DARK = 1e-6
+"""A row of which the data hold less than this share is judged as if they held that much."""
 
 
 class Status(StrEnum):
@@ -66,7 +78,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Response:
-    """What a norm needs of ``h = A^-1 g``, for a block of rows, without h itself.
+    """``h = A^-1 g`` as the training rows see it, for a block of rows, without h itself.
 
     Attributes:
         image: ``J h``, n-space (k, n, K).
@@ -84,14 +96,54 @@ class Response:
     residual: np.ndarray
     steps: np.ndarray
 
-    def take(self, rows: np.ndarray) -> Response:
-        """Return some of the rows."""
-        return Response(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
-    def put(self, rows: np.ndarray, other: Response) -> None:
-        """Write other rows into these, in place."""
-        for name in self.__dataclass_fields__:
-            getattr(self, name)[rows] = getattr(other, name)
+@dataclass(frozen=True)
+class Norms:
+    """What an interval needs of ``h = A^-1 g``, one number a row, (k,) each.
+
+    Attributes:
+        variance: ``1/n sum_ib sigma_ib^2 u_ib^2`` with ``u = (J h)' d2l/df dy``.
+        supported: ``h'J'CJ h / n``: the part of ``g'h`` that training rows hold.
+        energy: ``g'h``.
+        pull: ``h' diag(lam) theta``.
+        slope: ``h' grad L``.
+        status: As in :class:`Solution`.
+        residual: As in :class:`Response`.
+        steps: As in :class:`Solution`.
+    """
+
+    variance: np.ndarray
+    supported: np.ndarray
+    energy: np.ndarray
+    pull: np.ndarray
+    slope: np.ndarray
+    status: np.ndarray
+    residual: np.ndarray
+    steps: np.ndarray
+
+    @staticmethod
+    def of(problem: Problem, found: Response, sigma: np.ndarray) -> Norms:
+        """Read the norms off images.
+
+        Args:
+            problem: The training problem.
+            found: What the training rows see of the solutions.
+            sigma: Noise of each training response, (n, K).
+        """
+        loss = problem.loss_derivatives
+        u = contract(found.image, loss.cross)
+        held = contract(found.image, loss.curvature) * found.image
+        return Norms(
+            variance=np.sum((sigma * u) ** 2, axis=(1, 2)) / problem.n,
+            supported=np.sum(held, axis=(1, 2)) / problem.n,
+            energy=found.energy,
+            pull=found.pull,
+            # grad L = J' l' / n, so that the image J h meets the slopes of the loss.
+            slope=np.sum(found.image * loss.first, axis=(1, 2)) / problem.n,
+            status=found.status,
+            residual=found.residual,
+            steps=found.steps,
+        )
 
 
 class Stopped(KeyboardInterrupt):
@@ -110,9 +162,32 @@ class Stopped(KeyboardInterrupt):
         return f"{self.rows.size} rows were finished"
 
 
-def joined(parts: list[Response]) -> Response:
-    """Put responses of consecutive blocks together."""
-    return Response(*(np.concatenate([getattr(p, name) for p in parts]) for name in Response.__dataclass_fields__))
+Record = TypeVar("Record", Response, Norms)
+"""A dataclass whose fields are arrays with one entry, or one slice, a row."""
+
+
+def joined(parts: list[Record]) -> Record:
+    """Put the records of consecutive blocks together."""
+    names = [field.name for field in fields(parts[0])]
+    return type(parts[0])(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def taken(record: Record, rows: np.ndarray) -> Record:
+    """Return some of the rows of a record."""
+    return type(record)(*(getattr(record, field.name)[rows] for field in fields(record)))
+
+
+def put(record: Record, rows: np.ndarray, other: Record) -> None:
+    """Write other rows into those of a record, in place."""
+    for field in fields(record):
+        getattr(record, field.name)[rows] = getattr(other, field.name)
+
+
+def contract(t: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Multiply n-space blocks (k, n, K) by a loss derivative, (n, K) or (n, K, K), over its first output index."""
+    if weight.ndim == 2:
+        return t * weight
+    return np.einsum("kia,iab->kib", t, weight)
 
 
 class Prepared(Protocol):
@@ -125,8 +200,49 @@ class Prepared(Protocol):
     def solve(self, g: Array) -> Solution:
         """Solve ``A h = g`` for each row of g, p-space (k, p)."""
 
+    def norms(self, g: Array, sigma: np.ndarray) -> Norms:
+        """Return what intervals need of the solutions, by the shortest way that the solver has.
+
+        Args:
+            g: Right-hand sides, p-space (k, p).
+            sigma: Noise of each training response, (n, K).
+        """
+
     def respond(self, g: Array) -> Response:
-        """Return what a norm needs of the solutions, by the shortest way that the solver has."""
+        """Return what the training rows see of the solutions: n numbers an output for each right-hand side."""
+
+    @property
+    def half(self) -> Callable[[np.ndarray], np.ndarray] | None:
+        """``g`` to ``L^-1 g``, (k, p), with ``A = L L'``; None where A is not factorised.
+
+        ``g_a' A^-1 g_b`` is then a plain inner product, and traces are exact.
+        """
+
+
+class FromImages:
+    """The norms of a solver whose answers are what the training rows see."""
+
+    problem: Problem
+
+    def respond(self, g: Array) -> Response:
+        """Return what the training rows see of the solutions."""
+        raise NotImplementedError
+
+    def norms(self, g: Array, sigma: np.ndarray) -> Norms:
+        """Return what intervals need of the solutions, read off their images.
+
+        Raises:
+            Stopped: On Ctrl-C, with the norms of the rows that are finished.
+        """
+        try:
+            return Norms.of(self.problem, self.respond(g), sigma)
+        except Stopped as stop:
+            raise Stopped(stop.rows, Norms.of(self.problem, stop.partial, sigma)) from None
+
+    @property
+    def half(self) -> Callable[[np.ndarray], np.ndarray] | None:
+        """None: A is not factorised."""
+        return None
 
 
 class Solver(Protocol):
@@ -136,20 +252,32 @@ class Solver(Protocol):
     def name(self) -> str:
         """The name that results carry."""
 
-    def prepare(self, problem: Problem, curvature: Curvature, scale: Array) -> Prepared:
-        """Do once what all right-hand sides share (factorise, precondition)."""
+    @property
+    def forms_matrix(self) -> bool:
+        """Whether ``A`` itself is formed: its eigenvalues and the traces of the smoother then cost little more."""
 
+    def prepare(self, work: Workspace, curvature: Curvature) -> Prepared:
+        """Do once what all right-hand sides share (factorise, precondition).
 
-DARK = 1e-6
-"""A row of which the data hold less than this share is judged as if they held that much."""
-IMAGES = 4
-"""Of a solution, ``J h``, that exist at once."""
+        Args:
+            work: The problem, with what its solvers share.
+            curvature: Which matrix ``A``.
 
+        Raises:
+            MemoryBudgetError: When it does not fit.
+            NotPositiveDefinite: When ``A``, or what stands for it, cannot be factorised.
+        """
 
-def points_together(problem: Problem) -> int:
-    """How many test points are worked on at once: forty vectors of length p for each fit, or twice its images."""
-    each = 8 * (40 * problem.p + 2 * IMAGES * problem.n * problem.outputs)
-    return max(1, min(256, int(problem.memory // (each * problem.outputs))))
+    def cost(self, problem: Problem, curvature: str) -> Cost:
+        """Return what it takes, from the sizes of the problem alone.
+
+        Args:
+            problem: The training problem.
+            curvature: ``"ggn"``, or the cost is that of the exact Hessian.
+        """
+
+    def metric(self, work: Workspace, curvature: Curvature) -> Metric:
+        """Return the inner product in which the spectrum of ``A`` is narrowest, of those that this solver has."""
 
 
 def metric_norm(problem: Problem, v: Array, scale: Array) -> np.ndarray:

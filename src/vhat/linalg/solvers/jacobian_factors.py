@@ -18,14 +18,25 @@ from array_api_compat import array_namespace
 
 from vhat.models.problem import Array, Problem, leaf_rows, leaf_slices
 
-__all__ = ["GRAM_ROWS", "Features", "NotRankOne", "Structure", "compress", "find_structure", "read_features"]
+__all__ = [
+    "GRAM_ROWS",
+    "Features",
+    "NotRankOne",
+    "Structure",
+    "compress",
+    "find_structure",
+    "jacobian_rows",
+    "read_features",
+]
 
 GRAM_ROWS = 512
 """Rows of a kernel that are computed together."""
 _BLOCK_BYTES = 2**25
+"""What the gradients of training rows that are differentiated together may take, before they are compressed."""
 _BLOCK_ROWS = 1024
 """The most training rows that are differentiated together."""
 _WORK_BYTES = 2**26
+"""What one product of factors may take within a product with the Jacobian."""
 _ALIKE = 1e-14
 """Relative difference of two arrays that are the same but for the order in which a decay was divided out."""
 _RANK_ONE = 1e-24
@@ -321,11 +332,36 @@ def read_features(problem: Problem, allow: Callable[[Structure], None] | None = 
 def _read(problem: Problem, structure: Structure) -> Features:
     # one array for all rows: pieces kept among blocks that come and go would leave the memory full of holes
     found = Features.empty(structure, problem.n * problem.outputs)
-    rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // (8 * problem.factor_numbers * problem.outputs)))
+    rows = _rows_read(problem)
     for start in range(0, problem.n, rows):
         part = problem.take(problem.X, start, min(start + rows, problem.n))
         found.put(start * problem.outputs, _compressed(problem, problem.factors(part), structure))
     return found
+
+
+def jacobian_rows(problem: Problem, start: int, stop: int, out: np.ndarray) -> np.ndarray:
+    """Write the gradients of training rows ``start`` to ``stop`` to ``out``, (rows * K, p), and return it.
+
+    Outer products are multiplied out here, which is quicker than to have the framework do it and copy the result.
+    """
+    step = _rows_read(problem)
+    for begin in range(start, stop, step):
+        end = min(begin + step, stop)
+        rows = out[(begin - start) * problem.outputs : (end - start) * problem.outputs]
+        leaves = problem.factors(problem.take(problem.X, begin, end))
+        for leaf, at in zip(leaves, leaf_slices(problem.leaves), strict=True):
+            parts = tuple(map(problem.numpy, leaf))
+            if len(parts) == 1:
+                rows[:, at] = parts[0]
+            else:
+                u, w = parts
+                np.multiply(u[:, :, None], w[:, None, :], out=rows[:, at].reshape(len(u), u.shape[1], w.shape[1]))
+    return out
+
+
+def _rows_read(problem: Problem) -> int:
+    """How many training rows are differentiated together."""
+    return max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // (8 * problem.factor_numbers * problem.outputs)))
 
 
 def compress(problem: Problem, g: Array, structure: Structure) -> Features:

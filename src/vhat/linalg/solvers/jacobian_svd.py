@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
-from vhat.linalg.solvers.interface import DARK, Response, Solution, Status, joined
+from vhat.linalg.solvers.interface import DARK, FromImages, Response, Solution, Status, joined
 from vhat.linalg.solvers.kernel import Kernel, kernel_bytes
-from vhat.models.problem import Array
+from vhat.models.problem import Array, Problem
 
 __all__ = ["Orthogonal"]
 
@@ -67,7 +67,7 @@ class _Parts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Orthogonal:
+class Orthogonal(FromImages):
     """``P^-1`` through the singular values of the Jacobian, which are computed when the first rows are asked about.
 
     Attributes:
@@ -85,6 +85,11 @@ class Orthogonal:
         N = problem.n * problem.outputs
         own = 8 * (N * problem.p + 8 * min(N, problem.p) * N + _ROWS * _VECTORS * problem.p)
         return kernel_bytes(problem, kernel.structure) + own <= problem.memory
+
+    @property
+    def problem(self) -> Problem:  # type: ignore[override]
+        """The training problem."""
+        return self.kernel.problem
 
     def solve(self, g: Array) -> Solution:
         """Solve ``P h = g`` for each row."""

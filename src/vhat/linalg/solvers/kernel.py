@@ -21,14 +21,17 @@ from scipy.linalg.lapack import dpotrf
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
 from vhat.linalg.curvature.inner_product import Metric, jacobi
 from vhat.linalg.memory import in_words, most_allowed
+from vhat.linalg.solvers.factorised import FactorMetric, SeenRows
+from vhat.linalg.solvers.interface import Norms, Response
 from vhat.linalg.solvers.jacobian_factors import GRAM_ROWS, Features, NotRankOne, Structure, compress, read_features
 from vhat.models.problem import Array, LossDerivatives, Problem
 
-__all__ = ["Kernel", "KernelMetric", "Root", "Seen", "kernel_bytes", "make_kernel", "newton_metric"]
+__all__ = ["Kernel", "Root", "Seen", "fitting_rows", "kernel_bytes", "make_kernel", "newton_metric"]
 
-_ROUNDING = 16 * np.finfo(float).eps
 _FEW_PARAMETERS = 64
+"""Up to which Newton's method takes all eigenvalues of the matrix itself, at p^3 flops a step."""
 _MANY_ROWS = 5000
+"""Beyond which a kernel, made anew at every step of Newton's method, costs more than it saves."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Root:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Seen(SeenRows):
     """``z = P^-1 r`` seen from the data, for a block of rows.
 
     Attributes:
@@ -122,24 +125,6 @@ class Seen:
     image: np.ndarray
     energy: np.ndarray
     lost: np.ndarray
-
-    def take(self, rows: np.ndarray) -> Seen:
-        """Return some of the rows."""
-        return Seen(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
-
-    @property
-    def size(self) -> np.ndarray:
-        """``sqrt(r' P^-1 r)``, (k,), with what rounding may have taken from it."""
-        return np.sqrt(np.abs(self.energy) * (1.0 + _ROUNDING * self.lost))
-
-    def copy(self) -> Seen:
-        """Return the same in memory of its own."""
-        return Seen(*(getattr(self, name).copy() for name in self.__dataclass_fields__))
-
-    def put(self, rows: np.ndarray, other: Seen) -> None:
-        """Write other rows into these, in place."""
-        for name in self.__dataclass_fields__:
-            getattr(self, name)[rows] = getattr(other, name)
 
     def times(self, weights: np.ndarray) -> Seen:
         """Multiply each row by a number."""
@@ -246,6 +231,42 @@ class Kernel:
         """Return ``P^-1 r`` for p-space rows (k, p)."""
         return self.problem.native(self.lift(self.look(self.problem.numpy(r))))
 
+    @property
+    def exact(self) -> bool:
+        """Whether P is the Gauss-Newton matrix itself: no negative curvature weight was taken for zero."""
+        return self.root.exact
+
+    def norms(self, found: Response, sigma: np.ndarray) -> Norms:
+        """Read norms off answers whose images are ``J h``."""
+        return Norms.of(self.problem, found, sigma)
+
+    def response(self, found: Response) -> Response:
+        """Return answers as they are: their images are ``J h``."""
+        return found
+
+    def apart(self, h: np.ndarray, image: np.ndarray) -> np.ndarray:
+        """Return by how much images differ from ``J h`` by the front end's derivatives, as lengths, (k,)."""
+        return self.lengths(self.problem.jvp(self.problem.native(h)) - image)
+
+    def probe(self, seed: int) -> np.ndarray:
+        """Return ``J'z`` for random signs z, (1, p): a right-hand side that the data see."""
+        signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(1, len(self.features)))
+        return self.features.transposed(signs) * self.root_decay
+
+    def draw(self, seed: int) -> np.ndarray:
+        """Return ``P^-1 (J's z + Lam^1/2 z')`` for standard normal z and z', (1, p): its covariance is ``P^-1``."""
+        rng = np.random.default_rng(seed)
+        z = rng.standard_normal((1, self.problem.n, self.problem.outputs))
+        pushed = self.root.times(z).reshape(1, -1)
+        r = self.root_decay * (self.features.transposed(pushed) + rng.standard_normal((1, self.problem.p)))
+        r[:, self.structure.free] = pushed @ self.features.free
+        return self.lift(self.look(r))
+
+    @property
+    def penalty_slope(self) -> np.ndarray:
+        """``Lam theta``, (p,)."""
+        return self.root_decay * self.scaled_theta
+
     def lengths(self, image: np.ndarray) -> np.ndarray:
         """Return ``|s'J h|`` of images ``J h``, (k, n, K): the root of V for the square loss, (k,)."""
         found: np.ndarray = np.sqrt(np.sum(self.root.times(image) ** 2, axis=(1, 2)))
@@ -298,31 +319,6 @@ def _in_single(product: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) ->
     return product((rows / size).astype(np.float32)) * size
 
 
-@dataclass(frozen=True)
-class KernelMetric:
-    """``M = J'CJ/n + lam`` as the inner product of p-space: see :class:`vhat.linalg.curvature.inner_product.Metric`."""
-
-    kernel: Kernel
-
-    def apply(self, v: Array) -> Array:
-        """Return ``P v``."""
-        problem = self.kernel.problem
-        return problem.native(self.kernel.apply(problem.numpy(v)[None, :]))[0, :]
-
-    def solve(self, v: Array) -> Array:
-        """Return ``P^-1 v``."""
-        return self.kernel.solve(v[None, :])[0, :]
-
-    def draw(self, problem: Problem, seed: int) -> Array:
-        """Return ``P^-1 (J's z + Lam^1/2 z')`` for standard normal z and z': what is in brackets has covariance P."""
-        kernel, rng = self.kernel, np.random.default_rng(seed)
-        z = rng.standard_normal((1, kernel.problem.n, kernel.problem.outputs))
-        pushed = kernel.root.times(z).reshape(1, -1)
-        r = kernel.root_decay * (kernel.features.transposed(pushed) + rng.standard_normal((1, problem.p)))
-        r[:, kernel.structure.free] = pushed @ kernel.features.free
-        return problem.native(kernel.lift(kernel.look(r)))[0, :]
-
-
 def newton_metric(problem: Problem) -> Callable[[Problem], Metric] | None:
     """How Newton's trust region is best measured on this problem: by the kernel where it is cheap, else by default.
 
@@ -336,7 +332,7 @@ def newton_metric(problem: Problem) -> Callable[[Problem], Metric] | None:
 
 def _kernel_or_jacobi(problem: Problem) -> Metric:
     try:
-        return KernelMetric(make_kernel(problem))
+        return FactorMetric(make_kernel(problem))
     except (NotPositiveDefinite, MemoryBudgetError):
         return jacobi(problem)
 
@@ -397,13 +393,13 @@ def _require_memory(problem: Problem, structure: Structure) -> None:
     need = kernel_bytes(problem, structure)
     if need > problem.memory:
         N = problem.n * problem.outputs
-        fits = _fitting_rows(problem, structure)
+        fits = fitting_rows(problem, structure)
         raise MemoryBudgetError(
             f"vhat.Dual() needs {in_words(need)} for a {N:,} x {N:,} kernel; the budget is {in_words(problem.memory)}, "
             f"enough for about {fits:,} rows. Use solver='auto', which takes what fits, or raise memory=."
         )
 
 
-def _fitting_rows(problem: Problem, structure: Structure) -> int:
+def fitting_rows(problem: Problem, structure: Structure) -> int:
     """How many training rows the budget has room for."""
     return most_allowed(problem.n, lambda n: _bytes_of(n * problem.outputs, structure) <= problem.memory)

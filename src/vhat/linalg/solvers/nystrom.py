@@ -20,20 +20,31 @@ win for fewer points, cost a few per cent as much to prepare, and take losses wi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vhat.checks import check_count, check_tolerance
+from vhat.linalg.curvature.inner_product import Jacobi, Metric
 from vhat.linalg.solvers.cg import CG
+from vhat.linalg.solvers.cost import IMAGES, Cost, Work
+from vhat.linalg.solvers.factorised import FactorMetric
+from vhat.linalg.solvers.jacobian_factors import find_structure
 from vhat.linalg.solvers.kernel import Kernel
-from vhat.linalg.solvers.nystrom_sample import sample_kernel
+from vhat.linalg.solvers.nystrom_sample import affordable_rows, most_rows, sample_bytes, sample_flops, sample_kernel
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned
-from vhat.linalg.solvers.softest_direction import Soft
-from vhat.models.problem import Array, Curvature, Problem
+from vhat.linalg.solvers.softest_direction import find_soft
+from vhat.models.problem import Curvature, Problem
 
-__all__ = ["NYSTROM_VECTORS", "Nystrom", "nystrom_block"]
+if TYPE_CHECKING:
+    from vhat.linalg.workspace import Workspace
 
-NYSTROM_VECTORS = 32
+__all__ = ["Nystrom"]
+
+_GRADIENTS = 60.0
+"""Of the loss, for one point: some forty steps in a block."""
+_VECTORS = 32
 """Of length p for each row: those of conjugate gradients and those that pass through the kernel of the sample."""
 _VECTORS_SHARE = 0.4
+"""Of the memory budget, for these vectors."""
 
 
 @dataclass(frozen=True)
@@ -77,39 +88,57 @@ class Nystrom:
         """The name that results carry."""
         return "nystrom"
 
-    def sample(self, problem: Problem, scale: Array) -> Kernel:
-        """Draw rows and factorise their kernel, which serves both curvatures.
+    @property
+    def forms_matrix(self) -> bool:
+        """Whether ``A`` itself is formed: no."""
+        return False
+
+    def cost(self, problem: Problem, curvature: str) -> Cost:  # noqa: ARG002  (a product costs about the same)
+        """Return what it takes: the kernel of the sample, then some forty steps a row."""
+        rows, numbers = self.sampled_rows(problem), find_structure(problem).numbers
+        return Cost(
+            setup=Work(products=sample_flops(problem, rows, numbers)),
+            each=Work(gradients=_GRADIENTS),
+            fixed=sample_bytes(problem, rows, numbers),
+            held=8 * (3 * problem.p + IMAGES * problem.n * problem.outputs),
+            iterated=8 * _VECTORS * problem.p,
+            block=nystrom_block(problem, self.block),
+            remedy=f"That is enough for {most_rows(problem, numbers, problem.memory):,} rows: ask for fewer rows, use "
+            "solver=vhat.CG(), or raise memory=.",
+        )
+
+    def sampled_rows(self, problem: Problem) -> int:
+        """Return how many rows are drawn."""
+        if self.rows is not None:
+            return min(self.rows, problem.n)
+        return affordable_rows(problem, find_structure(problem).numbers)
+
+    def metric(self, work: Workspace, curvature: Curvature) -> Metric:
+        """Return the metric of the sample."""
+        if curvature == "ggn":  # positive by its form, which no sample is needed to show
+            return Jacobi(work.scale())
+        return FactorMetric(self.sample(work))
+
+    def sample(self, work: Workspace) -> Kernel:
+        """Return the kernel of the sample, which serves both curvatures.
 
         Raises:
             MemoryBudgetError: When the kernel of that many rows does not fit.
         """
-        return sample_kernel(problem, scale, self.rows, self.seed)
+        return work.keep(("sample", self), lambda: sample_kernel(work.problem, work.scale(), self.rows, self.seed))
 
-    def prepare(
-        self,
-        problem: Problem,
-        curvature: Curvature,
-        scale: Array,
-        kernel: Kernel | None = None,
-        soft: Soft | None = None,
-    ) -> Preconditioned:
-        """Take the kernel of a sample that is at hand, or draw one.
-
-        Args:
-            problem: The training problem.
-            curvature: Which matrix.
-            scale: The unit of each parameter.
-            kernel: The kernel of a sample, if it is at hand.
-            soft: The direction of least curvature, if it is known: it is solved for exactly.
+    def prepare(self, work: Workspace, curvature: Curvature) -> Preconditioned:
+        """Draw the sample, or take the one that is at hand.
 
         Raises:
             MemoryBudgetError: When the kernel of that many rows does not fit.
         """
-        kernel = self.sample(problem, scale) if kernel is None else kernel
+        problem, kernel = work.problem, self.sample(work)
         options = CG(rtol=self.rtol, max_steps=self.max_steps, block=nystrom_block(problem, self.block))
-        return Preconditioned(options, problem, curvature, kernel, scale, self.name, soft)
+        soft = find_soft(work, curvature, against_data=True)
+        return Preconditioned(options, problem, curvature, kernel, work.scale(), self.name, soft)
 
 
 def nystrom_block(problem: Problem, most: int) -> int:
     """How many rows are iterated together beside the sample, within the budget."""
-    return max(1, min(most, int(_VECTORS_SHARE * problem.memory // (8 * NYSTROM_VECTORS * problem.p))))
+    return max(1, min(most, int(_VECTORS_SHARE * problem.memory // (8 * _VECTORS * problem.p))))

@@ -13,16 +13,15 @@ import scipy.linalg
 
 from vhat.errors import MemoryBudgetError
 from vhat.linalg.memory import in_words, most_allowed
+from vhat.linalg.solvers.cost import gradient_flops
 from vhat.linalg.solvers.jacobian_factors import GRAM_ROWS, find_structure, read_features
 from vhat.linalg.solvers.kernel import Kernel, make_kernel
 from vhat.models.problem import Array, Problem
 
-__all__ = ["FLOPS_PER_WEIGHT", "affordable_rows", "sample_bytes", "sample_gradients", "sample_kernel"]
+__all__ = ["affordable_rows", "most_rows", "sample_bytes", "sample_flops", "sample_kernel"]
 
 _GRADIENTS_MOST = 100.0
 """Gradients of the loss that a default number of rows may cost: about two steps for one block of points."""
-FLOPS_PER_WEIGHT = 6.0
-"""Of one gradient of the loss, per training row and parameter."""
 _MEMORY_SHARE = 0.3
 """Of the budget, for the sample; the rest is for points."""
 _PROBED = 8
@@ -30,12 +29,15 @@ _PROBED = 8
 _FILLED = 0.65
 """Share of the sample's dimensions that may be filled; a Newton step towards one half is taken above it."""
 _TRIALS = 3
+"""Steps of Newton's method towards the decay that is wanted; each factorises the kernel of the sample again."""
 _STEEP = 4.0
 """The most that a step of Newton's method may stretch: spectra in two far clumps have no slope to go by."""
 _PROBES = 8
+"""Random signs for a trace over the sample: with hundreds of rows they give the filled share to a few per cent."""
 _FLOOR = 0.1
 """Least decay that a parameter has in the sample, against the share of its scale that decay is for most."""
 _MOST = 0.75
+"""The quantile over parameters that says what share decay is for most of them."""
 _NO_DECAY = 1e-6
 """That share where no parameter has decay."""
 
@@ -67,8 +69,9 @@ def affordable_rows(problem: Problem, numbers: int) -> int:
         problem: The training problem.
         numbers: How many numbers a row of its features takes.
     """
-    fits = _most_rows(problem, numbers, int(_MEMORY_SHARE * problem.memory))
-    pays = most_allowed(problem.n, lambda rows: sample_gradients(problem, rows, numbers) <= _GRADIENTS_MOST)
+    fits = most_rows(problem, numbers, int(_MEMORY_SHARE * problem.memory))
+    most = _GRADIENTS_MOST * gradient_flops(problem)
+    pays = most_allowed(problem.n, lambda rows: sample_flops(problem, rows, numbers) <= most)
     return max(1, min(fits, pays, problem.n // 2))
 
 
@@ -78,14 +81,14 @@ def sample_bytes(problem: Problem, rows: int, numbers: int) -> int:
     return 2 * 8 * N * numbers + 8 * N * (N + 3 * min(N, GRAM_ROWS))
 
 
-def sample_gradients(problem: Problem, rows: int, numbers: int) -> float:
-    """What forming and factorising the kernel of ``rows`` rows costs, in gradients of the loss."""
+def sample_flops(problem: Problem, rows: int, numbers: int) -> float:
+    """Return the flops of forming and factorising the kernel of ``rows`` rows."""
     N = float(rows * problem.outputs)
-    flops = N**2 * numbers + 2 * N**3 / 3
-    return flops / (FLOPS_PER_WEIGHT * problem.n * problem.outputs * problem.p)
+    return N**2 * numbers + 2 * N**3 / 3
 
 
-def _most_rows(problem: Problem, numbers: int, memory: int) -> int:
+def most_rows(problem: Problem, numbers: int, memory: int) -> int:
+    """Return how many rows fit into so much memory."""
     return most_allowed(problem.n, lambda rows: sample_bytes(problem, rows, numbers) <= memory)
 
 
@@ -94,7 +97,7 @@ def _require_memory(problem: Problem, rows: int, numbers: int) -> None:
     if need > problem.memory:
         raise MemoryBudgetError(
             f"vhat.Nystrom(rows={rows}) needs {in_words(need)} for p = {problem.p:,} parameters; the budget is "
-            f"{in_words(problem.memory)}, enough for {_most_rows(problem, numbers, problem.memory):,} rows. Ask for "
+            f"{in_words(problem.memory)}, enough for {most_rows(problem, numbers, problem.memory):,} rows. Ask for "
             "fewer rows, use solver=vhat.CG(), or raise memory=."
         )
 

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
-from vhat.errors import InputError
+from vhat.errors import InputError, MemoryBudgetError
+from vhat.linalg.machine_speed import cpu_seconds
 from vhat.linalg.memory import in_words
 from vhat.linalg.solvers.cg import CG
-from vhat.linalg.solvers.dense import Dense, dense_bytes
+from vhat.linalg.solvers.cost import COMPILED, Work, gradient_flops
+from vhat.linalg.solvers.dense import Dense
 from vhat.linalg.solvers.dual import Dual
-from vhat.linalg.solvers.interface import IMAGES, Solver, points_together
-from vhat.linalg.solvers.jacobian_factors import find_structure
-from vhat.linalg.solvers.kernel import kernel_bytes
-from vhat.linalg.solvers.nystrom import NYSTROM_VECTORS, Nystrom, nystrom_block
-from vhat.linalg.solvers.nystrom_sample import FLOPS_PER_WEIGHT, affordable_rows, sample_bytes, sample_gradients
+from vhat.linalg.solvers.interface import Solver
+from vhat.linalg.solvers.nystrom import Nystrom
+from vhat.linalg.solvers.primal import Primal
 from vhat.models.problem import Problem
 
 __all__ = ["Plan", "choose"]
 
 _DENSE_MOST = 3000
-_CG_STEPS = 200
-_CG_VECTORS = 28
-"""Of length p for each row: those of the iteration, old and new, and those within a product."""
-_DUAL_GRADIENTS = 4.0
-"""Of the loss, for one point under the exact Hessian; a nearly singular Hessian takes more."""
-_DUAL_GRADIENTS_GGN = 0.3
-"""The same under Gauss-Newton."""
-_DUAL_VECTORS = 12
-_DUAL_IMAGES = 8
-_COMPILED = 2**27
-"""What a framework's compiled programs and their workspaces take."""
-_DUAL_MOST = 20_000
-"""Gradients of the loss that a kernel may cost before iterating from scratch is the better bargain."""
+"""Parameters up to which the exact Hessian is formed and factorised: no iteration is needed, and traces are exact."""
+_DENSE_FLOPS = 3e11
+"""Flops of gradients that forming it may cost, a minute or two on one core. Beyond, what is cheapest is taken."""
+_NOMINAL_SIDES = 1000
+"""Right-hand sides for which costs are compared, however many are asked about: a row alone is solved as in company."""
 _NYSTROM_LEAST = 64
 """Rows of a sample, times outputs, below which it is not worth the trouble."""
-_NYSTROM_GRADIENTS = 60.0
-"""Of the loss, for one point: some forty steps."""
 
 
 @dataclass(frozen=True)
@@ -45,144 +36,172 @@ class Plan:
     Attributes:
         solver: The solver's options.
         memory: Peak bytes of the solve, over the data themselves.
-        gradients: Estimated cost in gradients of the loss.
+        work: Gradients of the loss and flops in matrix products.
+        gradients: The same as a number of gradients of the loss.
         reason: Why this solver.
         budget: The bytes that arrays may take; compiled programs come on top.
+        framework: The package of the arrays: "jaxlib", "torch" or "numpy".
+        gradient_flops: Flops of one gradient of the loss.
+        remedy: What to do where it does not fit.
     """
 
     solver: Solver
     memory: int
+    work: Work
     gradients: float
     reason: str
-    budget: float = float("inf")
+    budget: float
+    framework: str
+    gradient_flops: float
+    remedy: str
 
     @property
     def fits(self) -> bool:
         """Whether the budget has room for it."""
-        return self.memory <= self.budget + _COMPILED
+        return self.memory <= self.budget + COMPILED
+
+    @cached_property
+    def seconds(self) -> float:
+        """CPU seconds on this machine, within a factor of about three; compilation is not counted."""
+        return cpu_seconds(self.work, self.gradient_flops, self.framework)
+
+    @property
+    def duration(self) -> str:
+        """The CPU time in words, to the digits that are known."""
+        if self.seconds < 90:
+            return f"{float(f'{self.seconds:.1g}'):g} s"
+        if self.seconds < 90 * 60:
+            return f"{self.seconds / 60:.0f} min"
+        return f"{self.seconds / 3600:.0f} h"
+
+    def require_memory(self) -> None:
+        """Refuse a plan that does not fit, before any work.
+
+        Raises:
+            MemoryBudgetError: Naming what it needs and what there is.
+        """
+        if not self.fits:
+            raise MemoryBudgetError(
+                f"{self.solver!r} needs {in_words(self.memory - COMPILED)} here; the budget is "
+                f"{in_words(self.budget)}. {self.remedy}"
+            )
 
     def __str__(self) -> str:
         return (
             f"solver    {self.solver!r}\n"
-            f"memory    {in_words(self.memory)}, {in_words(_COMPILED)} of it for compiled programs{self._room()}\n"
-            f"cost      about {self.gradients:,.0f} gradients of the loss\n"
+            f"memory    {in_words(self.memory)}, {in_words(COMPILED)} of it for compiled programs{self._room()}\n"
+            f"cost      about {self.duration} of CPU time, as much as {self.gradients:,.0f} gradients of the "
+            "loss\n"
             f"reason    {self.reason}"
         )
 
     def _room(self) -> str:
         if self.fits:
             return ""
-        return f"; TOO MUCH for a budget of {in_words(self.budget)}: raise memory=, or ask for less"
+        return f"; TOO MUCH for a budget of {in_words(self.budget)}: it will be refused. Raise memory=, or ask for less"
 
 
-def choose(problem: Problem, points: int, solver: Solver | str = "auto", curvature: str = "auto") -> Plan:
-    """Choose a solver for ``points`` right-hand sides, or describe the one that was asked for.
+def choose(problem: Problem, sides: int = 1, solver: Solver | str = "auto", curvature: str = "auto") -> Plan:
+    """Choose a solver, or describe the one that was asked for.
 
     Args:
         problem: The training problem.
-        points: How many right-hand sides.
+        sides: How many right-hand sides; the choice does not depend on it.
         solver: ``"auto"`` or the options of a solver.
         curvature: ``"ggn"``, or the cost is that of the exact Hessian; the choice does not depend on it.
 
     Raises:
         InputError: For a solver that is neither ``"auto"`` nor a solver's options.
     """
-    if solver != "auto" and (isinstance(solver, type) or not hasattr(solver, "prepare")):
-        raise InputError(
-            f"solver={solver!r} is not known. Use 'auto', vhat.CG(...), vhat.Dense(), vhat.Dual() or vhat.Nystrom()."
-        )
-    plan = _auto(problem, points, curvature) if isinstance(solver, str) else _named(problem, points, solver, curvature)
-    return replace(plan, budget=problem.memory)
+    if isinstance(solver, str):
+        if solver != "auto":
+            raise _unknown(solver)
+        return _described(problem, sides, *_auto(problem), curvature)
+    if isinstance(solver, type) or not hasattr(solver, "prepare"):
+        raise _unknown(solver)
+    return _described(problem, sides, solver, "asked for by name", curvature)
 
 
-def _auto(problem: Problem, points: int, curvature: str) -> Plan:
-    """Choose the best of the solvers that fit."""
-    # The choice must not depend on how many points are asked about: a row alone is solved as in company.
-    most = points_together(problem) * problem.outputs
-    budget = problem.memory + _COMPILED  # which is for arrays, not for programs
-    if problem.p <= _DENSE_MOST and _dense(problem).memory <= budget:
-        return _dense(problem)
-    if _dual(problem, most).memory <= budget and _setup(problem) <= _DUAL_MOST:
-        return _dual(problem, points, curvature)
-    sampled = _nystrom(problem, most, Nystrom())
-    if sampled.memory <= budget and _sampled_rows(problem, None) * problem.outputs >= _NYSTROM_LEAST:
-        return _nystrom(problem, points, Nystrom())
-    return _cg(problem, points)
+def _unknown(solver: object) -> InputError:
+    return InputError(
+        f"solver={solver!r} is not known. Use 'auto', vhat.CG(...), vhat.Dense(), vhat.Dual(), vhat.Primal() or "
+        "vhat.Nystrom()."
+    )
 
 
-def _named(problem: Problem, points: int, solver: Solver, curvature: str) -> Plan:
-    """Describe the solver that was asked for."""
-    if isinstance(solver, Dense):
-        plan = _dense(problem)
-    elif isinstance(solver, Dual):
-        plan = _dual(problem, points, curvature)
-    elif isinstance(solver, Nystrom):
-        plan = _nystrom(problem, points, solver)
-    elif isinstance(solver, CG):
-        plan = _cg(problem, points)
-    else:
-        plan = Plan(solver, 0, float("nan"), "")
-    return replace(plan, solver=solver, reason="asked for by name")
+def _described(problem: Problem, sides: int, solver: Solver, reason: str, curvature: str) -> Plan:
+    cost = solver.cost(problem, curvature)
+    work = cost.work(sides)
+    return Plan(
+        solver,
+        cost.memory(problem, sides),
+        work,
+        work.in_gradients(problem),
+        reason,
+        problem.memory,
+        _framework(problem),
+        gradient_flops(problem),
+        cost.remedy,
+    )
 
 
-def _dense(problem: Problem) -> Plan:
-    reason = f"p = {problem.p:,} is small: one factorisation of H + lam serves every point"
-    return Plan(Dense(), dense_bytes(problem.p) + _COMPILED, 2.0 * problem.p, reason)
+def _framework(problem: Problem) -> str:
+    """Return the package that the problem's arrays are from: jaxlib, torch or numpy."""
+    return type(problem.decay).__module__.partition(".")[0]
 
 
-def _dual(problem: Problem, points: int, curvature: str = "auto") -> Plan:
-    N, options = problem.n * problem.outputs, Dual()
-    reason = f"{_many(problem)} and the {N:,} x {N:,} kernel fits: one factorisation serves every point"
-    held = min(points, points_together(problem) * problem.outputs)
-    gradients = 3 * 8 * problem.p * held
-    rows = 8 * min(held, options.block) * (_DUAL_VECTORS * problem.p + _DUAL_IMAGES * N)
-    memory = kernel_bytes(problem, find_structure(problem)) + gradients + rows + _COMPILED
-    each = _DUAL_GRADIENTS_GGN if curvature == "ggn" else _DUAL_GRADIENTS
-    return Plan(options, memory, _setup(problem) + each * points, reason)
+def _auto(problem: Problem) -> tuple[Solver, str]:
+    """Choose the cheapest of the solvers that fit, and say why."""
+    dense = Dense()
+    forming = dense.cost(problem, "hessian").setup.gradients * gradient_flops(problem)
+    if problem.p <= _DENSE_MOST and forming <= _DENSE_FLOPS and _fits(problem, dense):
+        return dense, f"p = {problem.p:,} is small: one factorisation of H + lam serves every point"
+    candidates: list[Solver] = [solver for solver in (dense, Primal(), Dual()) if _fits(problem, solver)]
+    sampled = Nystrom()
+    if sampled.sampled_rows(problem) * problem.outputs >= _NYSTROM_LEAST and _fits(problem, sampled):
+        candidates.append(sampled)
+    if not candidates:
+        return CG(), f"{_no_factorisation(problem)}, nor does the kernel of a few rows: matrix-free"
+    best = min(candidates, key=lambda solver: _nominal(problem, solver))
+    return best, _reason(problem, best)
 
 
-def _many(problem: Problem) -> str:
-    return f"p = {problem.p:,} is " + ("large" if problem.p > _DENSE_MOST else "too much for a matrix")
+def _fits(problem: Problem, solver: Solver) -> bool:
+    # the budget is for arrays, not for programs
+    return solver.cost(problem, "hessian").memory(problem) <= problem.memory + COMPILED
 
 
-def _setup(problem: Problem) -> float:
-    """What forming and factorising the kernel costs, in gradients of the loss."""
+def _nominal(problem: Problem, solver: Solver) -> float:
+    """What a solver costs for a fixed number of right-hand sides, in gradients of the loss."""
+    return solver.cost(problem, "hessian").work(_NOMINAL_SIDES).in_gradients(problem)
+
+
+def _reason(problem: Problem, best: Solver) -> str:
     N = problem.n * problem.outputs
-    flops = float(N) ** 2 * find_structure(problem).numbers + float(N) ** 3 / 3
-    return flops / (FLOPS_PER_WEIGHT * N * problem.p)
+    serves = "one factorisation serves every point"
+    kernel = f"a {N:,} x {N:,} kernel"
+    matrix = f"a {problem.p:,} x {problem.p:,} Gauss-Newton matrix"
+    if best == Dense():
+        return f"p = {problem.p:,}: forming H + lam is the cheapest, and {serves}"
+    if best == Primal():
+        return f"p = {problem.p:,}: {matrix} fits, and {serves}; {kernel} {_fault(problem, Dual(), best)}"
+    if best == Dual():
+        return f"p = {problem.p:,}: {kernel} fits, and {serves}; {matrix} {_fault(problem, Primal(), best)}"
+    rows = Nystrom().sampled_rows(problem)
+    return f"{_no_factorisation(problem)}: the kernel of {rows:,} random rows preconditions conjugate gradients on all"
 
 
-def _nystrom(problem: Problem, points: int, options: Nystrom) -> Plan:
-    rows, numbers = _sampled_rows(problem, options.rows), find_structure(problem).numbers
-    reason = f"{_no_kernel(problem)}: the kernel of {rows:,} random rows preconditions conjugate gradients on all"
-    held = min(points, points_together(problem) * problem.outputs)
-    vectors = 3 * held + NYSTROM_VECTORS * min(held, nystrom_block(problem, options.block))
-    memory = sample_bytes(problem, rows, numbers) + 8 * problem.p * vectors + _images(problem, held) + _COMPILED
-    gradients = sample_gradients(problem, rows, numbers) + _NYSTROM_GRADIENTS * points
-    return Plan(options, memory, gradients, reason)
+def _no_factorisation(problem: Problem) -> str:
+    """Say why neither matrix is factorised."""
+    N, p = problem.n * problem.outputs, problem.p
+    sides: dict[str, Solver] = {f"a {p:,} x {p:,} matrix": Primal(), f"a {N:,} x {N:,} kernel": Dual()}
+    told = [f"{what} {_fault(problem, solver, Nystrom())}" for what, solver in sides.items()]
+    return f"p = {p:,}: " + " and ".join(told)
 
 
-def _sampled_rows(problem: Problem, asked: int | None) -> int:
-    numbers = find_structure(problem).numbers
-    return affordable_rows(problem, numbers) if asked is None else min(asked, problem.n)
-
-
-def _images(problem: Problem, held: int) -> int:
-    """What ``J h`` of the rows held takes."""
-    return 8 * IMAGES * held * problem.n * problem.outputs
-
-
-def _no_kernel(problem: Problem) -> str:
-    N = problem.n * problem.outputs
-    most = points_together(problem) * problem.outputs
-    fits = _dual(problem, most).memory <= problem.memory + _COMPILED
-    fault = f"costs {_setup(problem):,.0f} gradients" if fits else f"does not fit {in_words(problem.memory)}"
-    return f"{_many(problem)} and a {N:,} x {N:,} kernel {fault}"
-
-
-def _cg(problem: Problem, points: int) -> Plan:
-    reason = f"{_no_kernel(problem)}, nor does one of a few rows: matrix-free"
-    held = min(points, points_together(problem) * problem.outputs)
-    vectors = 3 * held + _CG_VECTORS * min(held, CG().block)
-    memory = 8 * problem.p * vectors + _images(problem, held) + _COMPILED
-    return Plan(CG(), memory, 2.0 * min(_CG_STEPS, problem.p) * points, reason)
+def _fault(problem: Problem, solver: Solver, better: Solver) -> str:
+    """Say what speaks against a solver that was not chosen."""
+    if not _fits(problem, solver):
+        return f"does not fit {in_words(problem.memory)}"
+    ratio = _nominal(problem, solver) / _nominal(problem, better)
+    return f"would cost {ratio:.2g} times as much"

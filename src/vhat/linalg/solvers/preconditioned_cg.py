@@ -11,8 +11,7 @@ from vhat.linalg.curvature import Operator
 from vhat.linalg.curvature.inner_product import Jacobi
 from vhat.linalg.solvers.cg import CG
 from vhat.linalg.solvers.cg_loop import Iteration
-from vhat.linalg.solvers.interface import Response, Solution, Status, Stopped, metric_norm
-from vhat.linalg.solvers.kernel import Kernel
+from vhat.linalg.solvers.interface import FromImages, Response, Solution, Status, Stopped, metric_norm
 from vhat.linalg.solvers.softest_direction import Measure, Soft
 from vhat.models.problem import Array, Curvature, Problem
 
@@ -23,12 +22,13 @@ ACCEPTED = 1e-6
 _PLAIN_RTOL = 1e-8
 """Of the rows that the kernel is no help to."""
 _ROUNDS = 4
+"""How often a row that stopped too early is taken up again."""
 _ROUND_RTOL = 1e-2
 """By which a row goes on that the metric of the kernel called converged too early."""
 
 
 @dataclass(frozen=True)
-class Preconditioned:
+class Preconditioned(FromImages):
     """Conjugate gradients in the metric of a kernel, every row judged by its true residual.
 
     Attributes:
@@ -44,7 +44,7 @@ class Preconditioned:
     options: CG
     problem: Problem
     curvature: Curvature
-    kernel: Kernel = field(repr=False)
+    kernel: Measure = field(repr=False)
     scale: Array = field(repr=False)
     name: str
     soft: Soft | None = field(default=None, repr=False)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Protocol
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from array_api_compat import array_namespace
 
+from vhat.errors import ConditioningWarning, outside
 from vhat.linalg.curvature import Operator
+from vhat.linalg.curvature.inner_product import Jacobi
 from vhat.models.problem import Array, Curvature, Problem
 
-__all__ = ["Measure", "Soft"]
+if TYPE_CHECKING:
+    from vhat.linalg.workspace import Workspace
+
+__all__ = ["Measure", "Soft", "find_soft"]
 
 
 class Measure(Protocol):
@@ -71,3 +77,42 @@ class Soft:
 
 def _share(quotient: float) -> float:
     return min(max(quotient, float(np.finfo(np.float64).tiny)), 1.0)
+
+
+def find_soft(
+    work: Workspace, curvature: Curvature, *, against_data: bool = False, measure: Measure | None = None
+) -> Soft | None:
+    """Find the direction of least curvature for a solver; Gauss-Newton has none that data would meet.
+
+    Args:
+        work: The problem, with what its solvers share.
+        curvature: Which matrix ``A``.
+        against_data: Whether the solver iterates in a metric near that of the data, so that the direction which is
+            softest against it serves better than the one which is softest in the unit-free scale.
+        measure: The metric of all the data, where the solver iterates in it.
+
+    Warns:
+        ConditioningWarning: Where the smallest eigenvalue did not settle, once.
+    """
+    if curvature == "ggn":
+        return None
+    found = work.definiteness(curvature)
+    if found.verdict == "undecided" and not found.singular and work.first("warned softness"):
+        warnings.warn(
+            f"the smallest eigenvalue of H + lam did not settle (last value {found.value:.1e} without unit): rows "
+            "that hardly meet a direction of so little curvature may end without it, and V with it. Give more "
+            'memory, raise weight_decay, or ask for curvature="ggn".',
+            ConditioningWarning,
+            stacklevel=outside(),
+        )
+    # The smallest eigenvalue of a formed matrix is one in the unit-free scale, whatever metric the plan has.
+    metric = work.solver.metric(work, curvature) if found.method == "lanczos" else Jacobi(work.scale())
+    formed = work.softest_against_data(curvature)
+    if formed is None:
+        return Soft.of(work.problem, curvature, found.vector, metric, found.value)
+    least, direction = formed
+    vector = direction if against_data else found.vector
+    soft = Soft.of(work.problem, curvature, vector, metric, found.value)
+    if measure is not None:
+        soft = replace(soft, measure=measure, smallest=least)
+    return replace(soft, against_data=least)

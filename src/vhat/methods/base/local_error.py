@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from vhat.evidence.audit import stationarity_line
-from vhat.linalg.solvers import choose
 from vhat.methods.base.requirements import require_residuals
 from vhat.models.problem import Curvature
 from vhat.variance.weighted_norm import gradient_blocks, measure
@@ -43,9 +42,8 @@ def propagated_error(fitted: FittedModel, x: Any, sigma: np.ndarray, *, curvatur
     problem, work = fitted.problem, fitted.workspace
     with problem.scope():
         inputs = problem.inputs(x)
-        rows = problem.count(inputs) * problem.outputs
         chosen = work.choose_curvature(curvature, quiet=True)
-        prepared = work.prepared(choose(problem, rows).solver, chosen.curvature)
+        prepared = work.own_solver(chosen.curvature)
         found = measure(problem, prepared, gradient_blocks(problem, inputs), sigma)
     error = np.sqrt(found.variance / problem.n).reshape(-1, problem.outputs)
     return LocalError(error[:, 0] if problem.squeeze else error, chosen.curvature, prepared.name)

@@ -13,7 +13,6 @@ import numpy as np
 from scipy import stats
 
 from vhat.errors import InputError
-from vhat.linalg.solvers import choose
 from vhat.variance.weighted_norm import gradient_blocks, measure
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def met_levels(fitted: FittedModel, x: Any, noise: Noise) -> np.ndarray:
         inputs = problem.inputs(x)
         own = np.broadcast_to(levels, (problem.count(inputs), problem.outputs))
         if unlike:
-            prepared = work.prepared(choose(problem, own.size).solver, "ggn")
+            prepared = work.own_solver("ggn")
             found = measure(problem, prepared, gradient_blocks(problem, inputs), noise.values)
             energy = found.shortcut
             met = np.divide(found.variance, energy, out=np.zeros_like(energy), where=energy != 0)

@@ -1,8 +1,8 @@
-"""Conjugate gradients on ``A = P + R`` in the metric of ``P``, followed from the space of the data.
+"""Conjugate gradients on ``A = P + R`` in the metric of a factorised ``P``, which need few steps where R is small.
 
-A step takes ``z = P^-1 r``, which the kernel gives from the data's side: ``J z``, ``r'z`` and what is needed to lift z
-to the space of parameters. The last one is never lifted: ``h = x + z`` is left as it is seen from the data. Its error
-is ``P^-1 R`` times that of x, so where R is small a single product with A serves a point.
+A step takes ``z = P^-1 r`` in the form that the factorisation has it: from the n x n side ``J z``, ``r'z`` and what is
+needed to lift z to the space of parameters. The last one is never lifted: ``h = x + z`` is left as it is. Its error is
+``P^-1 R`` times that of x, so where R is small a single product with A serves a point.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal
 
+from vhat.linalg.solvers.factorised import Factorised, SeenRows
 from vhat.linalg.solvers.interface import Status
-from vhat.linalg.solvers.kernel import Kernel, Seen
 from vhat.models.problem import Array
 
 __all__ = ["Correction", "Spectrum", "correct", "find_spectrum"]
@@ -23,6 +23,7 @@ _ROUNDING = 1e-13
 """Share of ``|g|`` in the metric of ``P^-1`` below which a residual is rounding."""
 
 _PROBES = 8
+"""Steps in a random direction from which the ends of the spectrum are estimated, as many products with A."""
 
 Product = Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, bool]]
 """``(q, P q, tolerance)`` to ``R q``, right to ``tolerance |q|`` in the metric of P, and whether in single."""
@@ -34,8 +35,8 @@ class Correction:
 
     Attributes:
         x: The part in the space of parameters, (k, p); None where there is none.
-        last: z, seen from the data.
-        image: ``J h``, n-space (k, n, K).
+        last: z, in the form of the factorisation.
+        image: Of h, in the form of the factorisation: ``J h`` from the n x n side, h itself from the p x p side.
         energy: ``g'h``, (k,).
         pull: ``h' Lam theta``, (k,).
         status: A :class:`vhat.Status` value a row.
@@ -44,7 +45,7 @@ class Correction:
     """
 
     x: np.ndarray | None = field(repr=False)
-    last: Seen = field(repr=False)
+    last: SeenRows = field(repr=False)
     image: np.ndarray = field(repr=False)
     energy: np.ndarray
     pull: np.ndarray
@@ -53,12 +54,12 @@ class Correction:
     steps: np.ndarray
 
     @staticmethod
-    def none(kernel: Kernel, seen: Seen) -> Correction:
+    def none(factor: Factorised, seen: SeenRows) -> Correction:
         """Return ``h = P^-1 g`` as it is seen, which needs no correction if ``A = P``."""
         k = len(seen.energy)
         status = np.where(np.isfinite(seen.energy), Status.CONVERGED.value, Status.NOT_FINITE.value).astype("<U13")
         ones = np.ones(k, dtype=int)
-        pull = kernel.pull(seen)
+        pull = factor.pull(seen)
         return Correction(None, seen, seen.image, seen.energy, pull, status, np.zeros(k), ones)
 
 
@@ -74,16 +75,16 @@ class Spectrum:
     contraction: float
     smallest: float
 
-    def with_direction(self, kernel: Kernel, product: Product, soft: np.ndarray) -> Spectrum:
+    def with_direction(self, factor: Factorised, product: Product, soft: np.ndarray) -> Spectrum:
         """Return the same with the quotient ``x'Ax / x'Px`` of a direction, (p,), that is known to be soft."""
-        Px = kernel.apply(soft[None])
+        Px = factor.apply(soft[None])
         Ax = Px + product(soft[None], Px, 0.0)[0]
         quotient = float(soft @ Ax[0]) / float(soft @ Px[0])
         return replace(self, smallest=min(self.smallest, quotient)) if np.isfinite(quotient) else self
 
 
 def correct(
-    kernel: Kernel,
+    factor: Factorised,
     g: np.ndarray,
     product: Product,
     spectrum: Spectrum,
@@ -94,7 +95,7 @@ def correct(
     """Solve ``A h = g`` for each row of g, (k, p).
 
     Args:
-        kernel: ``P`` factorised.
+        factor: ``P`` factorised.
         g: Right-hand sides.
         product: ``R q`` for directions q whose ``P q`` is known.
         spectrum: What :func:`find_spectrum` found.
@@ -102,8 +103,8 @@ def correct(
         max_steps: Products with A after which a row is given up.
         gradients: ``g`` as the framework's array where its rows may be compressed.
     """
-    seen = kernel.look(g, gradients)
-    block = _Block(kernel, g, seen)
+    seen = factor.look(g, gradients)
+    block = _Block(factor, g, seen)
     exactly = rtol * min(max(spectrum.smallest, 0.0), 1.0)  # what a product is off is magnified by a soft direction
     while len(block.rows):
         bend = block.descend(product, exactly)
@@ -111,11 +112,10 @@ def correct(
     return block.found
 
 
-def find_spectrum(kernel: Kernel, product: Product) -> Spectrum:
+def find_spectrum(factor: Factorised, product: Product) -> Spectrum:
     """Estimate the ends of the spectrum from a few steps in a random direction that the data see."""
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(1, len(kernel.features)))
-    g = kernel.features.transposed(signs) * kernel.root_decay
-    block = _Block(kernel, g, kernel.look(g))
+    g = factor.probe(seed=0)
+    block = _Block(factor, g, factor.look(g))
     for _ in range(_PROBES if len(block.rows) else 0):
         if not block.descend(product, 0.0)[0] > 0:
             return Spectrum(1.0, 1.0)
@@ -131,13 +131,13 @@ def find_spectrum(kernel: Kernel, product: Product) -> Spectrum:
 class _Block:
     """The state of a block: ``found`` and ``x`` for all rows, the other arrays for ``rows``, those that still move."""
 
-    def __init__(self, kernel: Kernel, g: np.ndarray, seen: Seen) -> None:
-        self.kernel, self.g = kernel, g
+    def __init__(self, factor: Factorised, g: np.ndarray, seen: SeenRows) -> None:
+        self.factor, self.g = factor, g
         self.first = seen.energy
-        self.h0 = kernel.lift(seen)
+        self.h0 = factor.lift(seen)
         self.x = np.zeros_like(g)
         self.found = replace(
-            Correction.none(kernel, seen),
+            Correction.none(factor, seen),
             x=self.x,
             last=seen.copy(),
             image=seen.image.copy(),
@@ -152,9 +152,9 @@ class _Block:
     def descend(self, product: Product, rtol: float) -> np.ndarray:
         """Move to the minimum along q, look at the new residual, and return the curvature ``q'Aq``."""
         # a later, shorter direction may be followed less exactly; little may be lost where the data see little of h
-        needed = self.kernel.lengths(self.Jx + self.seen.image) / np.sqrt(self.seen.energy)
+        needed = self.factor.lengths(self.Jx + self.seen.image) / np.sqrt(self.seen.energy)
         Rq, single = product(self.q, self.Pq, rtol / 4 * float(needed.min()))
-        Aq, FAq = self.Pq + Rq, self.FPq + self.kernel.cross(Rq, single=single)
+        Aq, FAq = self.Pq + Rq, self.FPq + self.factor.cross(Rq, single=single)
         bend = np.einsum("kp,kp->k", self.q, Aq)
         good = np.isfinite(bend) & (bend > 0)
         alpha = np.divide(self.seen.energy, bend, out=np.zeros_like(bend), where=good)
@@ -162,7 +162,7 @@ class _Block:
         self.Jx = self.Jx + alpha[:, None, None] * self.Jq
         self.r = self.r - alpha[:, None] * np.where(good[:, None], Aq, 0.0)
         cross = self.seen.cross - alpha[:, None] * np.where(good[:, None], FAq, 0.0)
-        before, self.seen = self.seen.energy, self.kernel.look(self.r, cross=cross)
+        before, self.seen = self.seen.energy, self.factor.look(self.r, cross=cross)
         self.alphas = np.column_stack([self.alphas, alpha])
         self.betas = np.column_stack([self.betas, np.maximum(self.seen.energy, 0.0) / before])
         return bend
@@ -176,7 +176,7 @@ class _Block:
         # where P^-1 R does not contract, z is no improvement
         used = np.where((self.betas[:, -1] < 1) & good, 1.0, 0.0)
         image = self.Jx + used[:, None, None] * self.seen.image
-        shown = self.kernel.lengths(image)
+        shown = self.factor.lengths(image)
         error = np.divide(factor * left, shown, out=np.full_like(left, np.inf), where=shown > 0)
         arrived = (error <= rtol) | (left <= _ROUNDING * np.sqrt(self.first[self.rows]))
         conditions = [~np.isfinite(bend), bend <= 0, arrived, np.full(len(left), self.alphas.shape[1] >= max_steps)]
@@ -189,13 +189,13 @@ class _Block:
     def _settle(
         self, at: np.ndarray, status: np.ndarray, used: np.ndarray, image: np.ndarray, error: np.ndarray
     ) -> None:
-        rows, found, kernel = self.rows[at], self.found, self.kernel
+        rows, found, factor = self.rows[at], self.found, self.factor
         last = self.seen.take(at).times(used[at])
         found.last.put(rows, last)
         found.image[rows] = image[at]
         found.energy[rows] = np.einsum("kp,kp->k", self.g[rows], self.x[rows])
         found.energy[rows] += used[at] * np.einsum("kp,kp->k", self.h0[rows], self.r[at])
-        found.pull[rows] = self.x[rows] @ (kernel.root_decay * kernel.scaled_theta) + kernel.pull(last)
+        found.pull[rows] = self.x[rows] @ factor.penalty_slope + factor.pull(last)
         found.status[rows] = status[at]
         found.error[rows] = error[at]
         found.steps[rows] = self.alphas.shape[1]
@@ -207,7 +207,7 @@ class _Block:
         if not len(self.rows):
             return
         beta = self.betas[:, -1:]
-        self.q = self.kernel.lift(self.seen) + beta * self.q[going]
+        self.q = self.factor.lift(self.seen) + beta * self.q[going]
         self.Pq, self.FPq = self.r + beta * self.Pq[going], self.seen.cross + beta * self.FPq[going]
         self.Jq = self.seen.image + beta[:, :, None] * self.Jq[going]
 

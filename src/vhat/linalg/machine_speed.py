@@ -1,0 +1,44 @@
+"""How many flops this machine does in a CPU second: probed once, in milliseconds, and only printed."""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+
+import numpy as np
+
+from vhat.linalg.solvers.cost import Work
+
+__all__ = ["cpu_seconds"]
+
+_SIZE = 256
+"""Rows of the matrices of the probe: a product takes about a millisecond."""
+_REPEATS = 3
+"""Of which the fastest counts: another process may have had the core."""
+_SLOWER = {"jaxlib": 6.0, "torch": 8.0, "numpy": 3.0}
+"""By how much a flop of a gradient is slower than one of a matrix product, in each framework."""
+
+
+@lru_cache(maxsize=1)
+def product_speed() -> float:
+    """Return flops in a CPU second inside matrix products of doubles, the best of three."""
+    a = np.random.default_rng(0).standard_normal((_SIZE, _SIZE))
+    a @ a  # threads and memory are made ready
+    best = np.inf
+    for _ in range(_REPEATS):
+        start = time.process_time()
+        a @ a
+        best = min(best, time.process_time() - start)
+    return 2.0 * _SIZE**3 / max(best, 1e-6)
+
+
+def cpu_seconds(work: Work, gradient_flops: float, framework: str) -> float:
+    """Return the CPU seconds that an amount of work takes on this machine, within a factor of about three.
+
+    Args:
+        work: Gradients of the loss and flops in matrix products.
+        gradient_flops: Flops of one gradient of the loss.
+        framework: The package whose gradients they are: jaxlib, torch or numpy.
+    """
+    flops = work.products + _SLOWER[framework] * work.gradients * gradient_flops
+    return flops / product_speed()

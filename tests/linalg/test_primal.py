@@ -1,0 +1,137 @@
+"""The p x p side: the numbers of dense algebra without an image over the training rows, for any number of them."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vhat
+from tests import oracle
+from vhat.linalg.solvers import gram as module
+from vhat.linalg.solvers.gram import make_gram
+from vhat.linalg.solvers.interface import Norms
+from vhat.linalg.workspace import Workspace
+
+
+def network(q, X):
+    return (jnp.tanh(X @ q["a"] + q["b"]) @ q["c"])[:, 0]
+
+
+def fitted_network(n=90, *, noise=0.3, **options):
+    rng = np.random.default_rng(0)
+    params = {"a": rng.normal(size=(2, 6)), "b": rng.normal(size=6), "c": rng.normal(size=(6, 1))}
+    X = rng.normal(size=(n, 2))
+    y = np.asarray(network(params, X)) + noise * rng.normal(size=n)
+    options = {"weight_decay": 1e-3} | options
+    return vhat.from_jax(network, params, X, y, **options), params, X, y
+
+
+POINTS = np.random.default_rng(1).normal(size=(7, 2)) * 1.5
+
+
+@pytest.mark.parametrize("rows", [32, 64])
+@pytest.mark.parametrize("curvature", ["ggn", "hessian"])
+def test_blocks_of_any_length_sum_up_to_the_same(monkeypatch, rows, curvature):
+    """90 rows in blocks that do not divide them."""
+    monkeypatch.setattr(module, "_BLOCK_ROWS", rows)
+    monkeypatch.setattr(module, "_LEAST_ROWS", 1)
+    fitted, _, X, y = fitted_network()
+    fitted = fitted.polish()
+    V, _, unsupported, _ = oracle.dense(network, fitted.params, X, y, POINTS, 1e-3, curvature=curvature)
+    found = fitted.weighted_norm(POINTS, solver=vhat.Primal(), curvature=curvature)
+    assert found.solver == "primal"
+    np.testing.assert_allclose(found.value, V, rtol=1e-5)
+    np.testing.assert_allclose(found.unsupported, unsupported, atol=1e-5)
+
+
+@pytest.mark.parametrize("curvature", ["ggn", "hessian"])
+def test_noise_of_unequal_shape_has_a_matrix_of_its_own(curvature):
+    """Against the closed form ``1/n sum_i sigma_i^2 (J h)_i^2`` with the Jacobian of dense algebra."""
+    fitted, *_ = fitted_network()
+    fitted = fitted.polish()
+    problem = fitted.problem
+    sigma = np.random.default_rng(2).uniform(0.2, 3.0, size=(problem.n, 1))
+    with problem.scope():
+        work = Workspace(problem)
+        g = problem.gradients(problem.inputs(POINTS))
+        J = np.asarray(problem.gradients(problem.X))
+        h = np.linalg.solve(work.matrix(curvature), np.asarray(g).T)
+        prepared = vhat.Primal(rtol=1e-9).prepare(work, curvature)
+        found = prepared.norms(g, sigma)
+        equal = prepared.norms(g, np.full_like(sigma, 2.0))
+    exact = np.mean((sigma * (J @ h)) ** 2, axis=0)
+    np.testing.assert_allclose(found.variance, exact, rtol=1e-6)
+    np.testing.assert_allclose(equal.variance, 4.0 * np.mean((J @ h) ** 2, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(equal.variance, 4.0 * equal.supported, rtol=1e-12)
+
+
+def test_norms_are_those_that_images_give():
+    """The same solver, read off p x p matrices and off the training rows."""
+    fitted, *_ = fitted_network(sample_weight=np.random.default_rng(5).uniform(0.5, 2.0, 90))
+    problem = fitted.problem
+    sigma = np.linspace(0.5, 1.5, 90)[:, None]
+    with problem.scope():
+        prepared = vhat.Primal().prepare(Workspace(problem), "ggn")
+        g = problem.gradients(problem.inputs(POINTS))
+        short, long = prepared.norms(g, sigma), Norms.of(problem, prepared.respond(g), sigma)
+    for name in ("variance", "supported", "energy", "pull", "slope"):
+        np.testing.assert_allclose(getattr(short, name), getattr(long, name), rtol=1e-9, atol=1e-14, err_msg=name)
+
+
+def test_no_image_is_formed_for_norms(monkeypatch):
+    fitted, *_ = fitted_network()
+    problem = fitted.problem
+    with problem.scope():
+        prepared = vhat.Primal().prepare(Workspace(problem), "ggn")
+        g = problem.gradients(problem.inputs(POINTS))
+        monkeypatch.setattr(type(problem), "jvp", lambda *_: pytest.fail("an image was formed"))
+        found = prepared.norms(g, np.ones((problem.n, 1)))
+    assert np.all(found.status == "converged")
+
+
+def test_predictions_that_the_data_hardly_hold_are_read_off_the_rows():
+    """A direction that the rows see 1e-5 of: rounding in ``h'Gh`` would be larger than V."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 3)) * [1.0, 1.0, 1e-5]
+    fitted = vhat.from_numpy(lambda q, Z: Z @ q, np.zeros(3), X, X[:, 0], jac=lambda Z: Z, weight_decay=1e-3)
+    dark = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 1.0], [1e-7, 0.0, 1.0]])
+    A = X.T @ X / 50 + 1e-3 * np.eye(3)
+    V = np.mean((X @ np.linalg.solve(A, dark.T)) ** 2, axis=0)
+    found = fitted.weighted_norm(dark, solver=vhat.Primal(), curvature="ggn")
+    np.testing.assert_allclose(found.value, V, rtol=1e-6)
+
+
+def test_a_matrix_that_data_and_decay_leave_open_is_refused():
+    X = np.random.default_rng(0).normal(size=(3, 5))
+    fitted = vhat.from_numpy(lambda q, Z: Z @ q, np.zeros(5), X, X[:, 0], jac=lambda Z: Z, weight_decay=0.0)
+    with pytest.raises(vhat.NotPositiveDefinite, match="singular"):
+        fitted.weighted_norm(X, solver=vhat.Primal())
+    with pytest.raises(vhat.NotPositiveDefinite, match="do not determine every parameter"):
+        make_gram(fitted.problem, np.ones(5))
+
+
+@pytest.mark.parametrize("name", ["Primal", "Dual"])
+def test_a_loss_whose_curvature_turns_negative_is_corrected_for(name):
+    """``log(1 + r^2 / 2)`` is not convex: negative weights are left out of P and put back by the corrections."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(80, 3))
+    theta = np.array([1.0, -2.0, 0.5])
+    y = X @ theta + 0.8 * rng.normal(size=80)
+    y[:6] += 4.0
+    fitted = vhat.from_jax(
+        lambda q, Z: Z @ q,
+        theta,
+        X,
+        y,
+        weight_decay=0.1,
+        loss=lambda f, t: jnp.log1p(0.5 * (f - t) ** 2),
+    ).polish()
+    r = X @ np.asarray(fitted.params) - y
+    second = (1 - 0.5 * r**2) / (1 + 0.5 * r**2) ** 2
+    assert second.min() < 0
+    A = X.T @ (second[:, None] * X) / 80 + 0.1 * np.eye(3)
+    x = rng.normal(size=(5, 3))
+    u = (X @ np.linalg.solve(A, x.T)) * second[:, None]
+    found = fitted.weighted_norm(x, solver=getattr(vhat, name)(), curvature="hessian")
+    np.testing.assert_allclose(found.value, np.mean(u**2, axis=0), rtol=1e-5)
