@@ -23,7 +23,7 @@ from vhat.fit import Network
 from vhat.linalg.curvature import assemble
 from vhat.linalg.curvature.inner_product import Jacobi, jacobi
 from vhat.models.jax import jax_problem
-from vhat.models.jax.problem import JaxProblem
+from vhat.models.problem import Problem
 from vhat.study import MaternTruth, sample
 
 RNG = np.random.default_rng(0)
@@ -354,13 +354,13 @@ def test_a_better_metric_saves_products():
 def counted(monkeypatch):
     """Count the rows that Hessian products are asked for, apart from the record's own count."""
     rows = []
-    product = JaxProblem.product
+    product = Problem.product
 
     def counting(self, v, curvature):
         rows.append(len(v) if curvature == "hessian" else 0)
         return product(self, v, curvature)
 
-    monkeypatch.setattr(JaxProblem, "product", counting)
+    monkeypatch.setattr(Problem, "product", counting)
     return rows
 
 

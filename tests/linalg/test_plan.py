@@ -57,6 +57,7 @@ def problem_of(n, hidden, memory, outputs=1):
     p = sum(int(np.prod(shape)) for shape in leaves)
     sizes = {"n": n, "p": p, "outputs": outputs, "memory": int(memory)}
     outer = frozenset({0, 2})
+    sizes |= {"autodiff": SimpleNamespace(framework="numpy")}
     return SimpleNamespace(**sizes, leaves=leaves, outer_leaves=outer, decay=np.full(p, 1e-3), numpy=np.asarray)
 
 

@@ -82,7 +82,7 @@ def test_a_pickled_model_is_marked_anew():
     fitted = vhat.from_jax(module_level, PARAMS, X, Y, weight_decay=1e-3)
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.predict(POINTS), fitted.predict(POINTS))
-    assert again.problem.model == fitted.problem.model
+    assert again.problem.autodiff.model == fitted.problem.autodiff.model
 
 
 def test_a_whole_number_among_the_parameters_is_told_to_be_fixed():
@@ -99,17 +99,17 @@ def test_a_whole_number_among_the_parameters_is_told_to_be_fixed():
 def test_networks_of_one_shape_share_compilations_and_functions_do_not():
     X, y = RNG.normal(size=(12, 1)), RNG.normal(size=12)
     nets = [vhat.fit.Network((1, 3, 1)) for _ in range(2)]
-    models = [vhat.from_jax(net, net.init(0), X, y, weight_decay=0.1).problem.model for net in nets]
+    models = [vhat.from_jax(net, net.init(0), X, y, weight_decay=0.1).problem.autodiff.model for net in nets]
     assert nets[0] is not nets[1]
     assert models[0] == models[1]
     assert hash(models[0]) == hash(models[1])
     wider = vhat.fit.Network((1, 4, 1))
-    assert vhat.from_jax(wider, wider.init(0), X, y, weight_decay=0.1).problem.model != models[0]
+    assert vhat.from_jax(wider, wider.init(0), X, y, weight_decay=0.1).problem.autodiff.model != models[0]
 
     def line(q, Z):
         return Z @ q
 
-    same = [vhat.from_jax(line, np.ones(1), X, y, weight_decay=0.1).problem.model for _ in range(2)]
+    same = [vhat.from_jax(line, np.ones(1), X, y, weight_decay=0.1).problem.autodiff.model for _ in range(2)]
     assert same[0] == same[1]
-    other = vhat.from_jax(lambda q, Z: Z @ q, np.ones(1), X, y, weight_decay=0.1).problem.model
+    other = vhat.from_jax(lambda q, Z: Z @ q, np.ones(1), X, y, weight_decay=0.1).problem.autodiff.model
     assert other != same[0]

@@ -21,7 +21,7 @@ from vhat.models.jax import jax_problem
 from vhat.models.jax.affine import is_affine
 from vhat.models.numpy import curve_fit_problem, numpy_problem
 from vhat.models.numpy.model import takes_inputs_alone
-from vhat.models.standardised import Scaling, StandardisedProblem
+from vhat.models.scaling import Scaling
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -507,7 +507,7 @@ def test_the_property_does_not_depend_on_units_of_inputs_and_responses(framework
     unit = np.full(P, 10.0)
     scaling = Scaling(np.arange(P), np.ones(P), unit, np.array([3.0]), np.array([7.0]))
     problem = every_frontend()[framework]
-    standardised = StandardisedProblem(problem, scaling, X * unit + 1, problem.targets * 7 + 3)
+    standardised = replace(problem, X=X * unit + 1, targets=problem.targets * 7 + 3, scaling=scaling)
     assert standardised.linear
     assert_affine(standardised)
 

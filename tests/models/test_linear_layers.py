@@ -110,7 +110,7 @@ def test_linear_layers_of_a_module_multiply_out_to_its_jacobian(name):
         y = module(torch.as_tensor(X)).numpy() + 0.1
     weights = rng.uniform(0.5, 2.0, len(X))
     problem = vhat.from_torch(module, X, y, weight_decay=0.1, sample_weight=weights).problem
-    state = problem.model.state
+    state = problem.autodiff.model.state
     wide = {key: value.detach().double() for key, value in [*module.named_parameters(), *module.named_buffers()]}
     trained = tuple(wide[key].requires_grad_() for key in state.names)
 
@@ -146,7 +146,7 @@ def test_rows_that_take_another_way_are_differentiated_plainly():
     torch.manual_seed(0)
     module, X = Either().eval(), np.random.default_rng(0).standard_normal((37, 3)).astype(np.float32)
     problem = vhat.from_torch(module, X, X[:, :1], weight_decay=0.1).problem
-    assert len(problem.model.linear) == 2
+    assert len(problem.autodiff.model.linear) == 2
     leaves = problem.factors(problem.X)
     assert all(len(leaf) == 1 for leaf in leaves)
     found = np.concatenate([leaf[0].numpy() for leaf in leaves], axis=1)
@@ -192,7 +192,7 @@ def test_a_module_that_cuts_its_rows_into_chunks_is_planned_for_as_it_is():
     torch.manual_seed(0)
     X = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
     problem = vhat.from_torch(Chunking().eval(), X, X[:, :1], weight_decay=0.1).problem
-    assert problem.model.linear
+    assert problem.autodiff.model.linear
     assert not problem.outer_leaves
     assert problem.factor_numbers == problem.p
     assert all(len(leaf) == 1 for leaf in problem.factors(problem.X))

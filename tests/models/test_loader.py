@@ -267,5 +267,5 @@ def test_dict_loader_reaches_a_module_by_keyword():
 
     rows = Rows(lambda i: {"features": X[i], "label": Y[i]})
     problem = torch_problem(Named(3, 1), data.DataLoader(rows, batch_size=4), target_key="label", weight_decay=0.1)
-    assert problem.model.convention == "keywords"
+    assert problem.autodiff.model.convention == "keywords"
     assert problem.count(problem.inputs({"features": X[:2], "label": Y[:2]})) == 2

@@ -15,7 +15,8 @@ from scipy.optimize import curve_fit
 import vhat
 from vhat.errors import InputError, MemoryBudgetError, ModelError
 from vhat.linalg.curvature import assemble
-from vhat.models.numpy import NumpyProblem, curve_fit_problem, numpy_problem
+from vhat.models.numpy import curve_fit_problem, numpy_problem
+from vhat.models.problem import Problem
 
 x = np.linspace(0.1, 100.0, 60)
 z = np.linspace(-1.0, 1.0, 60)
@@ -80,7 +81,7 @@ CASES = {
 }
 
 
-def make(f, theta, **options) -> NumpyProblem:
+def make(f, theta, **options) -> Problem:
     theta = np.asarray(theta, dtype=float)
     fitted = f(theta, x, np)
     shift = 0.1 * (np.abs(fitted).mean(0) + 1e-300) * (noise if fitted.ndim == 1 else np.stack([noise, noise[::-1]], 1))
@@ -376,7 +377,7 @@ def test_unusable_functionals_are_refused():
 
 
 # -- curve_fit --------------------------------------------------------------------------------------
-def standard_errors(problem: NumpyProblem, shape) -> np.ndarray:
+def standard_errors(problem: Problem, shape) -> np.ndarray:
     """``s sqrt(diag((J'WJ)^-1))`` with s from the residuals, through the dense pieces of the problem."""
     W = problem.weights
     A = problem.n * assemble(problem, "ggn")

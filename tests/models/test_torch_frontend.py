@@ -1,6 +1,7 @@
 """The torch front end against dense autograd: every derivative, for every kind of module."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from tests.models.torch_cases import (
 )
 from vhat.errors import InputError
 from vhat.models.torch import torch_problem
+from vhat.models.torch.linearised import rows_in_chunk
 
 
 @pytest.fixture(params=CASES)
@@ -66,24 +68,26 @@ def test_diagonal_weighs_squared_gradients_with_negative_curvature_as_zero(solve
 
 def test_chunks_and_blocks_do_not_change_the_numbers(solved):
     problem, dense = solved
-    small = copy.deepcopy(problem)
-    small.memory = 16 * small.row_bytes  # two rows a chunk, and too little to keep the tapes
-    assert small._chunk_rows == 2
+    row_bytes = problem.autodiff.row_bytes
+    memory = 16 * row_bytes  # two rows a chunk, and too little to keep the tapes
+    assert rows_in_chunk(row_bytes, memory) == 2
+    small = replace(problem, autodiff=replace(problem.autodiff, chunk_rows=2), memory=memory)
     v, t = blocks(small), np.random.default_rng(1).standard_normal((2, small.n, small.outputs))
     close(small.numpy(small.product(small.native(v), "hessian")), v @ dense.H)
     close(small.jvp(small.native(v)), np.einsum("nip,kp->kni", dense.J, v))
     close(small.numpy(small.vjp(t)), np.einsum("nip,kni->kp", dense.J, t))
     close(small.numpy(small.gradient()), dense.gradient)
     close(small.predict(small.X), dense.f)
-    assert "_kept_tapes" not in small.__dict__
+    assert not small.linearised.keeps_tapes
+    assert problem.linearised.keeps_tapes
 
 
 @pytest.mark.parametrize(("name", "shortcut"), [("recurrent", True), ("branching", False), ("one output", True)])
 def test_backward_passes_are_batched_where_torch_can(name, shortcut):
     module, X, y, _ = case(name)
     problem = torch_problem(module, X, y, weight_decay=0.1)
-    assert problem.model.batched or not shortcut
-    assert problem.model.mapped == (name == "one output")
+    assert problem.autodiff.model.batched or not shortcut
+    assert problem.autodiff.model.mapped == (name == "one output")
 
 
 def test_loss_derivatives_match_dense_second_derivatives_of_a_coupled_loss():
@@ -159,7 +163,7 @@ def test_decay_per_parameter_takes_numbers_and_tensors_and_mse_rescales_them():
     np.testing.assert_array_equal(problem.numpy(problem.decay), expected)
     problem = torch_problem(module, X, y, weight_decay=0.3, loss="mse")
     np.testing.assert_allclose(problem.numpy(problem.decay), 0.3)  # K w / 2 with K = 2
-    assert problem.loss == "half_mse"
+    assert problem.autodiff.named_loss == "half_mse"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +197,7 @@ def test_at_and_with_targets_move_one_thing_and_keep_the_rest():
     problem = torch_problem(module, X, y, weight_decay=0.1)
     moved = problem.at(problem.theta * 1.1)
     other = copy.deepcopy(module)
-    moved.write_to(other)
+    moved.autodiff.write_to(other, moved.theta)
     close(moved.fitted_values, oracle(other, X, y, "half_mse", np.ones(9)).f, rtol=1e-6)
     shifted = problem.with_targets(problem.targets + 1.0)
     np.testing.assert_allclose(shifted.loss_derivatives.first, problem.loss_derivatives.first - 1.0)
@@ -206,11 +210,11 @@ def test_at_and_with_targets_move_one_thing_and_keep_the_rest():
 def test_write_to_copies_into_the_modules_dtype_and_checks_names():
     module, X, y, _ = case("one output")
     problem = torch_problem(module, X, y, weight_decay=0.1)
-    problem.at(problem.theta + 1.0).write_to(module)
+    problem.autodiff.write_to(module, problem.theta + 1.0)
     assert module[0].weight.dtype == torch.float32
     np.testing.assert_allclose(module[0].weight.detach(), problem.params["0.weight"] + 1.0, rtol=1e-6)
     with pytest.raises(InputError, match=r"2\.weight"):
-        problem.write_to(seeded(lambda: mlp(3, 4, 2)))
+        problem.autodiff.write_to(seeded(lambda: mlp(3, 4, 2)), problem.theta)
 
 
 def test_functional_has_the_gradient_of_a_prediction_and_of_a_parameter():

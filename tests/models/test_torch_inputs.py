@@ -36,10 +36,10 @@ def test_dict_inputs_reach_the_module_by_name_together_or_alone():
     for make, convention in ((Named, "keywords"), (Together, "together")):
         module = seeded(make)
         problem = torch_problem(module, X, y, weight_decay=0.1)
-        assert problem.model.convention == convention
+        assert problem.autodiff.model.convention == convention
         close(problem.fitted_values, module.double().head(wide.double()).detach())
     alone = torch_problem(seeded(lambda: mlp(3, 4, 1)), {"x": data(9, 3)}, y, weight_decay=0.1)
-    assert alone.model.convention == "positional"
+    assert alone.autodiff.model.convention == "positional"
     with pytest.raises(ModelError, match="float64 failed"):
         torch_problem(seeded(lambda: mlp(3, 4, 1)), X, y, weight_decay=0.1)
 
@@ -54,7 +54,7 @@ def test_tuple_inputs_reach_a_module_that_takes_them_together():
             return self.head(pair[0] * pair[1])
 
     problem = torch_problem(seeded(Pair), [data(9, 3), data(9, 3, seed=2)], data(9, 1), weight_decay=0.1)
-    assert problem.model.convention == "together"
+    assert problem.autodiff.model.convention == "together"
     assert problem.count(problem.inputs((data(4, 3), data(4, 3)))) == 4
 
 

@@ -162,10 +162,10 @@ def test_compiled_module_is_read_through_to_the_one_it_was_made_of():
 
     problem = torch_problem(OptimizedModule(module), X, y, weight_decay=0.1)
     assert "0.weight" in problem.params
-    problem.write_to(OptimizedModule(module))
+    problem.autodiff.write_to(OptimizedModule(module), problem.theta)
 
 
 def test_mixing_check_tolerates_rounding_of_a_narrow_model():
     module = seeded(lambda: Wrapped(lambda h: h.half().double()))
     problem = torch_problem(module, data(9, 3), data(9, 1), weight_decay=0.1)
-    assert probe.narrow_casts(problem.model, problem.theta, problem.X)
+    assert probe.narrow_casts(problem.autodiff.model, problem.theta, problem.X)

@@ -269,7 +269,7 @@ def test_a_loss_of_ones_own_is_asked_for_and_compared(saved):
 
 
 def test_the_equal_network_may_be_given(saved, fitted):
-    network = fitted("own network").problem.model.predict.value
+    network = fitted("own network").problem.autodiff.model.predict.value
     again = vhat.load(saved("own network"), model=Network(network.widths, network.activation, network.initial))
     assert again.problem.p == fitted("own network").problem.p
 

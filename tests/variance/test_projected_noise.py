@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import statsmodels.api as sm
 
 from vhat.models.jax import jax_problem
 from vhat.models.numpy import numpy_problem
-from vhat.models.standardised import Scaling, StandardisedProblem
+from vhat.models.scaling import Scaling
 from vhat.variance.noise import projected_noise, weights_match
 
 N, P = 20, 4
@@ -185,7 +187,7 @@ def test_standardised_data_give_the_same_in_the_units_of_the_user():
     X, y = data()
     scaling = Scaling(np.arange(P), np.full(P, 0.5), np.full(P, 3.0), np.array([2.0]), np.array([7.0]))
     user = X * 3.0 + 0.5
-    standardised = StandardisedProblem(linear(X, (y - 2) / 7, 0.1), scaling, user, y[:, None])
+    standardised = replace(linear(X, (y - 2) / 7, 0.1), X=user, targets=y[:, None], scaling=scaling)
     found = projected_noise(standardised, np.ones((N, 1)))
     assert found.level == pytest.approx(7 * np.sqrt([sm.OLS((y - 2) / 7, X).fit().scale]), rel=1e-9)
     assert weights_match(standardised, np.ones((N, 1)))

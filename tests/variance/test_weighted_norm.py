@@ -90,7 +90,7 @@ def test_conjugate_gradients_and_cholesky_agree_with_the_oracle(curvature, outpu
 def test_many_chunks_give_the_same_v_as_one():
     predict, params, X, y, x = case(n=2500)
     fitted = vhat.from_jax(predict, params, X, y, weight_decay=0.05)
-    assert fitted.problem.data.w.shape[0] > 1
+    assert fitted.problem.linearised.data.w.shape[0] > 1
     V = oracle.dense(predict, params, X, y, x, 0.05)[0]
     np.testing.assert_allclose(fitted.weighted_norm(x).value, V, rtol=1e-8)
 

@@ -67,7 +67,9 @@ def load(
     params["recipe"] = params["recipe"] if recipe is None else recipe
     loaded = cls(**params)
     loaded.fitted_ = assemble(restore(saved["fitted"]))
-    loaded.scaling_ = loaded.fitted_.problem.scaling  # type: ignore[attr-defined]
+    scaling = loaded.fitted_.problem.scaling
+    assert scaling is not None  # the estimator saves models of standardised tables alone
+    loaded.scaling_ = scaling
     loaded.weight_decay_ = saved["weight_decay"]
     loaded.selection_ = _restore_selection(saved.get("selection"), loaded.fitted_, loaded.weight_decay_)
     loaded.constants_, loaded.n_features_in_ = saved["constants"], saved["columns"]
@@ -115,7 +117,7 @@ def _restore_selection(saved: dict[str, Any] | None, fitted: FittedModel, weight
         return None
     words = {name: np.array(saved[name], dtype=object) for name in ("status", "remark")}
     curve = Curve(measure=saved["measure"], **{name: saved[name] for name in _NUMBERS}, **words)
-    base, record = fitted.problem.base, fitted.polished  # type: ignore[attr-defined]
+    base, record = fitted.problem.in_model_units(), fitted.polished
     trained = FittedModel(base, polished=None if record is None else replace(record, problem=base))
     return Selection(weight_decay, trained, curve, saved["by"])
 

@@ -18,7 +18,7 @@ from vhat.estimator import messages, persistence
 from vhat.estimator.standardise import in_user_units
 from vhat.estimator.weight_decay import Decay
 from vhat.fitted.model import FittedModel
-from vhat.models.standardised import Scaling
+from vhat.models.scaling import Scaling
 from vhat.tables import validate
 from vhat.tables.row_names import RowNames
 

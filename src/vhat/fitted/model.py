@@ -101,10 +101,10 @@ class FittedModel:
         Raises:
             InputError: When the model did not come from torch, or the module does not match.
         """
-        write = getattr(self.problem, "write_to", None)
+        write = getattr(self.problem.autodiff, "write_to", None)
         if write is None:
             raise InputError("write_to is for models from from_torch; read fitted.params instead.")
-        write(module)
+        write(module, self.problem.theta)
 
     def release(self) -> None:
         """Free the matrices and factorisations that were kept for reuse."""

@@ -15,7 +15,7 @@ _SIZE = 256
 """Rows of the matrices of the probe: a product takes about a millisecond."""
 _REPEATS = 20
 """Of which the fastest counts, all of them 20 milliseconds: another process may have had the core."""
-_SLOWER = {"jaxlib": 3.5, "torch": 6.0, "numpy": 40.0}
+_SLOWER = {"jax": 3.5, "torch": 6.0, "numpy": 40.0}
 """By how much a flop of a gradient is slower than one of a matrix product, as `benchmarks/plans.py` measures it. In
 NumPy derivatives by differences evaluate the model some dozens of times."""
 
@@ -39,7 +39,7 @@ def cpu_seconds(work: Work, gradient_flops: float, framework: str) -> float:
     Args:
         work: Gradients of the loss and flops in matrix products.
         gradient_flops: Flops of one gradient of the loss.
-        framework: The package whose gradients they are: jaxlib, torch or numpy.
+        framework: Whose gradients they are: jax, torch or numpy; another one counts as torch.
     """
-    flops = work.products + _SLOWER[framework] * work.gradients * gradient_flops
+    flops = work.products + _SLOWER.get(framework, _SLOWER["torch"]) * work.gradients * gradient_flops
     return flops / product_speed()

@@ -183,7 +183,7 @@ class Mask:
 
 def _dropout_layers(fitted: FittedModel) -> list[Any]:
     """Return the dropout layers of a fitted torch module; none for any other model."""
-    module = getattr(getattr(fitted.problem, "model", None), "module", None)
+    module = getattr(getattr(fitted.problem.autodiff, "model", None), "module", None)
     if module is None:
         return []
     from torch import nn

@@ -1,1 +1,1 @@
-"""The only rooms that know an autodiff framework: each turns a user's model into a ``Problem``."""
+"""Training problems: a user's model and data, in JAX, torch or NumPy, as one class ``Problem``."""

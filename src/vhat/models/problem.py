@@ -1,4 +1,4 @@
-"""The contract between an autodiff framework and the mathematics: one training problem at one parameter vector.
+"""One training problem at one parameter vector: the only seam between a framework and the mathematics.
 
 Shapes, everywhere below:
 
@@ -6,18 +6,26 @@ Shapes, everywhere below:
 - *p-space* arrays are the framework's own, float64, blocks of rows ``(k, p)``;
 - *n-space* arrays are NumPy float64, ``(k, n, K)`` or ``(n, K)``.
 
-The objective is ``L(theta) + 1/2 sum_j decay_j theta_j^2`` with ``L = 1/n sum_i w_i l(f(x_i), y_i)``.
+The objective is ``L(theta) + 1/2 sum_j decay_j theta_j^2 - shift'theta`` with ``L = 1/n sum_i w_i l(f(x_i), y_i)``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Literal, Protocol
+from dataclasses import InitVar, dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from vhat.checks import check_finite, column_names
+from vhat.errors import ModelError
+from vhat.models.lazy import Lazy
+from vhat.models.leaves import leaf_rows, leaf_slices
+from vhat.models.loss import LossDerivatives
+from vhat.models.protocols import Array, Autodiff, Curvature, Functional, Linearised, ModelFacts, Point
+from vhat.models.scaling import Scaling
 
 __all__ = [
     "Array",
@@ -26,179 +34,225 @@ __all__ = [
     "LossDerivatives",
     "ModelFacts",
     "Problem",
-    "diagonal_if_separable",
     "leaf_rows",
     "leaf_slices",
 ]
 
-Array = Any
-"""A framework's own array (jax.Array, torch.Tensor or numpy.ndarray)."""
 
-Curvature = Literal["hessian", "ggn"]
-
-
-@dataclass(frozen=True)
-class LossDerivatives:
-    """The loss of every training row and its derivatives at the fitted values, sample weights included.
-
-    ``curvature`` and ``cross`` are ``(n, K)`` where the loss is a sum over outputs (the diagonal), else
-    ``(n, K, K)``.
+class _Reuse(NamedTuple):
+    """What a problem takes over from the one that it was made of.
 
     Attributes:
-        value: ``w_i l(f_i, y_i)``, shape (n,).
-        first: ``w_i dl/df``, shape (n, K).
-        curvature: ``w_i d2l/df df``; the weight of the Gauss-Newton part.
-        cross: ``w_i d2l/df dy``, first index f, second y; the score weight before noise. Square loss: ``-w_i``.
-        location: Whether ``l`` depends on ``f - y`` alone, so that ``f - y`` is a residual.
-        square: Whether ``l`` is half the squared error by its name. A function of the user's counts as another loss:
-            no finite number of values could tell a square from a loss that has other tails (Huber's).
+        X: Training inputs, in the units of the model.
+        y: Training responses, in the units of the model; None where the responses are others.
+        fitted: The predictions on these rows; None where the parameters are others.
+        block: The other problem's derivatives, of which a framework takes what has not changed.
     """
 
-    value: np.ndarray
-    first: np.ndarray
-    curvature: np.ndarray
-    cross: np.ndarray
-    location: bool
-    square: bool = False
+    X: Any
+    y: np.ndarray | None
+    fitted: Lazy[np.ndarray] | None
+    block: Linearised
 
 
-@dataclass(frozen=True)
-class Functional:
-    """A functional ``q(theta)`` at the fitted parameters.
+@dataclass(frozen=True, eq=False, repr=False)
+class Problem:
+    """A fitted model and its training data, seen through derivatives.
+
+    Predictions, responses and their derivatives are in the units of the user. With a ``scaling`` the model itself sees
+    standardised data; the objective, as a function of the parameters, is the same in both (:mod:`vhat.models.scaling`).
 
     Attributes:
-        value: ``q(theta_hat)``, NumPy, shape () or (k,).
-        gradient: Its gradient rows, p-space, shape (1, p) or (k, p).
-        affine: Whether it is an affine function of the parameters, by the operations that it is made of.
+        autodiff: The model as a function of its parameters.
+        theta: The fitted parameters, p-space (p,).
+        decay: The diagonal lam, p-space (p,).
+        X: The checked training inputs: what ``take``, ``predict`` and ``gradients`` accept.
+        targets: The responses, (n, K).
+        weights: The weights of the training rows, (n,).
+        memory: The budget in bytes.
+        scaling: From the user's units to those of the model; None where both are the same.
+        shift: What the penalty's gradient ``decay * theta - shift`` is reduced by, p-space (p,); None is zero.
+        linearised: The model's derivatives here, in its own units.
+        reuse: What is taken over from another problem.
     """
 
-    value: np.ndarray
-    gradient: Array
-    affine: bool = False
+    autodiff: Autodiff
+    theta: Array
+    decay: Array
+    X: Any
+    targets: np.ndarray
+    weights: np.ndarray
+    memory: int
+    scaling: Scaling | None = None
+    shift: Array | None = None
+    linearised: Linearised = field(init=False)
+    reuse: InitVar[_Reuse | None] = None
 
+    def __post_init__(self, reuse: _Reuse | None) -> None:
+        """Prepare the derivatives; none is computed yet."""
+        y = None if reuse is None else reuse.y
+        point = Point(
+            self.theta,
+            self.decay,
+            self._standardised(self.X) if reuse is None else reuse.X,
+            self._responses(self.targets) if y is None else y,
+            self.weights,
+            self.memory,
+            None if reuse is None else reuse.fitted,
+        )
+        block = self.autodiff.linearise(point, None if reuse is None else reuse.block)
+        object.__setattr__(self, "linearised", block)
 
-@dataclass(frozen=True)
-class ModelFacts:
-    """What a front end observed of the model itself.
+    def __repr__(self) -> str:
+        """Say the sizes."""
+        return f"Problem({self.autodiff.framework}, n={self.n}, outputs={self.outputs}, p={self.p})"
 
-    Attributes:
-        framework: "jax", "torch" or "numpy".
-        dtype: The dtype in which the parameters were given.
-        deterministic: Two evaluations of the same rows agree exactly.
-        narrow_casts: Operations inside the model that leave float64 (empty when there are none).
-        accuracy: Relative accuracy of second derivatives: about 1e-15 for autodiff, more for differences.
-        first_accuracy: The same of the Gauss-Newton part, which is made of first derivatives alone.
-    """
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle what the problem was made of, not what was computed.
 
-    framework: str
-    dtype: str
-    deterministic: bool
-    narrow_casts: tuple[str, ...]
-    accuracy: float
-    first_accuracy: float
+        Arrays of the framework travel as NumPy: read outside its scope, they could lose half of their digits.
+        """
+        made_of = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
+        native = {name: None if made_of[name] is None else self.numpy(made_of[name]) for name in _NATIVE}
+        return _restored, (made_of | native,)
 
-
-class Problem(Protocol):
-    """A fitted model and its training data, seen through derivatives. A contract: no behaviour lives here."""
-
+    # -- sizes -----------------------------------------------------------------------------
     @property
     def n(self) -> int:
         """How many training rows there are."""
+        return len(self.targets)
 
     @property
     def outputs(self) -> int:
         """How many outputs the model has, K."""
+        return int(self.targets.shape[1])
 
     @property
     def p(self) -> int:
         """How many parameters were trained."""
+        return int(self.theta.shape[0])
 
     @property
     def squeeze(self) -> bool:
         """Whether the model returns ``(n,)``: results then have no output axis."""
+        return self.autodiff.squeeze
 
     @property
     def linear(self) -> bool:
-        """Whether the predictions are an affine function of the parameters.
-
-        By the structure of the model and not by a probe at one point: False where that is not proved.
-        """
-
-    @property
-    def theta(self) -> Array:
-        """The fitted parameters, p-space (p,)."""
-
-    @property
-    def decay(self) -> Array:
-        """The diagonal lam, p-space (p,)."""
+        """Whether the predictions are an affine function of the parameters, by the structure of the model."""
+        return self.autodiff.linear
 
     @property
     def leaves(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the user's arrays, in the order in which they fill the flat vector."""
+        return self.autodiff.leaves
 
     @property
-    def memory(self) -> int:
-        """The budget in bytes."""
+    def columns(self) -> tuple[Any, ...] | None:
+        """The names of the columns of X, where they are known."""
+        if self.scaling is not None:
+            return self.scaling.columns
+        return column_names(self.X) or self.autodiff.columns
 
-    @property
-    def weights(self) -> Any:
-        """The weights of the training rows, (n,), an array of NumPy or of the framework."""
+    # -- the same problem elsewhere ------------------------------------------------------------
+    def at(self, theta: Array) -> Problem:
+        """Return the same problem at other parameters."""
+        here = self.linearised
+        reuse = _Reuse(here.point.X, here.point.y, None, here)
+        return replace(self, autodiff=here.autodiff, theta=self.native(theta), reuse=reuse)
 
-    @property
-    def X(self) -> Any:
-        """The checked training inputs: what ``take``, ``predict`` and ``gradients`` accept."""
+    def with_targets(self, y: np.ndarray) -> Problem:
+        """Return the same problem with other responses, (n, K)."""
+        here = self.linearised
+        targets = np.array(y, dtype=np.float64).reshape(self.targets.shape)
+        return replace(self, targets=targets, reuse=_Reuse(here.point.X, None, here.fitted, here))
+
+    def with_decay(self, decay: Array) -> Problem:
+        """Return the same problem under another decay, p-space (p,)."""
+        here = self.linearised
+        reuse = _Reuse(here.point.X, here.point.y, here.fitted, here)
+        return replace(self, decay=self.native(decay), reuse=reuse)
+
+    def rows(self, index: np.ndarray) -> Problem:
+        """Return the problem of some training rows alone, with ``L`` the mean over these."""
+        here = self.linearised
+        standardised = self.autodiff.take(here.point.X, index)
+        return replace(
+            self,
+            autodiff=here.autodiff,
+            X=standardised if self.scaling is None else self.X[index],
+            targets=self.targets[index],
+            weights=self.weights[index],
+            reuse=_Reuse(standardised, None, _some(here.fitted, index), here),
+        )
+
+    def in_model_units(self) -> Problem:
+        """Return the problem on the data that the model itself sees."""
+        here = self.linearised
+        point = here.point
+        reuse = _Reuse(point.X, point.y, here.fitted, here)
+        return replace(self, X=point.X, targets=point.y, scaling=None, reuse=reuse)
 
     # -- the fitted model ------------------------------------------------------------------
     @property
     def params(self) -> Any:
         """The parameters in the user's own structure."""
-
-    @property
-    def targets(self) -> np.ndarray:
-        """The responses, (n, K)."""
+        return self.autodiff.params(self.theta)
 
     @property
     def fitted_values(self) -> np.ndarray:
         """Predictions on the training rows, (n, K)."""
+        return self._in_user_units(self.linearised.fitted())
 
-    @property
+    @cached_property
     def loss_derivatives(self) -> LossDerivatives:
         """The loss and its derivatives on the training rows."""
+        own = self.linearised.loss()
+        return own if self.scaling is None else own.in_unit(self.scaling.unit)
 
     def facts(self) -> ModelFacts:
-        """Probe the model: determinism, dtype, casts."""
+        """Probe the model: determinism, dtype, casts, accuracy of its derivatives."""
+        return self.linearised.facts()
 
-    def at(self, theta: Array) -> Problem:
-        """Return the same problem at other parameters."""
-
-    def with_targets(self, y: np.ndarray) -> Problem:
-        """Return the same problem with other responses, (n, K)."""
-
-    def with_decay(self, decay: Array) -> Problem:
-        """Return the same problem under another decay, p-space (p,)."""
-
-    def rows(self, index: np.ndarray) -> Problem:
-        """Return the problem of some training rows alone, with ``L`` the mean over these."""
+    def functional(self, q: Callable[[Any], Any]) -> Functional:
+        """Value and gradient of ``q(params)`` at the fitted parameters."""
+        found = self.autodiff.functional(self.theta, q)
+        # The unit of a standardised model's parameters is taken from the responses: none is linear in them.
+        return found if self.scaling is None else replace(found, affine=False)
 
     # -- test points -----------------------------------------------------------------------
     def inputs(self, x: Any) -> Any:
-        """Check test inputs (shape, finite, width) and bring them to the framework.
+        """Check test inputs (shape, finite, width); they stay in the user's units.
 
         Raises:
             InputError: In a sentence that names the rows or the width.
         """
+        return self.autodiff.check(x, self.X) if self.scaling is None else self.scaling.check(x, self.X)
 
     def count(self, inputs: Any) -> int:
         """Return how many rows checked inputs hold."""
+        return self.autodiff.count(inputs) if self.scaling is None else len(inputs)
 
     def take(self, inputs: Any, start: int, stop: int) -> Any:
         """Return rows ``start`` to ``stop`` of checked inputs."""
+        if self.scaling is not None:
+            return inputs[start:stop]
+        return self.autodiff.take(inputs, slice(start, stop))
 
     def predict(self, inputs: Any) -> np.ndarray:
-        """Predictions at checked inputs, (m, K)."""
+        """Predictions at checked inputs, (m, K).
+
+        Raises:
+            ModelError: Naming the rows where they are not finite.
+        """
+        found = self.autodiff.predict(self.theta, self._standardised(inputs))
+        check_finite("the model's prediction at x", found, ModelError)
+        return self._in_user_units(found)
 
     def gradients(self, inputs: Any) -> Array:
         """Rows ``grad f_o(x)``, p-space (m * K, p): the outputs of one input stand together."""
+        found = self.linearised.row_gradients(self._standardised(inputs))
+        return found if self.scaling is None else found * self._units(self.count(inputs))
 
     def factors(self, inputs: Any) -> Sequence[tuple[Array, ...]]:
         """The same rows leaf by leaf, (m * K, size) each.
@@ -206,73 +260,118 @@ class Problem(Protocol):
         A front end that knows a matrix of parameters (a, b) to have gradients ``u (x) w`` gives the pair u (m * K, a),
         w (m * K, b) in place of them.
         """
+        found = self.linearised.row_factors(self._standardised(inputs))
+        if self.scaling is None:
+            return found
+        unit = self._units(self.count(inputs))
+        return [(leaf[0] * unit, *leaf[1:]) for leaf in found]
 
     @property
     def outer_leaves(self) -> frozenset[int]:
         """The numbers of the leaves for which ``factors`` gives pairs."""
+        return self.linearised.outer_leaves
 
     @property
     def factor_numbers(self) -> int:
         """How many numbers ``factors`` gives for each output of a row."""
-
-    def functional(self, q: Callable[[Any], Any]) -> Functional:
-        """Value and gradient of ``q(params)`` at the fitted parameters."""
+        return self.linearised.factor_numbers
 
     # -- derivatives over the training rows ----------------------------------------------------
     def objective(self) -> float:
         """``L(theta)``, without the penalty."""
+        return self.linearised.objective()
 
     def gradient(self) -> Array:
         """``grad L(theta)``, without the penalty, p-space (p,)."""
+        return self.linearised.gradient()
+
+    def penalty(self) -> float:
+        """``1/2 sum_j decay_j theta_j^2 - shift'theta``."""
+        half = 0.5 * float((self.decay * self.theta * self.theta).sum())
+        return half if self.shift is None else half - float((self.shift * self.theta).sum())
+
+    def penalty_gradient(self) -> Array:
+        """The gradient of the penalty, ``decay * theta - shift``, p-space (p,)."""
+        pull = self.decay * self.theta
+        return pull if self.shift is None else pull - self.shift
 
     def product(self, v: Array, curvature: Curvature) -> Array:
         """``H v`` (or its Gauss-Newton part ``J'CJ v / n``) for each row of v, without decay: (k, p) to (k, p)."""
+        return self.linearised.product(v, curvature)
 
     def residual_product(self, v: np.ndarray, /) -> np.ndarray | None:
         """``(H - J'CJ/n) v``, the residuals' share of the curvature, for each row of v, (k, p), in single precision.
 
         NumPy in, NumPy out. None where the framework has nothing faster than ``product`` to offer.
         """
+        return self.linearised.residual_product32(v)
 
     def diagonal(self) -> Array:
         """``1/n sum_i sum_a max(C_i[a, a], 0) g_ia^2``, (p,): the scale of the Gauss-Newton part."""
+        return self.linearised.diagonal()
 
     def jvp(self, v: Array) -> np.ndarray:
         """``J v`` for each row of v: p-space (k, p) to n-space (k, n, K)."""
+        found = self.linearised.jvp(v)
+        return found if self.scaling is None else found * self.scaling.unit
 
     def vjp(self, t: np.ndarray) -> Array:
         """``J' t`` for each block of t: n-space (k, n, K) to p-space (k, p)."""
+        return self.linearised.vjp(t if self.scaling is None else t * self.scaling.unit)
+
+    # -- units -----------------------------------------------------------------------------
+    def _standardised(self, inputs: Any) -> Any:
+        """Bring checked inputs to the units of the model."""
+        if self.scaling is None:
+            return inputs
+        rows = self.scaling.inputs(inputs)
+        return self.autodiff.check(rows, rows)
+
+    def _responses(self, y: np.ndarray) -> np.ndarray:
+        return y if self.scaling is None else self.scaling.responses(y)
+
+    def _in_user_units(self, f: np.ndarray) -> np.ndarray:
+        return f if self.scaling is None else self.scaling.predictions(f)
+
+    def _units(self, rows: int) -> Array:
+        """The unit of each (row, output) pair, p-space (rows * K, 1)."""
+        assert self.scaling is not None
+        return self.native(np.tile(self.scaling.unit, rows))[:, None]
 
     # -- arrays ----------------------------------------------------------------------------
     def scope(self) -> AbstractContextManager[Any]:
         """The framework state (float64, no gradient tape) in which p-space arithmetic must run."""
+        return self.autodiff.arrays.scope()
 
-    def native(self, a: np.ndarray) -> Array:
+    def native(self, a: Any) -> Array:
         """Bring a NumPy array to p-space."""
+        return self.autodiff.arrays.native(a)
 
-    def numpy(self, a: Array) -> np.ndarray:
+    def numpy(self, a: Any) -> np.ndarray:
         """Bring a p-space array to NumPy."""
+        return self.autodiff.arrays.numpy(a)
 
     def padded(self, k: int) -> int:
         """The width to which a block of k rows is padded, so that few shapes are ever compiled."""
+        return self.autodiff.arrays.width(k)
 
     def compiled(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """Compile a pure function of p-space arrays, where the framework can."""
+        return self.autodiff.arrays.compiled(step)
 
 
-def diagonal_if_separable(blocks: np.ndarray) -> np.ndarray:
-    """Return the diagonals (n, K) of per-row matrices (n, K, K) when nothing stands beside them, else the blocks."""
-    diagonal = np.einsum("ijj->ij", blocks)
-    beside = blocks - diagonal[:, :, None] * np.eye(blocks.shape[1])
-    return blocks if beside.any() else diagonal.copy()
+_NATIVE = ("theta", "decay", "shift")
+"""The fields that are arrays of the framework."""
 
 
-def leaf_rows(g: Array, leaves: Sequence[tuple[int, ...]]) -> list[tuple[Array, ...]]:
-    """Cut gradient rows (k, p) into those of each leaf, (k, size)."""
-    return [(g[:, where],) for where in leaf_slices(leaves)]
+def _restored(made_of: dict[str, Any]) -> Problem:
+    """Make a problem again from what it was pickled as."""
+    arrays = made_of["autodiff"].arrays
+    with arrays.scope():
+        native = {name: None if made_of[name] is None else arrays.native(made_of[name]) for name in _NATIVE}
+    return Problem(**(made_of | native))
 
 
-def leaf_slices(leaves: Sequence[tuple[int, ...]]) -> list[slice]:
-    """Where each leaf stands in the flat vector."""
-    stops = np.cumsum([0, *(int(np.prod(shape)) for shape in leaves)]).tolist()
-    return [slice(start, stop) for start, stop in pairwise(stops)]
+def _some(fitted: Lazy[np.ndarray], index: np.ndarray) -> Lazy[np.ndarray]:
+    """Return the predictions of some rows, computed with those of all of them."""
+    return Lazy(lambda: fitted()[index])

@@ -6,7 +6,7 @@ import numpy as np
 
 from vhat.checks import check_finite
 from vhat.errors import InputError, ModelError, name_rows
-from vhat.models.problem import LossDerivatives
+from vhat.models.loss import LossDerivatives
 
 __all__ = ["refuse_flat_functional", "refuse_functional", "refuse_loss"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.evidence.audit.input_columns import column_names_of, one_array
+from vhat.evidence.audit.input_columns import one_array
 from vhat.models.problem import Problem
 
 __all__ = ["Table", "training_table"]
@@ -65,7 +65,7 @@ def training_table(problem: Problem, names: tuple[str, ...] | None) -> Table:
     array = _array(problem, problem.X)
     values = array.reshape(problem.n, -1).astype(np.float64)
     width = values.shape[1]
-    known = tuple(map(str, names or column_names_of(problem) or ()))
+    known = tuple(map(str, names or problem.columns or ()))
     if not known:
         known = ("x",) if width == 1 else tuple(f"x{j}" for j in range(width))
     if len(known) != width:
@@ -92,7 +92,7 @@ def _array(problem: Problem, inputs: Any) -> np.ndarray:
 def _way_back(problem: Problem, array: np.ndarray) -> Callable[[np.ndarray], Any]:
     shape, kind = array.shape[1:], array.dtype
     frame = problem.X if hasattr(problem.X, "columns") else None
-    along_last = getattr(problem, "columns", None) is True  # scipy's curve_fit takes (columns, rows)
+    along_last = getattr(problem.autodiff, "rows_last", False)  # scipy's curve_fit takes (columns, rows)
 
     def inputs(rows: np.ndarray) -> Any:
         if frame is not None:

@@ -72,8 +72,8 @@ def describe(fitted: FittedModel, *, data: str = "copy", factorisation: bool = F
         StoreError: When something about the model cannot be kept.
     """
     check_choice("data", data, ("copy", "reference"))
-    problem: Any = fitted.problem
-    framework = type(problem).__name__.removesuffix("Problem").lower()
+    problem = fitted.problem
+    framework = problem.autodiff.framework if problem.scaling is None else "standardised"
     room = _room(framework)
     with problem.scope():
         targets = problem.targets[:, 0] if problem.squeeze else problem.targets
@@ -84,7 +84,8 @@ def describe(fitted: FittedModel, *, data: str = "copy", factorisation: bool = F
             "given": None if fitted.given is None else room.point(fitted.given),
             "polished": None if fitted.polished is None else describe_polished(fitted.polished),
             "weight_decay": problem.numpy(problem.decay),
-            "sample_weight": problem.numpy(problem.weights),
+            "sample_weight": problem.weights,
+            "penalty_shift": None if problem.shift is None else problem.numpy(problem.shift),
             "noise_shape": fitted.workspace.shape,
             "decay_chosen": fitted.workspace.decay_chosen,
             "memory": problem.memory,
@@ -133,7 +134,7 @@ def _room(framework: str) -> ModuleType:
     return import_module(f"vhat.store.{framework}")
 
 
-def _rebuilt(room: ModuleType, saved: Document, brought: Brought) -> Any:
+def _rebuilt(room: ModuleType, saved: Document, brought: Brought) -> Problem:
     """Return the problem at the parameters that were given to the door, its data checked.
 
     Raises:
@@ -145,7 +146,7 @@ def _rebuilt(room: ModuleType, saved: Document, brought: Brought) -> Any:
     X, y = (saved["X"], saved["y"]) if copied else brought.rows()
     at = saved["parameters"] if saved["given"] is None else saved["given"]
     try:
-        problem = room.rebuild(saved, at, X, y, brought)
+        problem: Problem = room.rebuild(saved, at, X, y, brought)
     except StoreError:
         raise
     except VhatError as error:
@@ -154,4 +155,8 @@ def _rebuilt(room: ModuleType, saved: Document, brought: Brought) -> Any:
     if not copied:
         check_reference("X", room.rows(problem), saved["X"])
         check_reference("y", [problem.targets[:, 0] if problem.squeeze else problem.targets], saved["y"])
-    return problem
+    shift = saved.get("penalty_shift")
+    if shift is None:
+        return problem
+    with problem.scope():
+        return replace(problem, shift=problem.native(shift))

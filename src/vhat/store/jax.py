@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,35 +12,42 @@ import numpy as np
 from vhat.errors import StoreError
 from vhat.models.jax import jax_problem
 from vhat.models.jax import pytrees as trees
-from vhat.models.jax.problem import JaxProblem
+from vhat.models.jax.autodiff import JaxAutodiff
 from vhat.models.networks import Network, VarianceScaling
+from vhat.models.problem import Problem
 from vhat.store.document import Document, is_plain
 from vhat.store.match_model import Brought
 
 __all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
 
 
-def describe(problem: JaxProblem) -> Document:
+def describe(problem: Problem) -> Document:
     """Describe the model, without parameters and data."""
-    predict = problem.model.predict.value
+    autodiff = _autodiff(problem)
+    predict = autodiff.model.predict.value
     return {
         "network": asdict(predict) if type(predict) is Network else None,
-        "loss": "half_mse" if problem.model.loss is None else "function",
+        "loss": "half_mse" if autodiff.model.loss is None else "function",
         "plain": is_plain(_params(problem)),
-        "columns": problem.columns,
-        "dtype": problem.dtype,
+        "columns": autodiff.leaf_columns,
+        "dtype": autodiff.dtype,
     }
 
 
-def point(problem: JaxProblem) -> Any:
+def _autodiff(problem: Problem) -> JaxAutodiff:
+    return cast(JaxAutodiff, problem.autodiff)
+
+
+def point(problem: Problem) -> Any:
     """The parameters in their own tree; of a tree with nodes of other libraries, its arrays by path."""
     params = _params(problem)
-    return params if is_plain(params) else _arrays(params, problem.model.layout)
+    return params if is_plain(params) else _arrays(params, _autodiff(problem).model.layout)
 
 
-def _params(problem: JaxProblem) -> Any:
-    fixed = tuple(np.asarray(leaf) for leaf in problem.fixed)
-    return problem.model.layout.unflatten(np.asarray(problem.theta), fixed)
+def _params(problem: Problem) -> Any:
+    autodiff = _autodiff(problem)
+    fixed = tuple(np.asarray(leaf) for leaf in autodiff.fixed)
+    return autodiff.model.layout.unflatten(np.asarray(problem.theta), fixed)
 
 
 def _arrays(params: Any, layout: trees.Layout) -> dict[str, np.ndarray]:
@@ -52,7 +59,7 @@ def _arrays(params: Any, layout: trees.Layout) -> dict[str, np.ndarray]:
     }
 
 
-def inputs(problem: JaxProblem) -> Any:
+def inputs(problem: Problem) -> Any:
     """The training inputs as a document.
 
     Raises:
@@ -66,12 +73,12 @@ def inputs(problem: JaxProblem) -> Any:
     return problem.X
 
 
-def rows(problem: JaxProblem) -> list[np.ndarray]:
+def rows(problem: Problem) -> list[np.ndarray]:
     """The arrays of the training inputs, for their checksum."""
     return list(jax.tree.leaves(problem.X))
 
 
-def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> JaxProblem:
+def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Problem:
     """Take the model and the saved parameters through the door again.
 
     Args:
@@ -94,12 +101,13 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> JaxPr
         loss=brought.loss_for(model["loss"]),
         memory=brought.memory,
     )
-    return replace(problem, weights=saved["sample_weight"], dtype=model["dtype"], columns=model["columns"])
+    autodiff = replace(_autodiff(problem), dtype=model["dtype"], leaf_columns=model["columns"])
+    return replace(problem, autodiff=autodiff, weights=saved["sample_weight"])
 
 
-def move(problem: JaxProblem, to: Any) -> JaxProblem:
+def move(problem: Problem, to: Any) -> Problem:
     """Return the problem at other saved parameters."""
-    own = jax.tree.structure(to) == problem.model.layout.treedef
+    own = jax.tree.structure(to) == _autodiff(problem).model.layout.treedef
     leaves = jax.tree.leaves(to) if own else to.values()
     trained = [np.ravel(leaf) for leaf in leaves if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"]
     with jax.enable_x64(True):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from vhat.errors import StoreError
-from vhat.models.numpy import NumpyProblem, numpy_problem
+from vhat.models.numpy import numpy_problem
+from vhat.models.numpy.autodiff import NumpyAutodiff
 from vhat.models.numpy.model import CurveFit
+from vhat.models.problem import Problem
 from vhat.store import pandas_frames
 from vhat.store.document import Document
 from vhat.store.match_model import Brought
@@ -17,34 +19,39 @@ from vhat.store.match_model import Brought
 __all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
 
 
-def describe(problem: NumpyProblem) -> Document:
+def describe(problem: Problem) -> Document:
     """Describe the model, without parameters and data."""
+    autodiff = _autodiff(problem)
     return {
-        "curve_fit": isinstance(problem.model.predict, CurveFit),
-        "columns": problem.columns,
-        "jac": problem.model.jac is not None,
-        "hess": problem.model.hess is not None,
-        "loss": "half_mse" if problem.loss is None else "function",
-        "dtype": problem.seen.dtype,
+        "curve_fit": isinstance(autodiff.model.predict, CurveFit),
+        "columns": autodiff.rows_last,
+        "jac": autodiff.model.jac is not None,
+        "hess": autodiff.model.hess is not None,
+        "loss": "half_mse" if autodiff.custom_loss is None else "function",
+        "dtype": autodiff.seen.dtype,
     }
 
 
-def point(problem: NumpyProblem) -> Document:
+def _autodiff(problem: Problem) -> NumpyAutodiff:
+    return cast(NumpyAutodiff, problem.autodiff)
+
+
+def point(problem: Problem) -> Document:
     """The parameters; and the steps inherited from the way there, which decide the last digits of differences."""
-    return {"theta": problem.theta, "steps": problem.start}
+    return {"theta": problem.theta, "steps": _autodiff(problem).start}
 
 
-def inputs(problem: NumpyProblem) -> Any:
+def inputs(problem: Problem) -> Any:
     """The training inputs as a document: an array, or the columns of a pandas object."""
     return pandas_frames.as_document(problem.X) if hasattr(problem.X, "iloc") else problem.X
 
 
-def rows(problem: NumpyProblem) -> list[Any]:
+def rows(problem: Problem) -> list[Any]:
     """The training inputs, for their checksum."""
     return [inputs(problem)]
 
 
-def rebuild(saved: Document, at: Document, X: Any, y: Any, brought: Brought) -> NumpyProblem:
+def rebuild(saved: Document, at: Document, X: Any, y: Any, brought: Brought) -> Problem:
     """Take the functions and the saved parameters through the door again.
 
     Args:
@@ -69,18 +76,15 @@ def rebuild(saved: Document, at: Document, X: Any, y: Any, brought: Brought) -> 
         loss=brought.loss_for(model["loss"]),
         memory=brought.memory,
     )
-    return replace(
-        problem,
-        weights=saved["sample_weight"],
-        seen=replace(problem.seen, dtype=model["dtype"]),
-        columns=model["columns"],
-        start=at["steps"],
-    )
+    own = _autodiff(problem)
+    autodiff = replace(own, seen=replace(own.seen, dtype=model["dtype"]), start=at["steps"])
+    return replace(problem, autodiff=autodiff, weights=saved["sample_weight"])
 
 
-def move(problem: NumpyProblem, to: Document) -> NumpyProblem:
+def move(problem: Problem, to: Document) -> Problem:
     """Return the problem at other saved parameters."""
-    return replace(problem, theta=np.array(to["theta"]), start=to["steps"])
+    autodiff = replace(_autodiff(problem), start=to["steps"])
+    return replace(problem, autodiff=autodiff, theta=np.array(to["theta"]))
 
 
 def whose(_: Document) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from vhat.checks import as_numbers, match_columns
-from vhat.models.standardised import Scaling, StandardisedProblem
+from vhat.models.problem import Problem
+from vhat.models.scaling import Scaling
 from vhat.store.document import Document
 from vhat.store.match_model import Brought
 
@@ -21,33 +22,41 @@ def _room(framework: str) -> ModuleType:
     return import_module(f"vhat.store.{framework}")
 
 
-def describe(problem: StandardisedProblem) -> Document:
+def describe(problem: Problem) -> Document:
     """Describe the standardised model, the scaling and the columns."""
-    framework = type(problem.base).__name__.removesuffix("Problem").lower()
+    framework = problem.autodiff.framework
+    scaling = asdict(_scaling(problem))
+    columns = scaling.pop("columns")
     return {
         "framework": framework,
-        "base": _room(framework).describe(problem.base),
-        "scaling": asdict(problem.scaling),
-        "columns": problem.columns,
+        "base": _room(framework).describe(problem),
+        "scaling": scaling,
+        "columns": columns,
     }
 
 
-def point(problem: StandardisedProblem) -> Any:
+def _scaling(problem: Problem) -> Scaling:
+    assert problem.scaling is not None
+    return problem.scaling
+
+
+def point(problem: Problem) -> Any:
     """The parameters, as the framework keeps them."""
-    return _room(describe(problem)["framework"]).point(problem.base)
+    return _room(problem.autodiff.framework).point(problem)
 
 
-def inputs(problem: StandardisedProblem) -> np.ndarray:
+def inputs(problem: Problem) -> np.ndarray:
     """The training inputs, in the user's units."""
-    return problem.X
+    X: np.ndarray = problem.X
+    return X
 
 
-def rows(problem: StandardisedProblem) -> list[np.ndarray]:
+def rows(problem: Problem) -> list[np.ndarray]:
     """The training inputs, for their checksum."""
     return [problem.X]
 
 
-def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> StandardisedProblem:
+def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Problem:
     """Standardise the data as they were, and take them and the saved parameters through the framework's door again.
 
     Args:
@@ -58,17 +67,18 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Stand
         brought: The caller's options.
     """
     model = saved["model"]
-    scaling = Scaling(**model["scaling"])
+    scaling = Scaling(**model["scaling"], columns=model["columns"])
     X, y = as_numbers("X", match_columns("X", X, model["columns"])), as_numbers("y", y)
     base = _room(model["framework"]).rebuild(
         {**saved, "model": model["base"]}, at, scaling.inputs(X), scaling.responses(y), brought
     )
-    return StandardisedProblem(base, scaling, X, y.reshape(len(y), -1), model["columns"])
+    return replace(base, X=X, targets=y.reshape(len(y), -1), scaling=scaling)
 
 
-def move(problem: StandardisedProblem, to: Any) -> StandardisedProblem:
+def move(problem: Problem, to: Any) -> Problem:
     """Return the problem at other saved parameters."""
-    return replace(problem, base=_room(describe(problem)["framework"]).move(problem.base, to))
+    moved: Problem = _room(problem.autodiff.framework).move(problem, to)
+    return moved
 
 
 def whose(model: Document) -> str:

@@ -4,58 +4,69 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from vhat.errors import StoreError
+from vhat.models.problem import Problem
 from vhat.models.torch import torch_problem
-from vhat.models.torch.model import State, read_state
-from vhat.models.torch.problem import TorchProblem, unwrapped
+from vhat.models.torch.autodiff import TorchAutodiff, unwrapped
+from vhat.models.torch.model import State, TorchModel, read_state
 from vhat.store.document import Document
 from vhat.store.match_model import Brought
 
 __all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
 
 
-def describe(problem: TorchProblem) -> Document:
+def describe(problem: Problem) -> Document:
     """Describe the module: its class, the tensors that training did not move, and how it takes its inputs."""
-    state, layout = problem.model.state, problem.model.layout
+    autodiff = _autodiff(problem)
+    model = autodiff.model
+    state = model.state
     return {
-        "class": type(problem.model.module).__qualname__,
+        "class": type(model.module).__qualname__,
         "fixed": {name: _array(value) for name, value in state.fixed.items()},
         "frozen": state.frozen,
-        "loss": "half_mse" if isinstance(problem.loss, str) else "function",
-        "target_key": problem.target_key,
-        "columns": layout.columns,
+        "loss": "half_mse" if isinstance(autodiff.named_loss, str) else "function",
+        "target_key": autodiff.target_key,
+        "columns": model.layout.columns,
         "dtype": state.dtype,
     }
 
 
-def point(problem: TorchProblem) -> dict[str, np.ndarray]:
+def _autodiff(problem: Problem) -> TorchAutodiff:
+    return cast(TorchAutodiff, problem.autodiff)
+
+
+def _model(problem: Problem) -> TorchModel:
+    return _autodiff(problem).model
+
+
+def point(problem: Problem) -> dict[str, np.ndarray]:
     """The trained parameters by name."""
-    return {name: _array(value) for name, value in problem.model.state.split(problem.theta).items()}
+    return {name: _array(value) for name, value in _model(problem).state.split(problem.theta).items()}
 
 
 def _array(tensor: Any) -> np.ndarray:
     return np.asarray(tensor.detach().numpy(force=True))
 
 
-def inputs(problem: TorchProblem) -> Any:
+def inputs(problem: Problem) -> Any:
     """The training inputs as a document: an array, a tuple or a dict of them, as the module was given them."""
-    parts, layout = rows(problem), problem.model.layout
+    parts, layout = rows(problem), _model(problem).layout
     if layout.kind == "dict":
         return dict(zip(layout.names, parts, strict=True))
     return tuple(parts) if layout.kind == "tuple" else parts[0]
 
 
-def rows(problem: TorchProblem) -> list[np.ndarray]:
+def rows(problem: Problem) -> list[np.ndarray]:
     """The arrays of the training inputs, for their checksum."""
     return [_array(part) for part in problem.X]
 
 
-def rebuild(saved: Document, at: dict[str, np.ndarray], X: Any, y: Any, brought: Brought) -> TorchProblem:
+def rebuild(saved: Document, at: dict[str, np.ndarray], X: Any, y: Any, brought: Brought) -> Problem:
     """Take a copy of the module, with the saved tensors in it, through the door again.
 
     Args:
@@ -82,18 +93,19 @@ def rebuild(saved: Document, at: dict[str, np.ndarray], X: Any, y: Any, brought:
         target_key=model["target_key"],
         memory=brought.memory,
     )
-    own = problem.model
+    own = _model(problem)
     function = replace(
         own,
         state=replace(own.state, dtype=model["dtype"]),
         layout=replace(own.layout, columns=model["columns"]),
     )
-    return replace(problem, model=function, weights=problem.native(saved["sample_weight"]))
+    autodiff = replace(_autodiff(problem), model=function)
+    return replace(problem, autodiff=autodiff, weights=saved["sample_weight"])
 
 
-def move(problem: TorchProblem, to: dict[str, np.ndarray]) -> TorchProblem:
+def move(problem: Problem, to: dict[str, np.ndarray]) -> Problem:
     """Return the problem at other saved parameters."""
-    return problem.at(np.concatenate([np.ravel(to[name]) for name in problem.model.state.names]))
+    return problem.at(np.concatenate([np.ravel(to[name]) for name in _model(problem).state.names]))
 
 
 def whose(_: Document) -> str:

@@ -19,8 +19,8 @@ def evidence(fitted: FittedModel) -> dict[str, Any]:
     """
     problem = fitted.problem
     with problem.scope():
-        slope, theta = problem.numpy(problem.gradient()), problem.numpy(problem.theta)
-        pull = problem.numpy(problem.decay) * theta
+        slope = problem.numpy(problem.gradient())
+        pull = problem.numpy(problem.penalty_gradient())
         residuals = problem.fitted_values - problem.targets
     found: dict[str, Any] = {
         "parameters": problem.p,

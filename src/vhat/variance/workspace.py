@@ -147,7 +147,7 @@ class Workspace(LinearAlgebra):
         scaling of the responses changes nothing.
         """
         penalised = bool(np.any(self.problem.numpy(self.problem.decay) > 0))
-        return penalised and (self.decay_chosen or hasattr(self.problem, "scaling"))
+        return penalised and (self.decay_chosen or self.problem.scaling is not None)
 
     # -- noise ---------------------------------------------------------------------------------
     def noise_shape(self, kind: str | None) -> np.ndarray:

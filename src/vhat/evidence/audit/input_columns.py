@@ -9,7 +9,7 @@ import numpy as np
 
 from vhat.models.problem import Problem
 
-__all__ = ["column_names_of", "input_columns", "one_array"]
+__all__ = ["input_columns", "one_array"]
 
 
 def one_array(problem: Problem, inputs: Any) -> np.ndarray:
@@ -30,20 +30,6 @@ def one_array(problem: Problem, inputs: Any) -> np.ndarray:
     return array
 
 
-def column_names_of(problem: Problem) -> tuple[Any, ...] | None:
-    """Return the names of the columns, where the training inputs were a data frame."""
-    frame = getattr(problem.X, "columns", None)
-    if frame is not None:
-        return tuple(frame)
-    kept = getattr(problem, "columns", None) or getattr(
-        getattr(getattr(problem, "model", None), "layout", None), "columns", None
-    )
-    if not isinstance(kept, tuple):
-        return None
-    # the front ends of jax and torch keep one tuple of names for each array
-    return kept[0] if len(kept) == 1 and (kept[0] is None or isinstance(kept[0], tuple)) else kept
-
-
 def input_columns(problem: Problem) -> Iterator[tuple[str, np.ndarray]]:
     """Yield every column of the training inputs with the words that name it.
 
@@ -62,7 +48,7 @@ def input_columns(problem: Problem) -> Iterator[tuple[str, np.ndarray]]:
     if array.ndim > 2:
         return
     table = array.reshape(problem.n, -1).astype(np.float64)
-    names = column_names_of(problem)
+    names = problem.columns
     for j in range(table.shape[1]):
         if names is not None and len(names) == table.shape[1]:
             word = f"column {names[j]}"

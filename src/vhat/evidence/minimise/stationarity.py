@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import array_api_compat
 import numpy as np
 
 from vhat.linalg.curvature import scale
@@ -78,10 +77,8 @@ class Units:
 
 def evaluate(problem: Problem) -> Point:
     """Return the penalised objective and gradient at the problem's parameters."""
-    xp = array_api_compat.array_namespace(problem.theta)
-    pull = problem.decay * problem.theta
-    penalty = 0.5 * float(xp.sum(pull * problem.theta))
-    return Point(problem, problem.objective() + penalty, problem.gradient() + pull)
+    objective = problem.objective() + problem.penalty()
+    return Point(problem, objective, problem.gradient() + problem.penalty_gradient())
 
 
 def units(problem: Problem) -> Units:

@@ -80,7 +80,7 @@ class Factorised(Protocol):
 
     @property
     def penalty_slope(self) -> np.ndarray:
-        """``Lam theta``, (p,)."""
+        """The gradient of the penalty, (p,)."""
 
     def look(self, r: np.ndarray, gradients: Array | None = None, cross: np.ndarray | None = None) -> Any:
         """Solve ``P z = r`` for each row and return it in the form that is cheapest, a :class:`SeenRows`."""
@@ -89,7 +89,7 @@ class Factorised(Protocol):
         """Return z itself, (k, p)."""
 
     def pull(self, seen: Any) -> np.ndarray:
-        """Return ``z' Lam theta``, (k,)."""
+        """Return ``z' b`` with the gradient b of the penalty, (k,)."""
 
     def cross(self, r: np.ndarray, *, single: bool = False) -> np.ndarray:
         """Return the ``cross`` of right-hand sides."""

@@ -106,8 +106,8 @@ class Gram:
 
     @cached_property
     def penalty_slope(self) -> np.ndarray:
-        """``Lam theta``, (p,)."""
-        return self.problem.numpy(self.problem.decay) * self.problem.numpy(self.problem.theta)
+        """The gradient of the penalty, (p,)."""
+        return self.problem.numpy(self.problem.penalty_gradient())
 
     @cached_property
     def _decay(self) -> np.ndarray:
@@ -134,7 +134,7 @@ class Gram:
         return seen.image[:, 0]
 
     def pull(self, seen: Solved) -> np.ndarray:
-        """Return ``z' Lam theta``, (k,)."""
+        """Return ``z' b`` with the gradient b of the penalty, (k,)."""
         return seen.image[:, 0] @ self.penalty_slope
 
     def cross(self, r: np.ndarray, *, single: bool = False) -> np.ndarray:  # noqa: ARG002

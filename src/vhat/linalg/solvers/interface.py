@@ -83,7 +83,7 @@ class Response:
     Attributes:
         image: ``J h``, n-space (k, n, K).
         energy: ``g'h``, (k,).
-        pull: ``h' diag(lam) theta``, (k,).
+        pull: ``h' b``, (k,), with the gradient b of the penalty: ``diag(lam) theta`` unless it is shifted.
         status: As in :class:`Solution`.
         residual: As in :class:`Solution`; from the dual, the estimated relative error of ``sqrt(V)``.
         steps: As in :class:`Solution`.
@@ -105,7 +105,7 @@ class Norms:
         variance: ``1/n sum_ib sigma_ib^2 u_ib^2`` with ``u = (J h)' d2l/df dy``.
         supported: ``h'J'CJ h / n``: the part of ``g'h`` that training rows hold.
         energy: ``g'h``.
-        pull: ``h' diag(lam) theta``.
+        pull: ``h' b`` with the gradient b of the penalty.
         slope: ``h' grad L``.
         status: As in :class:`Solution`.
         residual: As in :class:`Response`.
@@ -294,7 +294,7 @@ def respond_by_solving(problem: Problem, solution: Solution, g: Array) -> Respon
     return Response(
         image=problem.jvp(h),
         energy=energy,
-        pull=problem.numpy(xp.sum(h * (problem.decay * problem.theta), axis=1)).copy(),
+        pull=problem.numpy(xp.sum(h * problem.penalty_gradient(), axis=1)).copy(),
         status=solution.status,
         residual=solution.residual,
         steps=solution.steps,

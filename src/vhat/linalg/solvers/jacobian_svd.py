@@ -126,8 +126,8 @@ class Orthogonal(FromImages):
         shrunk = parts.along / (1.0 + factors.sizes**2)
         u = (shrunk * factors.sizes) @ factors.left.T
         energy = np.sum(parts.beside**2, axis=1) + np.sum(parts.along * shrunk, axis=1)
-        theta = kernel.scaled_theta
-        pull = parts.beside @ theta + shrunk @ (factors.turn.T @ (factors.basis.T @ theta))
+        slope = kernel.scaled_slope
+        pull = parts.beside @ slope + shrunk @ (factors.turn.T @ (factors.basis.T @ slope))
         error = self._error(parts, np.linalg.norm(u, axis=1), np.sqrt(energy))
         finite = np.isfinite(g).all(axis=1) & np.isfinite(energy)
         status = np.where(error <= _ENOUGH, Status.CONVERGED.value, Status.NOT_CONVERGED.value)

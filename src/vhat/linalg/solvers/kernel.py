@@ -215,17 +215,23 @@ class Kernel:
         return z
 
     def pull(self, seen: Seen) -> np.ndarray:
-        """Return ``z' Lam theta``, (k,)."""
-        return seen.scaled @ self.scaled_theta - seen.pushed @ self._theta_image
+        """Return ``z' b`` with the gradient b of the penalty, (k,)."""
+        held = seen.scaled @ self.scaled_slope - seen.pushed @ self._slope_image
+        return held + seen.free @ self.penalty_slope[self.structure.free]
 
     @cached_property
-    def scaled_theta(self) -> np.ndarray:
-        """``Lam^1/2 theta``, (p,)."""
-        return self.root_decay * self.problem.numpy(self.problem.theta)
+    def penalty_slope(self) -> np.ndarray:
+        """The gradient b of the penalty, (p,)."""
+        return self.problem.numpy(self.problem.penalty_gradient())
 
     @cached_property
-    def _theta_image(self) -> np.ndarray:
-        return self.features.times(self.scaled_theta[None])[0]
+    def scaled_slope(self) -> np.ndarray:
+        """``Lam^-1/2 b``, zero for parameters without decay, (p,)."""
+        return self.inverse_root * self.penalty_slope
+
+    @cached_property
+    def _slope_image(self) -> np.ndarray:
+        return self.features.times(self.scaled_slope[None])[0]
 
     def solve(self, r: Array) -> Array:
         """Return ``P^-1 r`` for p-space rows (k, p)."""
@@ -261,11 +267,6 @@ class Kernel:
         r = self.root_decay * (self.features.transposed(pushed) + rng.standard_normal((1, self.problem.p)))
         r[:, self.structure.free] = pushed @ self.features.free
         return self.lift(self.look(r))
-
-    @property
-    def penalty_slope(self) -> np.ndarray:
-        """``Lam theta``, (p,)."""
-        return self.root_decay * self.scaled_theta
 
     def lengths(self, image: np.ndarray) -> np.ndarray:
         """Return ``|s'J h|`` of images ``J h``, (k, n, K): the root of V for the square loss, (k,)."""

@@ -40,7 +40,7 @@ class Plan:
         gradients: The same as a number of gradients of the loss.
         reason: Why this solver.
         budget: The bytes that arrays may take; compiled programs come on top.
-        framework: The package of the arrays: "jaxlib", "torch" or "numpy".
+        framework: Whose gradients they are: "jax", "torch" or "numpy".
         gradient_flops: Flops of one gradient of the loss.
         remedy: What to do where it does not fit.
     """
@@ -141,15 +141,10 @@ def _described(problem: Problem, sides: int, solver: Solver, reason: str, curvat
         work.in_gradients(problem),
         reason,
         problem.memory,
-        _framework(problem),
+        problem.autodiff.framework,
         gradient_flops(problem),
         cost.remedy,
     )
-
-
-def _framework(problem: Problem) -> str:
-    """Return the package that the problem's arrays are from: jaxlib, torch or numpy."""
-    return type(problem.decay).__module__.partition(".")[0]
 
 
 def _auto(problem: Problem) -> tuple[Solver, str]:

@@ -19,7 +19,6 @@ import numpy as np
 
 from vhat.errors import InputError, NoiseError
 from vhat.fit.recipe import check_positive
-from vhat.models.standardised import StandardisedProblem
 from vhat.variance.noise import Noise
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def uniform_noise(level: Any, n: int, *, source: str, df: np.ndarray | None = No
 
 def offset(problem: Problem) -> float:
     """What a model that standardises inside adds to its network: the regression is one of deviations from it."""
-    return float(problem.scaling.shift[0]) if isinstance(problem, StandardisedProblem) else 0.0
+    return 0.0 if problem.scaling is None else float(problem.scaling.shift[0])
 
 
 def at_once(sentence: str) -> str:

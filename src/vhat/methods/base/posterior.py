@@ -38,6 +38,7 @@ class Posterior(NamedTuple):
         weights: One weight a row.
         decay: One lam a parameter.
         noise: sigma, in the loss's own unit.
+        shift: ``decay`` times the prior mean, (p,); None where that is zero.
     """
 
     fixed: Any
@@ -46,6 +47,7 @@ class Posterior(NamedTuple):
     weights: Any
     decay: Any
     noise: Any
+    shift: Any = None
 
 
 def as_posterior(fitted: FittedModel, noise: Noise, method: str) -> tuple[Model, Posterior]:
@@ -54,18 +56,19 @@ def as_posterior(fitted: FittedModel, noise: Noise, method: str) -> tuple[Model,
     Raises:
         InputError: When the model is not a JAX function, its loss not the square loss, or its outputs differ in noise.
     """
-    from vhat.models.jax.problem import JaxProblem
+    from vhat.models.jax.autodiff import JaxAutodiff
 
     problem = fitted.problem
-    if not isinstance(problem, JaxProblem):
+    autodiff = problem.autodiff
+    if not isinstance(autodiff, JaxAutodiff) or problem.scaling is not None:
         raise InputError(
             f"{method} needs a model that JAX can differentiate inside a compiled loop. Use a recipe of vhat.fit, or "
             "one that ends in vhat.from_jax."
         )
     require_square_loss(fitted, method)
     level = jnp.asarray(one_level(fitted, noise, method))
-    arrays = (jnp.asarray(problem.targets), jnp.asarray(problem.weights), problem.decay, level)
-    return problem.model, Posterior(problem.fixed, jax.tree.map(jnp.asarray, problem.X), *arrays)
+    arrays = (jnp.asarray(problem.targets), jnp.asarray(problem.weights), problem.decay, level, problem.shift)
+    return autodiff.model, Posterior(autodiff.fixed, jax.tree.map(jnp.asarray, problem.X), *arrays)
 
 
 def log_density(model: Model, theta: Any, posterior: Posterior, batch: Any = None) -> Any:
@@ -75,7 +78,10 @@ def log_density(model: Model, theta: Any, posterior: Posterior, batch: Any = Non
     if batch is not None:
         X, y, weights = jax.tree.map(lambda leaf: leaf[batch], (X, y, weights))
     loss = model.total(posterior.fixed, theta, X, y, weights) * (n / len(y))
-    return -(posterior.noise**-2) * (loss + 0.5 * n * jnp.sum(posterior.decay * theta**2))
+    penalty = 0.5 * n * jnp.sum(posterior.decay * theta**2)
+    if posterior.shift is not None:
+        penalty = penalty - n * jnp.sum(posterior.shift * theta)
+    return -(posterior.noise**-2) * (loss + penalty)
 
 
 @dataclass(frozen=True, eq=False)

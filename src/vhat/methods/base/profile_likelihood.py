@@ -77,9 +77,10 @@ class Region:
 
     def at(self, theta: np.ndarray) -> _Place:
         """Look at other parameters."""
-        moved, decay = self.problem.at(self.problem.native(theta)), self._decay
-        excess = (moved.objective() + 0.5 * float(decay @ theta**2) - self._least) / self.beta
-        return _Place(moved, theta, excess, (moved.numpy(moved.gradient()) + decay * theta) / self.beta)
+        moved = self.problem.at(self.problem.native(theta))
+        excess = (moved.objective() + moved.penalty() - self._least) / self.beta
+        slope = moved.numpy(moved.gradient() + moved.penalty_gradient())
+        return _Place(moved, theta, excess, slope / self.beta)
 
     def metric(self, place: _Place) -> _Metric | None:
         """Return the metric at a place, None where it is singular."""
@@ -94,12 +95,8 @@ class Region:
         return self.problem.numpy(self.problem.theta)
 
     @property
-    def _decay(self) -> np.ndarray:
-        return self.problem.numpy(self.problem.decay)
-
-    @property
     def _least(self) -> float:
-        return self.problem.objective() + 0.5 * float(self._decay @ self.theta**2)
+        return self.problem.objective() + self.problem.penalty()
 
 
 def farthest(region: Region, point: Any, output: int, sign: float) -> float:

@@ -19,8 +19,9 @@ from vhat.checks import (
 )
 from vhat.errors import InputError, ModelError
 from vhat.models.jax import compiled, pytrees
+from vhat.models.jax.autodiff import JaxAutodiff
 from vhat.models.jax.probe import refuse_unusable
-from vhat.models.jax.problem import JaxProblem
+from vhat.models.problem import Problem
 
 __all__ = ["jax_problem"]
 
@@ -37,7 +38,7 @@ def jax_problem(
     loss: Any = "half_mse",
     sample_weight: Any = None,
     memory: float | None = None,
-) -> JaxProblem:
+) -> Problem:
     """Check a JAX model and its data at the door and make a problem of them.
 
     Args:
@@ -71,17 +72,14 @@ def jax_problem(
         with pytrees.in_words("tracing predict(params, X) and the loss"):
             example = pytrees.shapes_of((fixed, theta, pytrees.first_rows(inputs, _FEW)))
             model = compiled.Model.of(pytrees.Held(predict), layout, held, len(shape) == 1, example)
-        problem = JaxProblem(
-            model=model,
-            fixed=fixed,
+        problem = Problem(
+            autodiff=JaxAutodiff(model, fixed, dtype, pytrees.columns_of(X)),
             theta=jnp.asarray(theta),
             decay=jnp.asarray(decay),
             X=inputs,
-            columns=pytrees.columns_of(X),
             targets=targets,
             weights=check_weights(sample_weight, len(targets)),
             memory=check_memory(memory),
-            dtype=dtype,
         )
         refuse_unusable(problem)
     return problem

@@ -38,6 +38,11 @@ __all__ = [
     "vjp",
 ]
 
+_PASS_BYTES = 2**26
+"""What a pass over some rows may write; a compiled product takes up to twice that."""
+_MOST_ROWS = 512
+"""In one pass, however little a row writes: more would leave the cache."""
+
 
 @dataclass(frozen=True)
 class Model:
@@ -128,6 +133,12 @@ class Model:
 
         with jax.enable_x64(True):
             return max(1, (written(8) - written(4)) // 4)
+
+    @property
+    def rows_together(self) -> int:
+        """How many rows one pass takes, a power of two."""
+        fit = max(1, min(_MOST_ROWS, _PASS_BYTES // self.row_bytes))
+        return int(2 ** (fit.bit_length() - 1))
 
     def __call__(self, fixed: tuple[Any, ...], theta: Any, X: Any) -> Any:
         """Return predictions as (m, K) float64.

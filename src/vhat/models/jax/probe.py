@@ -13,7 +13,7 @@ import numpy as np
 from vhat.checks import check_finite
 from vhat.errors import ModelError
 from vhat.models.jax import pytrees
-from vhat.models.jax.problem import JaxProblem
+from vhat.models.problem import Problem
 from vhat.models.validate import refuse_loss
 
 __all__ = ["refuse_unusable"]
@@ -32,7 +32,7 @@ _NARROW = _Digits((1e-3, 1e-3, 1e-3), 2e-2, 1e-6)
 """For a model that computes in float32."""
 
 
-def refuse_unusable(problem: JaxProblem) -> None:
+def refuse_unusable(problem: Problem) -> None:
     """Refuse a model that is random, mixes rows, is not finite, or cannot be differentiated twice.
 
     Raises:
@@ -53,10 +53,10 @@ def refuse_unusable(problem: JaxProblem) -> None:
         _refuse_untrue_derivatives(problem, _NARROW if facts.narrow_casts else _WIDE)
 
 
-def _refuse_mixing(problem: JaxProblem) -> None:
+def _refuse_mixing(problem: Problem) -> None:
     """Refuse a model whose prediction for a row depends on the rows beside it."""
     few = min(problem.n, 3)
-    alone = np.concatenate([problem.predict(pytrees.take(problem.X, i, i + 1)) for i in range(few)])
+    alone = np.concatenate([problem.predict(problem.take(problem.X, i, i + 1)) for i in range(few)])
     company = problem.fitted_values[:few]
     if not np.allclose(alone, company, rtol=1e-6, atol=1e-7 * np.abs(problem.fitted_values).max()):
         raise ModelError(
@@ -65,7 +65,7 @@ def _refuse_mixing(problem: JaxProblem) -> None:
         )
 
 
-def _refuse_infinite_derivatives(problem: JaxProblem) -> None:
+def _refuse_infinite_derivatives(problem: Problem) -> None:
     with pytrees.in_words("differentiating it twice"):
         slope = problem.gradient()
         curved = problem.product(slope[None], "hessian")
@@ -76,7 +76,7 @@ def _refuse_infinite_derivatives(problem: JaxProblem) -> None:
         )
 
 
-def _refuse_untrue_derivatives(problem: JaxProblem, digits: _Digits) -> None:
+def _refuse_untrue_derivatives(problem: Problem, digits: _Digits) -> None:
     """Compare the derivative of the loss with its differences, at parameters nearby where no unit sits on a kink.
 
     JAX is silent about a part that was stopped or rounded. A difference may step over a kink, or be too wide for a
@@ -103,7 +103,7 @@ def _refuse_untrue_derivatives(problem: JaxProblem, digits: _Digits) -> None:
     )
 
 
-def _directional(problem: JaxProblem, seed: int, step: float) -> tuple[np.ndarray, float, float]:
+def _directional(problem: Problem, seed: int, step: float) -> tuple[np.ndarray, float, float]:
     """Return the terms ``g_j v_j`` of the derivative of L along v, its central difference, and the size of L.
 
     Both are taken a hundredth of the parameters' size away from them; ``v`` has their size too.

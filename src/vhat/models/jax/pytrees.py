@@ -14,7 +14,7 @@ import numpy as np
 
 from vhat.checks import as_numbers, as_real, check_finite, check_nonnegative, column_names, match_columns, refuse_masked
 from vhat.errors import FixedParameterWarning, InputError, ModelError, VhatError
-from vhat.models.problem import leaf_slices
+from vhat.models.leaves import leaf_slices
 
 __all__ = [
     "Held",
@@ -27,11 +27,11 @@ __all__ = [
     "first_rows",
     "flatten",
     "in_words",
+    "joined",
     "match_inputs",
     "narrow_casts",
     "pad",
     "shapes_of",
-    "take",
 ]
 
 
@@ -236,11 +236,6 @@ def match_inputs(x: Any, reference: Any, columns: tuple[tuple[Any, ...] | None, 
     return jax.tree.map(lambda got, wanted: got.astype(wanted.dtype), x, reference)
 
 
-def take(inputs: Any, start: int, stop: int) -> Any:
-    """Return rows ``start`` to ``stop``."""
-    return jax.tree.map(lambda leaf: leaf[start:stop], inputs)
-
-
 def chunk_sizes(n: int, most: int) -> tuple[int, int]:
     """Return (chunks, rows a chunk): equal chunks of at most ``most`` rows, a power of two.
 
@@ -257,6 +252,12 @@ def chunk(array: np.ndarray, chunks: int, rows: int, *, fill: str = "repeat") ->
     short = chunks * rows - len(array)
     tail = np.repeat(array[-1:], short, axis=0) if fill == "repeat" else np.zeros((short, *array.shape[1:]))
     return np.concatenate([array, tail]).reshape(chunks, rows, *array.shape[1:])
+
+
+def joined(chunks: Any, n: int) -> np.ndarray:
+    """Return chunked results, (chunks, rows, K), as (n, K) without the padding."""
+    array = np.asarray(chunks)
+    return array.reshape(-1, array.shape[-1])[:n]
 
 
 def pad(array: np.ndarray, rows: int) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,15 +17,15 @@ from vhat.checks import (
 )
 from vhat.errors import InputError, MemoryBudgetError
 from vhat.models.numpy import model as door
+from vhat.models.numpy.autodiff import NumpyAutodiff
 from vhat.models.numpy.derivatives import disagreement, refuse_nonlinear
-from vhat.models.numpy.problem import NumpyProblem
-from vhat.models.problem import ModelFacts
+from vhat.models.problem import ModelFacts, Problem
 from vhat.models.validate import refuse_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NumpyProblem", "curve_fit_problem", "numpy_problem"]
+__all__ = ["curve_fit_problem", "numpy_problem"]
 
 
 def numpy_problem(
@@ -41,7 +40,7 @@ def numpy_problem(
     loss: Any = "half_mse",
     sample_weight: Any = None,
     memory: float | None = None,
-) -> NumpyProblem:
+) -> Problem:
     """Check a NumPy model and its data at the door and make a problem of them.
 
     Args:
@@ -88,18 +87,17 @@ def numpy_problem(
     accuracy = max(1e-15, disagreement(model, point, rows))
     if model.linear:
         refuse_nonlinear(model, point, rows, output.astype(np.float64).reshape(-1), targets)
-    problem = NumpyProblem(
-        model=model,
+    seen = ModelFacts("numpy", str(given.dtype), exact, casts, accuracy, accuracy)
+    problem = Problem(
+        autodiff=NumpyAutodiff(model, len(point), loss if callable(loss) else None, seen),
         theta=point,
         decay=_decay(weight_decay, len(point)) * decay_factor(loss, model.outputs),
         X=rows,
         targets=targets,
         weights=check_weights(sample_weight, len(targets)),
-        loss=loss if callable(loss) else None,
         memory=budget,
-        seen=ModelFacts("numpy", str(given.dtype), exact, casts, accuracy, accuracy),
     )
-    if problem.loss is not None:
+    if callable(loss):
         refuse_loss(problem.loss_derivatives)
     return problem
 
@@ -136,7 +134,7 @@ def _check_budget(model: door.Model, p: int, n: int, memory: int) -> None:
 
 def curve_fit_problem(
     f: Callable[..., Any], popt: Any, x: Any, y: Any, sigma: Any = None
-) -> tuple[NumpyProblem, np.ndarray | None]:
+) -> tuple[Problem, np.ndarray | None]:
     """Make a problem of a fit by ``scipy.optimize.curve_fit``: lam = 0, weights ``1/sigma_i^2``.
 
     The weights are divided by their mean: a constant factor moves neither the minimum nor the interval, and
@@ -170,14 +168,13 @@ def curve_fit_problem(
         raise InputError(f"y has shape {targets.shape}; curve_fit takes one axis, (n,).")
     n = len(targets)
     rows = x if hasattr(x, "iloc") else door.as_array(x, "x")
-    columns = not hasattr(x, "iloc") and rows.ndim > 1 and rows.shape[-1] == n
-    columns = columns and (rows.ndim == 2 or rows.shape[0] != n)
-    if columns:
+    rows_last = not hasattr(x, "iloc") and rows.ndim > 1 and rows.shape[-1] == n
+    rows_last = rows_last and (rows.ndim == 2 or rows.shape[0] != n)
+    if rows_last:
         rows = np.moveaxis(rows, -1, 0)
     shape = _noise_shape(sigma, n)
     weights = None if shape is None else (1 / shape**2) / np.mean(1 / shape**2)
-    problem = numpy_problem(door.CurveFit(f, columns), popt, rows, targets, sample_weight=weights)
-    return replace(problem, columns=columns), shape
+    return numpy_problem(door.CurveFit(f, rows_last), popt, rows, targets, sample_weight=weights), shape
 
 
 def _noise_shape(sigma: Any, n: int) -> np.ndarray | None:

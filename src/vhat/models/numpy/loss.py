@@ -9,9 +9,9 @@ import numpy as np
 
 from vhat.checks import check_finite
 from vhat.errors import InputError, ModelError, name_rows
+from vhat.models.loss import LossDerivatives, diagonal_if_separable, half_square, half_square_values
 from vhat.models.numpy.finite_differences import Estimate, Sampled, first_derivatives, second_derivatives, settle
 from vhat.models.numpy.model import blame
-from vhat.models.problem import LossDerivatives, diagonal_if_separable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +25,9 @@ def loss_values(
     loss: Callable[..., Any] | None, f: np.ndarray, y: np.ndarray, w: np.ndarray, squeeze: bool
 ) -> np.ndarray:
     """Return ``w_i l(f_i, y_i)``, (n,); NaN where it has no value."""
+    if loss is None:
+        return half_square_values(f, y, w)
     with np.errstate(all="ignore"):
-        if loss is None:
-            return 0.5 * w * ((f - y) ** 2).sum(axis=1)
         rows = _Rows(loss, f, y, squeeze)
         return w * Sampled(rows, np.zeros(2 * f.shape[1]), np.zeros(len(f))).moved([])
 
@@ -48,11 +48,9 @@ def loss_derivatives(
         InputError: If the loss fails or does not return numbers.
         ModelError: If it is not finite, or not twice differentiable, in rows that are named.
     """
-    column = w[:, None]
     if loss is None:
-        weights = column * np.ones_like(f)
-        value = loss_values(None, f, y, w, squeeze)
-        return LossDerivatives(value, column * (f - y), weights, -weights, location=True, square=True)
+        return half_square(f, y, w)
+    column = w[:, None]
     rows = _Rows(loss, f, y, squeeze)
     function, steps, unit = rows.sampled()
     value, K = function.base, f.shape[1]

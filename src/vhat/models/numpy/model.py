@@ -105,15 +105,15 @@ class CurveFit:
 
     Attributes:
         f: The user's function.
-        columns: Whether f takes its rows along the last axis, ``(k, n)``.
+        rows_last: Whether f takes its rows along the last axis, ``(k, n)``.
     """
 
     f: Callable[..., Any]
-    columns: bool
+    rows_last: bool
 
     def __call__(self, theta: np.ndarray, X: Any) -> np.ndarray:
         """Return predictions, (m,)."""
-        output = np.asarray(self.f(np.moveaxis(X, 0, -1) if self.columns else X, *theta))
+        output = np.asarray(self.f(np.moveaxis(X, 0, -1) if self.rows_last else X, *theta))
         return np.full(len(X), output) if output.ndim == 0 else output
 
 
@@ -199,13 +199,13 @@ def as_array(X: Any, name: str) -> np.ndarray:
         return np.asarray(X)
 
 
-def match_inputs(x: Any, X: Any, *, columns: bool = False) -> Any:
+def match_inputs(x: Any, X: Any, *, rows_last: bool = False) -> Any:
     """Check test inputs against the training inputs ``X`` and bring them to the same form.
 
     Args:
         x: Test inputs.
         X: Checked training inputs.
-        columns: Whether the rows of x stand along its last axis.
+        rows_last: Whether the rows of x stand along its last axis.
     """
     if hasattr(X, "columns"):
         if not hasattr(x, "columns"):
@@ -214,10 +214,10 @@ def match_inputs(x: Any, X: Any, *, columns: bool = False) -> Any:
     if hasattr(X, "iloc") and not hasattr(x, "iloc"):
         x = type(X)(as_array(x, "x"), name=X.name)
     array = x if hasattr(X, "iloc") else as_array(x, "x")
-    if columns and np.ndim(array) == np.ndim(X):
+    if rows_last and np.ndim(array) == np.ndim(X):
         array = np.moveaxis(array, -1, 0)
     if np.ndim(array) != np.ndim(X) or array.shape[1:] != X.shape[1:]:
-        axes = (*X.shape[1:], "m") if columns else ("m", *X.shape[1:])
+        axes = (*X.shape[1:], "m") if rows_last else ("m", *X.shape[1:])
         wanted = "(" + ", ".join(map(str, axes)) + ("," if len(axes) == 1 else "") + ")"
         raise InputError(
             f"x has shape {np.shape(x)}; the training inputs ask for {wanted}, m the number of points. "

@@ -1,5 +1,5 @@
 """Torch modules as problems."""
 
-from vhat.models.torch.build import TorchProblem, torch_problem
+from vhat.models.torch.build import torch_problem
 
-__all__ = ["TorchProblem", "torch_problem"]
+__all__ = ["torch_problem"]

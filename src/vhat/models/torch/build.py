@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from vhat.checks import (
+    Loss,
     as_numbers,
     check_finite,
     check_loss,
@@ -19,15 +20,17 @@ from vhat.checks import (
     decay_factor,
 )
 from vhat.errors import InputError, MemoryBudgetError, ModelError
+from vhat.models.problem import Problem
 from vhat.models.torch import probe
+from vhat.models.torch.autodiff import TorchAutodiff, unwrapped
 from vhat.models.torch.data_loader import is_loader, read_loader
 from vhat.models.torch.derivatives import tape_bytes_per_row
 from vhat.models.torch.inputs import plain, preserved_rng, read_rows, take_rows
+from vhat.models.torch.linearised import rows_in_chunk
 from vhat.models.torch.model import State, in_words, read_state
-from vhat.models.torch.problem import TorchProblem, unwrapped
 from vhat.models.validate import refuse_loss
 
-__all__ = ["TorchProblem", "torch_problem"]
+__all__ = ["torch_problem"]
 
 
 def torch_problem(
@@ -40,7 +43,7 @@ def torch_problem(
     sample_weight: Any = None,
     target_key: str | None = None,
     memory: float | None = None,
-) -> TorchProblem:
+) -> Problem:
     """Check a torch module and its data at the door and make a problem of them.
 
     Parameters with ``requires_grad=False`` are used but left out of theta; tied parameters count once. The module is
@@ -77,17 +80,20 @@ def torch_problem(
         with in_words("differentiating a few rows"):
             row_bytes = tape_bytes_per_row(model, theta, take_rows(rows, slice(0, 4)))
         targets = check_targets(plain(y), (n,) if model.squeeze else (n, model.outputs))
-        problem = TorchProblem(
-            model=model,
+        if row_bytes > budget:
+            raise MemoryBudgetError(
+                f"one row needs {row_bytes:.3g} bytes to be differentiated and the budget is {budget:.3g}. "
+                "Give a larger memory."
+            )
+        named: Loss = "half_mse" if isinstance(loss, str) else loss
+        problem = Problem(
+            autodiff=TorchAutodiff(model, named, row_bytes, rows_in_chunk(row_bytes, budget), target_key),
             theta=theta,
             decay=_decay(weight_decay, state) * decay_factor(loss, model.outputs),
             X=rows,
-            y=torch.tensor(targets, device=state.device),
-            weights=torch.tensor(check_weights(plain(sample_weight), n), device=state.device),
-            loss="half_mse" if isinstance(loss, str) else loss,
+            targets=targets,
+            weights=check_weights(plain(sample_weight), n),
             memory=budget,
-            row_bytes=row_bytes,
-            target_key=target_key,
         )
         _refuse_unusable(problem)
     return problem
@@ -126,13 +132,8 @@ def _decay(weight_decay: Any, state: State) -> Any:
     return torch.tensor(np.concatenate(parts), device=state.device)
 
 
-def _refuse_unusable(problem: TorchProblem) -> None:
+def _refuse_unusable(problem: Problem) -> None:
     """Refuse what only all training rows can show: predictions, loss or derivatives that are not there."""
-    if problem.row_bytes > problem.memory:
-        raise MemoryBudgetError(
-            f"one row needs {problem.row_bytes:.3g} bytes to be differentiated and the budget is {problem.memory:.3g}. "
-            "Give a larger memory."
-        )
     with in_words("evaluating the module on the training rows"):
         check_finite("the model's prediction on X", problem.fitted_values, ModelError)
     refuse_loss(problem.loss_derivatives)

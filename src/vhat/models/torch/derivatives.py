@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from vhat.models.problem import Curvature
+from vhat.models.protocols import Curvature
 from vhat.models.torch.inputs import Rows, take_rows
 from vhat.models.torch.model import TorchModel
 

@@ -10,7 +10,7 @@ import torch
 
 from vhat.checks import Loss
 from vhat.errors import ModelError
-from vhat.models.problem import LossDerivatives, diagonal_if_separable
+from vhat.models.loss import LossDerivatives, diagonal_if_separable, half_square, half_square_values
 from vhat.models.torch.inputs import to_array
 from vhat.models.torch.model import describe
 
@@ -20,7 +20,7 @@ __all__ = ["loss_derivatives", "loss_values"]
 def loss_values(loss: Loss, f: Any, y: Any, weights: Any, squeeze: bool) -> np.ndarray:
     """``w_i l(f_i, y_i)``, (n,)."""
     if isinstance(loss, str):
-        return to_array(weights * 0.5 * (f - y).square().sum(1))
+        return half_square_values(to_array(f), to_array(y), to_array(weights))
     return to_array(weights * _each_row(_row_loss(loss, squeeze), f, y))
 
 
@@ -37,11 +37,10 @@ def loss_derivatives(loss: Loss, f: Any, y: Any, weights: Any, squeeze: bool) ->
     Raises:
         ModelError: When the loss cannot be differentiated twice.
     """
+    if isinstance(loss, str):
+        return half_square(to_array(f), to_array(y), to_array(weights))
     value = loss_values(loss, f, y, weights, squeeze)
     w = weights[:, None]
-    if isinstance(loss, str):
-        flat = to_array(w * torch.ones_like(f))
-        return LossDerivatives(value, to_array(w * (f - y)), flat, -flat, location=True, square=True)
     row = _row_loss(loss, squeeze)
     slope = torch.func.grad(row)
     first = to_array(w * _each_row(slope, f, y))

@@ -16,12 +16,12 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from vhat.models.problem import leaf_rows
+from vhat.models.leaves import leaf_rows
 from vhat.models.torch.derivatives import jacobian_blocks, recording, row_gradients
 from vhat.models.torch.inputs import Rows
 from vhat.models.torch.model import Linear, TorchModel
 
-__all__ = ["factor_numbers", "find_linear", "kept_up", "outer_leaves", "row_factors"]
+__all__ = ["find_linear", "kept_up", "outer_leaves", "row_factors"]
 
 _ALIKE = 1e-9
 """Relative difference that rounding may leave between two sums over rows."""
@@ -75,12 +75,6 @@ def find_linear(model: TorchModel, theta: Any, rows: Rows) -> tuple[Linear, ...]
         for layer in watch.layers.values()
         if layer.weight not in watch.elsewhere
     )
-
-
-def factor_numbers(model: TorchModel) -> int:
-    """How many numbers ``row_factors`` gives for each output of a row."""
-    outer, shapes = outer_leaves(model), enumerate(model.state.shapes)
-    return sum(sum(shape) if number in outer else torch.Size(shape).numel() for number, shape in shapes)
 
 
 def outer_leaves(model: TorchModel) -> frozenset[int]:

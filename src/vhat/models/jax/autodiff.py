@@ -1,0 +1,128 @@
+"""A JAX function and its loss as functions of a flat parameter vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vhat.models.jax import compiled as kernels
+from vhat.models.jax import pytrees
+from vhat.models.jax.affine import is_affine
+from vhat.models.jax.arrays import JaxArrays
+from vhat.models.jax.linearised import JaxLinearised
+from vhat.models.loss import LossDerivatives, diagonal_if_separable, half_square
+from vhat.models.protocols import Functional, Linearised, Point
+from vhat.models.validate import refuse_flat_functional, refuse_functional
+
+__all__ = ["JaxAutodiff"]
+
+
+@dataclass(frozen=True, eq=False)
+class JaxAutodiff:
+    """A JAX function: see :class:`vhat.models.protocols.Autodiff`.
+
+    Attributes:
+        model: What compiled programs are specialised to: the functions and the layout of the parameters.
+        fixed: The arrays among the parameters that were not trained.
+        dtype: The dtype in which the parameters were given.
+        leaf_columns: The names of the columns of each array of inputs that was a data frame.
+    """
+
+    model: kernels.Model
+    fixed: tuple[Any, ...]
+    dtype: str
+    leaf_columns: tuple[tuple[Any, ...] | None, ...]
+
+    framework = "jax"
+    arrays = JaxArrays()
+
+    @property
+    def squeeze(self) -> bool:
+        """Whether the model returns (n,)."""
+        return self.model.squeeze
+
+    @property
+    def linear(self) -> bool:
+        """Whether the predictions are an affine function of the parameters, as the traced program shows."""
+        return self.model.affine
+
+    @property
+    def leaves(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the trained leaves, in the order of the flat vector."""
+        return self.model.layout.trained
+
+    @property
+    def columns(self) -> tuple[Any, ...] | None:
+        """The names of the columns, where the inputs were one data frame."""
+        return self.leaf_columns[0] if len(self.leaf_columns) == 1 else None
+
+    # -- inputs ------------------------------------------------------------------------------
+    def check(self, x: Any, X: Any, /) -> Any:
+        """Check test inputs against the training inputs."""
+        return pytrees.match_inputs(x, X, self.leaf_columns)
+
+    def count(self, inputs: Any, /) -> int:
+        """Return how many rows checked inputs hold."""
+        return len(jax.tree.leaves(inputs)[0])
+
+    def take(self, inputs: Any, index: Any, /) -> Any:
+        """Return some rows of checked inputs."""
+        return jax.tree.map(lambda leaf: leaf[index], inputs)
+
+    # -- values ------------------------------------------------------------------------------
+    def predict(self, theta: jax.Array, inputs: Any, /) -> np.ndarray:
+        """Return predictions at checked inputs, (m, K)."""
+        m = self.count(inputs)
+        sizes = pytrees.chunk_sizes(m, self.model.rows_together)
+        parts = jax.tree.map(lambda leaf: pytrees.chunk(leaf, *sizes), inputs)
+        return pytrees.joined(kernels.predictions(self.model, self.fixed, theta, parts), m)
+
+    def loss(self, f: np.ndarray, y: np.ndarray, weights: np.ndarray, /) -> LossDerivatives:
+        """Return the loss of each row and its derivatives."""
+        if self.model.loss is None:
+            return half_square(f, y, weights)
+        with self.arrays.scope():
+            value, first, second, cross = map(np.asarray, kernels.loss_parts(self.model, f, y))
+        return LossDerivatives(
+            weights * value,
+            weights[:, None] * first,
+            diagonal_if_separable(weights[:, None, None] * second),
+            diagonal_if_separable(weights[:, None, None] * cross),
+            bool(np.allclose(cross, -second, rtol=1e-9, atol=1e-12 * np.abs(second).max())),
+        )
+
+    def params(self, theta: jax.Array, /) -> Any:
+        """Return the parameters in the user's own pytree, as NumPy float64."""
+        return self.model.layout.unflatten(np.asarray(theta), self.fixed)
+
+    def functional(self, theta: jax.Array, q: Callable[[Any], Any], /) -> Functional:
+        """Return value and gradient of ``q(params)``."""
+
+        def flat(theta: Any) -> Any:
+            return jnp.asarray(q(self.model.layout.unflatten(theta, self.fixed)))
+
+        with pytrees.in_words("differentiating the functional"):
+            value, again = (np.asarray(flat(theta)) for _ in range(2))
+            refuse_functional(value, again)
+            gradient = jax.jacrev(flat)(theta).reshape(-1, theta.shape[0])
+        refuse_flat_functional(np.asarray(gradient))
+        return Functional(value.astype(np.float64), gradient, self._is_affine(theta, q))
+
+    def _is_affine(self, theta: jax.Array, q: Callable[[Any], Any]) -> bool:
+        def flat(fixed: Any, theta: Any, _: Any) -> Any:
+            return jnp.asarray(q(self.model.layout.unflatten(theta, fixed)))
+
+        try:
+            return is_affine(flat, self.fixed, theta, ())
+        except Exception:  # a functional that asks for numbers has derivatives, but cannot be traced
+            return False
+
+    # -- derivatives -------------------------------------------------------------------------
+    def linearise(self, point: Point, before: Linearised | None, /) -> JaxLinearised:
+        """Return the derivatives at a point; nothing is brought to the device yet."""
+        return JaxLinearised(self, point, before)

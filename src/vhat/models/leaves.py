@@ -1,0 +1,22 @@
+"""The arrays that a flat parameter vector is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+__all__ = ["leaf_rows", "leaf_slices"]
+
+
+def leaf_rows(g: Any, leaves: Sequence[tuple[int, ...]]) -> list[tuple[Any, ...]]:
+    """Cut gradient rows (k, p) into those of each leaf, (k, size)."""
+    return [(g[:, where],) for where in leaf_slices(leaves)]
+
+
+def leaf_slices(leaves: Sequence[tuple[int, ...]]) -> list[slice]:
+    """Return where each leaf stands in the flat vector."""
+    stops = np.cumsum([0, *(int(np.prod(shape)) for shape in leaves)]).tolist()
+    return [slice(start, stop) for start, stop in pairwise(stops)]

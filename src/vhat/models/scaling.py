@@ -1,0 +1,108 @@
+"""A model that was fitted to standardised data, in the units of the user.
+
+The network sees ``z = (x - center) / spread`` and learns ``t = (y - shift) / unit``. The user asks at x and wants an
+answer in the unit of y: ``f_user(x) = shift + unit f(z)``. As a function of the parameters, the objective is the same,
+
+    1/n sum_i w_i |(f_user(x_i) - y_i) / unit|^2 / 2  +  lam/2 |theta|^2,
+
+so gradients, curvature, decay and minimum are those of the standardised problem; only what belongs to predictions and
+responses changes its unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vhat.checks import as_numbers, column_names, match_columns
+from vhat.errors import InputError
+from vhat.tables import validate
+
+__all__ = ["Scaling"]
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """How inputs and responses are standardised.
+
+    Attributes:
+        kept: The columns that the model sees, as indices.
+        center: Their means.
+        spread: Their standard deviations.
+        shift: The mean of each response, (K,).
+        unit: The standard deviation of each response, (K,).
+        columns: The names of all columns, or None.
+    """
+
+    kept: np.ndarray
+    center: np.ndarray
+    spread: np.ndarray
+    shift: np.ndarray
+    unit: np.ndarray
+    columns: tuple[Any, ...] | None = None
+
+    @classmethod
+    def of(cls, X: np.ndarray, y: np.ndarray, weights: np.ndarray, kept: np.ndarray) -> Scaling:
+        """Measure means and standard deviations over weighted rows."""
+        moments = [_moments(column, weights) for column in X[:, kept].T]
+        responses = [_moments(column, weights) for column in y.reshape(len(y), -1).T]
+        center, spread = (np.array(part) for part in zip(*moments, strict=True))
+        shift, unit = (np.array(part) for part in zip(*responses, strict=True))
+        return cls(kept, center, spread, shift, unit)
+
+    def inputs(self, X: np.ndarray) -> np.ndarray:
+        """Standardise inputs, (m, d) to (m, kept)."""
+        standardised: np.ndarray = (X[:, self.kept] - self.center) / self.spread
+        return standardised
+
+    def constants(self, X: np.ndarray) -> dict[int, float]:
+        """Columns that do not vary in the training inputs X, by number, and their value: the model leaves them out."""
+        return {int(at): float(X[0, at]) for at in np.setdiff1d(np.arange(X.shape[1]), self.kept)}
+
+    def responses(self, y: np.ndarray) -> np.ndarray:
+        """Standardise responses, (n,) or (n, K)."""
+        shift, unit = (self.shift[0], self.unit[0]) if y.ndim == 1 else (self.shift, self.unit)
+        standardised: np.ndarray = (y - shift) / unit
+        return standardised
+
+    def predictions(self, f: np.ndarray) -> np.ndarray:
+        """Bring predictions of the model, (m, K), to the units of the user."""
+        found: np.ndarray = self.shift + self.unit * f
+        return found
+
+    def check(self, x: Any, X: np.ndarray) -> np.ndarray:
+        """Check test inputs against the training inputs X; both are in the user's units.
+
+        A data frame is matched by the names of its columns, in any order.
+
+        Raises:
+            InputError: For another number of columns, other names, text, or numbers that are not finite, naming the
+                columns and rows.
+
+        Warns:
+            TableWarning: Of points at which a column differs that was constant in training.
+        """
+        validate.refuse_text(x)
+        matched = match_columns("x", x, self.columns)
+        if column_names(matched) is not None:  # yes and no beside numbers, and numbers that may be missing
+            matched = matched.to_numpy(dtype=np.float64, na_value=np.nan)
+        rows = as_numbers("x", matched)
+        d = X.shape[1]
+        if rows.ndim != 2 or rows.shape[1] != d:
+            hint = " For a single point give x[None]." if rows.shape == (d,) else ""
+            raise InputError(
+                f"x has shape {rows.shape}; the training inputs have {d} columns, so give (points, {d}).{hint}"
+            )
+        validate.refuse_missing(rows, self.columns)
+        validate.warn_of_moved(rows, self.constants(X), self.columns)
+        return rows
+
+
+def _moments(column: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Return mean and standard deviation; taken of numbers of order one, so that no square overflows."""
+    size = float(np.abs(column).max())
+    scaled = column / size
+    mean = float(np.average(scaled, weights=weights))
+    return size * mean, size * float(np.sqrt(np.average((scaled - mean) ** 2, weights=weights)))

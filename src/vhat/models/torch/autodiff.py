@@ -1,0 +1,174 @@
+"""A torch module and its loss as functions of a flat parameter vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from vhat.checks import Loss
+from vhat.errors import InputError, VhatError
+from vhat.models.loss import LossDerivatives
+from vhat.models.protocols import Functional, Linearised, Point, slices
+from vhat.models.torch import loss as losses
+from vhat.models.torch.affine import is_affine
+from vhat.models.torch.arrays import TorchArrays
+from vhat.models.torch.data_loader import is_loader
+from vhat.models.torch.derivatives import recording
+from vhat.models.torch.inputs import Rows, check_rows, preserved_rng, take_rows, to_array
+from vhat.models.torch.linearised import TorchLinearised
+from vhat.models.torch.model import TorchModel, in_words
+from vhat.models.validate import refuse_flat_functional, refuse_functional
+
+__all__ = ["TorchAutodiff", "unwrapped"]
+
+
+@dataclass(frozen=True, eq=False)
+class TorchAutodiff:
+    """A module: see :class:`vhat.models.protocols.Autodiff`.
+
+    Attributes:
+        model: The module as a pure function.
+        named_loss: ``"half_mse"``, or the user's loss of one row.
+        row_bytes: What a tape keeps for one row.
+        chunk_rows: How many rows are evaluated at a time.
+        target_key: The key of the target in a DataLoader's dict batches.
+        many_rows: Whether the linear layers of ``model`` were found to be such on many rows at a time as well.
+    """
+
+    model: TorchModel
+    named_loss: Loss
+    row_bytes: int
+    chunk_rows: int
+    target_key: str | None = None
+    many_rows: bool = False
+
+    framework = "torch"
+
+    @property
+    def arrays(self) -> TorchArrays:
+        """Tensors on the module's device."""
+        return TorchArrays(self.model.state.device)
+
+    @property
+    def squeeze(self) -> bool:
+        """Whether the module returns (n,)."""
+        return self.model.squeeze
+
+    @property
+    def linear(self) -> bool:
+        """Whether the predictions are an affine function of the trained parameters, as the module's operations show."""
+        return self.model.affine
+
+    @property
+    def leaves(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the trained parameters, in the order of the flat vector."""
+        return self.model.state.shapes
+
+    @property
+    def columns(self) -> tuple[Any, ...] | None:
+        """The names of the columns, where the inputs were one data frame."""
+        names = self.model.layout.columns
+        return names[0] if len(names) == 1 else None
+
+    # -- inputs ------------------------------------------------------------------------------
+    def check(self, x: Any, _: Rows, /) -> Rows:
+        """Check test inputs and bring them to the module's device."""
+        if is_loader(x):
+            raise InputError(
+                f"x is a {type(x).__name__}; give test inputs as tensors, in the structure of the module's."
+            )
+        return check_rows(x, self.model.layout, self.model.state.device, self.target_key)
+
+    def count(self, inputs: Rows, /) -> int:
+        """Return how many rows checked inputs hold."""
+        return len(inputs[0])
+
+    def take(self, inputs: Rows, index: Any, /) -> Rows:
+        """Return some rows of checked inputs."""
+        if not isinstance(index, slice):
+            index = torch.as_tensor(index, device=self.model.state.device)
+        return take_rows(inputs, index)
+
+    # -- values ------------------------------------------------------------------------------
+    def predict(self, theta: Any, inputs: Rows, /) -> np.ndarray:
+        """Return predictions at checked inputs, (m, K)."""
+        self.model.guard()
+        with in_words("evaluating the module at these inputs"), torch.inference_mode(False), torch.no_grad():
+            blocks = slices(len(inputs[0]), self.chunk_rows)
+            found = torch.cat([self.model(theta, take_rows(inputs, block)).detach() for block in blocks])
+        return self.arrays.numpy(found)
+
+    def loss(self, f: np.ndarray, y: np.ndarray, weights: np.ndarray, /) -> LossDerivatives:
+        """Return the loss of each row and its derivatives."""
+        native = self.arrays.native
+        return losses.loss_derivatives(self.named_loss, native(f), native(y), native(weights), self.squeeze)
+
+    def loss_values(self, f: np.ndarray, y: np.ndarray, weights: np.ndarray, /) -> np.ndarray:
+        """Return the loss of each row, (n,)."""
+        native = self.arrays.native
+        return losses.loss_values(self.named_loss, native(f), native(y), native(weights), self.squeeze)
+
+    def params(self, theta: Any, /) -> dict[str, Any]:
+        """Return all parameters by name, trained and frozen, float64."""
+        state = self.model.state
+        both = {**state.split(theta), **{name: state.fixed[name] for name in state.frozen}}
+        return {name: value.detach().clone() for name, value in both.items()}
+
+    def functional(self, theta: Any, q: Callable[[Any], Any], /) -> Functional:
+        """Return value and gradient of ``q(tensors)``: all parameters and buffers by name, float64."""
+        state = self.model.state
+        with recording(), preserved_rng(theta.device):
+            leaf = theta.detach().requires_grad_()
+            try:
+                value, again = (q({**state.split(leaf), **state.fixed}) for _ in range(2))
+                _check_differentiable(value)
+                refuse_functional(to_array(value), to_array(again))
+                rows = [torch.autograd.grad(part, leaf, retain_graph=True)[0] for part in value.reshape(-1)]
+            except VhatError:
+                raise
+            except Exception as error:
+                raise InputError(
+                    f"the functional failed: {type(error).__name__}: {error} (it is given float64 tensors by parameter "
+                    "name; inputs inside it must be float64 too)."
+                ) from error
+        gradient = torch.stack(rows)
+        refuse_flat_functional(to_array(gradient))
+        with preserved_rng(theta.device):
+            affine = is_affine(lambda theta, _: q({**state.split(theta), **state.fixed}), theta, ())
+        return Functional(self.arrays.numpy(value), gradient, affine)
+
+    def write_to(self, module: Any, theta: Any) -> None:
+        """Copy trained parameters into a module's own, in place and in its dtype.
+
+        Raises:
+            InputError: When the module lacks one of them, or its shape differs.
+        """
+        own = dict(unwrapped(module).named_parameters())
+        trained = self.model.state.split(theta)
+        unfit = [name for name, value in trained.items() if name not in own or own[name].shape != value.shape]
+        if unfit:
+            raise InputError(f"the module has no parameter of this name and shape: {', '.join(unfit)}.")
+        with torch.inference_mode(False), torch.no_grad():
+            for name, value in trained.items():
+                own[name].copy_(value)
+
+    # -- derivatives -------------------------------------------------------------------------
+    def linearise(self, point: Point, before: Linearised | None, /) -> TorchLinearised:
+        """Return the derivatives at a point; nothing is recorded yet."""
+        return TorchLinearised(self, point, before)
+
+
+def unwrapped(module: Any) -> Any:
+    """A compiled module cannot be differentiated twice; what it was made of can, under the same parameter names."""
+    return module._orig_mod if type(module).__name__ == "OptimizedModule" else module
+
+
+def _check_differentiable(value: Any) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise InputError(f"the functional returned {type(value).__name__}; return a tensor, a scalar or of shape (k,).")
+    if not value.requires_grad:
+        raise InputError("the functional does not depend on any trainable parameter through autograd.")
