@@ -47,8 +47,8 @@ def _free_in_container() -> int:
     left = [_UNLIMITED]
     for group in _control_groups():
         try:
-            most = (group.folder / group.limit).read_text().strip()
-            used = int((group.folder / group.used).read_text()) - _file_cache(group.folder)
+            most = (group.folder / group.limit).read_text(encoding="utf-8").strip()
+            used = int((group.folder / group.used).read_text(encoding="utf-8")) - _file_cache(group.folder)
         except (OSError, ValueError):  # no such limit here
             continue
         if most != "max" and int(most) < _UNLIMITED:
@@ -67,7 +67,7 @@ class _Group(NamedTuple):
 def _control_groups() -> list[_Group]:
     """Return this process's control groups and those above them."""
     try:
-        lines = _CGROUPS.read_text().splitlines()
+        lines = _CGROUPS.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
     found = []
@@ -87,7 +87,7 @@ def _control_groups() -> list[_Group]:
 
 def _file_cache(folder: Path) -> int:
     """Return the cached files that are counted as used and given back when memory runs short."""
-    for line in (folder / "memory.stat").read_text().splitlines():
+    for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition(" ")
         if name in ("inactive_file", "total_inactive_file"):
             return int(value)

@@ -196,8 +196,7 @@ def test_parameters_that_are_not_a_minimum_warn_once_and_say_so(fitted):
 
 def test_whether_they_are_a_minimum_is_undecided_where_the_solves_do_not_converge(monkeypatch):
     """One step of conjugate gradients on three parameters; the gradient is 1e-4 of its terms and may not matter."""
-    monkeypatch.setattr(Workspace, "own_solver", lambda self, kind: self.prepared(vhat.CG(max_steps=1), kind))
-    monkeypatch.setattr(Workspace, "is_dense", lambda self: False)
+    monkeypatch.setattr(Workspace, "solver", vhat.CG(max_steps=1))
     off = vhat.from_jax(linear, THETA * (1 + 1e-4), X, Y, weight_decay=LAM)
     with pytest.warns(vhat.NotMinimumWarning, match="stationarity undecided: .*did not converge"):
         band = off.interval(POINTS, noise=0.1)

@@ -102,8 +102,8 @@ class Residuals:
 def affordable_rows(problem: Problem) -> int:
     """Return how many training rows may be left out in turn within the budget."""
     K = problem.outputs
-    solving = choose(problem, 1000).gradients - choose(problem, 0).gradients  # beyond what the audit has prepared
-    each = K * (1.0 + solving / 1000)  # one product with the Jacobian for the image of each solution
+    # Beyond what the audit has prepared; at least one product with the Jacobian for the image of each solution.
+    each = K * max(1.0, choose(problem).solver.cost(problem, "hessian").each.gradients)
     return max(_LEAST_ROWS, int(_BUDGET / each))
 
 

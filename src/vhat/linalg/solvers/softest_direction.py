@@ -82,7 +82,9 @@ def _share(quotient: float) -> float:
 def find_soft(
     work: Workspace, curvature: Curvature, *, against_data: bool = False, measure: Measure | None = None
 ) -> Soft | None:
-    """Find the direction of least curvature for a solver; Gauss-Newton has none that data would meet.
+    """Find the direction of least curvature for a solver; None where A is not positive.
+
+    Gauss-Newton has none that data would meet.
 
     Args:
         work: The problem, with what its solvers share.
@@ -97,6 +99,8 @@ def find_soft(
     if curvature == "ggn":
         return None
     found = work.definiteness(curvature)
+    if found.verdict == "indefinite":  # rows will meet negative curvature and say so
+        return None
     if found.verdict == "undecided" and not found.singular and work.first("warned softness"):
         warnings.warn(
             f"the smallest eigenvalue of H + lam did not settle (last value {found.value:.1e} without unit): rows "
