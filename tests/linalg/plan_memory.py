@@ -51,10 +51,10 @@ def jax_signal(n, length, outputs=1):
 LONG = 2500
 CASES = {
     "dense, jax": (lambda: jax_network(500, (10, 230, 1)), "auto", 300),
-    "primal, jax": (lambda: jax_network(20_000, (10, 250, 1)), "auto", 300),
+    "primal, jax": (lambda: jax_network(20_000, (10, 400, 1)), "auto", 300),
     "dual, jax": (lambda: jax_network(6000, (10, 300, 1)), "auto", 300),
     "dual, torch": (lambda: torch_network(5000, (10, 300, 1)), "auto", 300),
-    "nystrom, jax": (lambda: jax_network(10_000, (10, 300, 1), memory=5e8), "auto", 64),
+    "nystrom, jax": (lambda: jax_network(10_000, (10, 800, 1), memory=5e8), "auto", 64),
     "cg, jax": (lambda: jax_network(50, (10, 5000, 1)), vhat.CG(rtol=1e-2), 64),
 }
 

@@ -10,7 +10,8 @@ import vhat
 from tests import oracle
 from vhat.linalg.solvers import gram as module
 from vhat.linalg.solvers.gram import make_gram
-from vhat.linalg.solvers.interface import Norms
+from vhat.linalg.solvers.interface import Norms, Stopped, put
+from vhat.linalg.solvers.preconditioned_cg import Preconditioned
 from vhat.linalg.workspace import Workspace
 
 
@@ -135,3 +136,51 @@ def test_a_loss_whose_curvature_turns_negative_is_corrected_for(name):
     u = (X @ np.linalg.solve(A, x.T)) * second[:, None]
     found = fitted.weighted_norm(x, solver=getattr(vhat, name)(), curvature="hessian")
     np.testing.assert_allclose(found.value, np.mean(u**2, axis=0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("curvature", ["ggn", "hessian"])
+def test_a_noise_matrix_that_does_not_fit_is_not_needed(curvature):
+    """One output and one level a row, in a budget for one matrix: V is read off the training rows."""
+    rng = np.random.default_rng(0)
+    n, p = 300, 120
+    X, sigma = rng.normal(size=(n, p)), rng.uniform(0.2, 3.0, size=n)
+    x = rng.normal(size=(20, p))
+    A = X.T @ X / n + 0.1 * np.eye(p)
+    exact = np.sqrt(np.mean((sigma[:, None] * (X @ np.linalg.solve(A, x.T))) ** 2, axis=0) / n)
+    for memory in (6e5, 1e9):
+        fitted = vhat.from_jax(
+            lambda q, Z: Z @ q, np.linalg.solve(A, X.T @ X[:, 0] / n), X, X[:, 0], weight_decay=0.1, memory=memory
+        )
+        band = fitted.interval(x, noise=sigma, solver=vhat.Primal(), curvature=curvature)
+        assert band.solver == "primal"
+        np.testing.assert_allclose(band.standard_error, exact, rtol=1e-6, err_msg=f"{memory:.0e}")
+
+
+def test_rows_are_replaced_in_a_record_that_may_not_be_written_to():
+    columns = [np.zeros(3) for _ in range(8)]
+    columns[0].flags.writeable = False
+    found = put(Norms(*columns), np.array([1]), Norms(*(np.ones(1) for _ in range(8))))
+    for values in vars(found).values():
+        np.testing.assert_array_equal(values, [0.0, 1.0, 0.0])
+
+
+def test_a_solver_that_is_asked_for_makes_no_factorisation_but_its_own(monkeypatch):
+    fitted, *_ = fitted_network()
+    work = fitted.workspace
+    monkeypatch.setattr(type(work), "solver", vhat.Primal())
+    fitted.weighted_norm(POINTS, solver=vhat.Dual(), curvature="ggn")
+    assert work.kept("kernel") is not None
+    assert work.kept("gram") is None
+
+
+def test_a_row_that_is_not_finite_says_so_when_ctrl_c_comes(monkeypatch):
+    fitted, *_ = fitted_network()
+    problem = fitted.problem
+    with problem.scope():
+        prepared = vhat.Nystrom(rows=30).prepare(Workspace(problem), "ggn")
+        g = np.array(problem.gradients(problem.inputs(POINTS)))
+        g[2, 0] = np.nan
+        monkeypatch.setattr(Preconditioned, "_improved", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(Stopped) as stop:
+            prepared.respond(problem.native(g))
+    assert stop.value.partial.status[list(stop.value.rows).index(2)] == "not finite"

@@ -80,7 +80,7 @@ class FittedModel:
         problem = self.problem
         decay = problem.numpy(problem.decay)
         lam = f"{decay.max():.3g}" if np.ptp(decay) == 0 else f"{decay.min():.3g} to {decay.max():.3g}"
-        kind = type(problem).__name__.removesuffix("Problem").lower()
+        kind = problem.autodiff.framework
         return f"FittedModel({kind}, n={problem.n}, outputs={problem.outputs}, p={problem.p}, lam={lam})"
 
     # -- the model -------------------------------------------------------------------------
@@ -153,7 +153,8 @@ class FittedModel:
             noise_shape=self._work.shape,
             decay_chosen=self._work.decay_chosen,
         )
-        moved._work.twin = self._work
+        if self._work.kept("kernel") is not None:  # which serves under a multiple of the decay, too
+            moved._work.twin = self._work
         return moved
 
     # -- intervals ---------------------------------------------------------------------------

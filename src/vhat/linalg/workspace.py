@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -61,6 +62,7 @@ class Workspace:
     def release(self) -> None:
         """Forget matrices and factorisations; they are made again when needed."""
         self._kept.clear()
+        self.twin = None
 
     # -- solvers -------------------------------------------------------------------------------
     @property
@@ -92,6 +94,7 @@ class Workspace:
             # A multiple of the decay leaves the features and the unfactorised kernel as they are.
             kept = None if self.twin is None else self.twin.kept("kernel")
             rescaled = None if kept is None else kept.under(self.problem)
+            self.twin = None  # it has served, and would keep its own matrices alive
             return make_kernel(self.problem) if rescaled is None else rescaled
 
         return self.keep("kernel", make)
@@ -109,7 +112,7 @@ class Workspace:
                 curvature,
                 scale=self.scale(),
                 matrix=self.matrix(curvature) if self.solver.forms_matrix else None,
-                metric=self.solver.metric(self, curvature),
+                metric=partial(self.solver.metric, self, curvature),
             )
 
         return self.keep(("definite", curvature), find)

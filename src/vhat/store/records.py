@@ -43,7 +43,7 @@ def describe_factorisation(work: Workspace) -> Document:
     if kernel is None and all(matrix is None for matrix in matrices.values()):
         warnings.warn(
             "factorisation=True keeps nothing: this model has no matrix or kernel yet. Ask for an interval first; a "
-            "model that is solved by conjugate gradients never has one.",
+            "model that is solved by vhat.Primal, vhat.Nystrom or vhat.CG never has one.",
             VhatWarning,
             stacklevel=outside(),
         )

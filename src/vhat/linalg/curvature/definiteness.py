@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -66,7 +67,7 @@ def smallest_eigenvalue(
     curvature: Curvature = "hessian",
     *,
     scale: Array | None = None,
-    metric: Metric | None = None,
+    metric: Metric | Callable[[], Metric] | None = None,
     matrix: np.ndarray | None = None,
     max_steps: int = 300,
     seed: int = 0,
@@ -88,7 +89,8 @@ def smallest_eigenvalue(
         problem: The training problem.
         curvature: ``"hessian"`` or ``"ggn"``.
         scale: ``s``, if it is known already; :func:`vhat.linalg.curvature.scale` by default.
-        metric: Another ``M`` in the place of ``diag(s^2)``: same sign, other value. Only Lanczos uses it.
+        metric: Another ``M`` in the place of ``diag(s^2)``: same sign, other value. Only Lanczos uses it; a function
+            that makes one is called then.
         matrix: ``A`` already assembled, (p, p).
         max_steps: The most Lanczos steps; fewer if that many vectors would not fit into the memory budget.
         seed: Seed of the random start.
@@ -105,7 +107,8 @@ def smallest_eigenvalue(
             return _formed(problem, curvature, s, matrix)
         if curvature == "ggn" and _semidefinite(problem):
             return _by_decay(problem, s)
-        found = _by_lanczos(problem, curvature, s, metric or Jacobi(s), seed, max_steps)
+        measure = metric() if callable(metric) else metric or Jacobi(s)
+        found = _by_lanczos(problem, curvature, s, measure, seed, max_steps)
         if found.verdict == "undecided" and problem.p <= _FORMED and 24 * problem.p**2 <= problem.memory:
             formed = _formed(problem, curvature, s, None)
             return replace(formed, steps=found.steps + formed.steps)

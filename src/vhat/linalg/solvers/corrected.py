@@ -214,7 +214,7 @@ def combination(weights: np.ndarray, image: np.ndarray) -> np.ndarray:
 
     With random signs ``e``, the sum of ``e_i w_i m_i`` over errors ``m_i`` has the sum of the squares of ``w_i m_i``
     for its mean square. Rows that are alike or opposite could cancel, their errors with them: of a few draws, the one
-    that leaves the most of the images, (k, n, K), is taken.
+    that leaves the most of the images, in the form of the factorisation, is taken.
     """
     known = max(int(np.count_nonzero(weights)), 1)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(_DRAWS, len(weights)))
@@ -239,14 +239,13 @@ def finished(record: Record, good: np.ndarray, g: Array, careful: Callable[[Arra
     if careful is None:
         return replace(record, status=np.where(good, record.status, Status.NOT_CONVERGED.value))
     try:
-        put(record, rest, careful(g[rest]))
+        return put(record, rest, careful(g[rest]))
     except Stopped as stop:
         raise Stopped(np.append(kept, rest[stop.rows]), joined([taken(record, kept), stop.partial])) from None
     except KeyboardInterrupt:
         if not kept.size:
             raise
         raise Stopped(kept, taken(record, kept)) from None
-    return record
 
 
 def verified(answer: Correction, finite: np.ndarray, error: np.ndarray) -> Response:

@@ -38,7 +38,7 @@ class Correction:
         last: z, in the form of the factorisation.
         image: Of h, in the form of the factorisation: ``J h`` from the n x n side, h itself from the p x p side.
         energy: ``g'h``, (k,).
-        pull: ``h' Lam theta``, (k,).
+        pull: ``h' b``, (k,), with the gradient b of the penalty.
         status: A :class:`vhat.Status` value a row.
         error: Estimated relative error of ``s'J h``, (k,).
         steps: Products with A, (k,).

@@ -2,8 +2,8 @@
 
 A flop inside a matrix product is far cheaper than one inside a gradient of the model, which waits for memory, for
 activation functions and for the framework. Work is therefore counted in both kinds, and compared with fixed constants:
-which solver is chosen depends on the sizes of the problem alone, never on the speed of a machine or on how many points
-are asked about. Seconds are printed, and decide nothing.
+which solver is chosen depends on the sizes of the problem and on its memory budget alone, never on the speed of a
+machine or on how many points are asked about. Seconds are printed, and decide nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from vhat.models.problem import Problem
 
-__all__ = ["COMPILED", "FLOPS_PER_WEIGHT", "IMAGES", "Cost", "Work", "points_together"]
+__all__ = ["COMPILED", "FLOPS_PER_WEIGHT", "IMAGES", "Cost", "Work", "gradient_flops", "points_together"]
 
 FLOPS_PER_WEIGHT = 6.0
 """Of one gradient of the loss, per training row, output and parameter: two forwards, four backwards."""
@@ -92,6 +92,6 @@ def gradient_flops(problem: Problem) -> float:
 
 
 def points_together(problem: Problem) -> int:
-    """How many test points are worked on at once: forty vectors of length p for each fit, or twice its images."""
+    """How many test points the budget has room for: forty vectors of length p and twice the images of each output."""
     each = 8 * (_VECTORS_HELD * problem.p + 2 * IMAGES * problem.n * problem.outputs)
     return max(1, min(_MOST_POINTS, int(problem.memory // (each * problem.outputs))))

@@ -34,6 +34,8 @@ _BLOCK_SHARE = 8
 """The block of rows takes at most this fraction, 1/8, of the memory budget, unless it has fewer than the least rows."""
 _PROPORTIONAL = 1e-12
 """Relative spread of the ratio of two sets of weights that are the same but for rounding."""
+_ROWS_READ_OFF = 16
+"""Predictions whose images over the training rows exist at once, where a variance is read off these."""
 _LOST = 1e-6
 """Relative error of a variance, by an estimate of rounding, above which it is read off the training rows instead."""
 
@@ -196,12 +198,13 @@ class Gram:
         """
         h = found.image[:, 0]
         y = h * self.unit
+        by_rows = not self.exact  # G then lacks the rows of negative curvature
         with np.errstate(invalid="ignore", over="ignore"):
             supported = np.einsum("kp,kp->k", y, self._held(y))
             rounding = _EPS * np.sqrt(self.problem.p) * (y**2 @ self.diagonal)
-            variance = self._variance(y, supported, sigma)
+            variance = None if by_rows else self._variance(y, supported, sigma)
             norms = Norms(
-                variance=supported if variance is None else variance,
+                variance=np.full(len(h), np.nan) if variance is None else variance,
                 supported=supported,
                 energy=found.energy,
                 pull=found.pull,
@@ -210,11 +213,10 @@ class Gram:
                 residual=found.residual,
                 steps=found.steps,
             )
-        lost = np.flatnonzero(~(rounding <= _LOST * supported))
-        if variance is None or not self.exact:
-            lost = np.arange(len(h))
-        if lost.size:
-            put(norms, lost, Norms.of(self.problem, self.response(taken(found, lost)), sigma))
+        lost = np.arange(len(h)) if variance is None else np.flatnonzero(~(rounding <= _LOST * supported))
+        for start in range(0, len(lost), _ROWS_READ_OFF):
+            rows = lost[start : start + _ROWS_READ_OFF]
+            norms = put(norms, rows, Norms.of(self.problem, self.response(taken(found, rows)), sigma))
         return norms
 
     def response(self, found: Response) -> Response:
@@ -226,14 +228,15 @@ class Gram:
         """Return ``1/n sum_ib sigma_ib^2 u_ib^2`` of each row, (k,); None where its matrix does not fit."""
         level = float(np.sqrt(np.mean(sigma**2)))
         shape = sigma / level
-        if self._noise is None or not np.array_equal(self._noise.shape, shape):
-            self._noise = None  # two of them would not fit what was planned
-            self._noise = self._weigh(shape)
-        if self._noise.ratio is not None:
-            return level**2 * self._noise.ratio * supported
-        if self._noise.matrix is None:
+        noise = self._noise
+        if noise is None or not np.allclose(noise.shape, shape, rtol=_PROPORTIONAL, atol=0.0):
+            noise = self._noise = None  # two of them would not fit what was planned
+            noise = self._noise = self._weigh(shape)
+        if noise.ratio is not None:
+            return level**2 * noise.ratio * supported
+        if noise.matrix is None:
             return None
-        product = dsymm(1.0, self._noise.matrix, np.asfortranarray(y.T), side=0, lower=0).T
+        product = dsymm(1.0, noise.matrix, np.asfortranarray(y.T), side=0, lower=0).T
         return level**2 * np.einsum("kp,kp->k", y, product)
 
     def _weigh(self, shape: np.ndarray) -> _NoiseMatrix:
@@ -256,23 +259,19 @@ class Gram:
             turned = np.einsum("iap,iab->ibp", rows, loss.cross[start:stop])
             return (turned * spread[:, :, None]).reshape(J.shape)
 
-        if 2 * _matrix_bytes(self.problem) > self.problem.memory:
+        if 8 * self.problem.p * (2 * self.problem.p + 3 * _rows_together(self.problem)) > self.problem.memory:
             return _NoiseMatrix(shape, None, None)
-        return _NoiseMatrix(shape, _summed(self.problem, weighted, self.unit, lower=0), None)
+        return _NoiseMatrix(shape, _summed(self.problem, weighted, self.unit), None)
 
 
 def gram_bytes(problem: Problem) -> int:
-    """What the matrix and the block of rows that fills it take; with several outputs, a second matrix and block.
+    """What the matrix and the block of rows that fills it take; with several outputs, a second matrix and more blocks.
 
     The second matrix is that of a variance which is no multiple of G: outputs of different noise, noise of unequal
     shape. With one output it is made where it fits, and such variances are read off the training rows where not.
     """
-    matrices = 1 if problem.outputs == 1 else 2
-    return matrices * _matrix_bytes(problem)
-
-
-def _matrix_bytes(problem: Problem) -> int:
-    return 8 * problem.p * (problem.p + _rows_together(problem))
+    matrices, blocks = (1, 1) if problem.outputs == 1 else (2, 3)
+    return 8 * problem.p * (matrices * problem.p + blocks * _rows_together(problem))
 
 
 def gram_flops(problem: Problem) -> float:
@@ -307,7 +306,7 @@ def make_gram(problem: Problem, scale: Array) -> Gram:
             return J
         return root.rows(start, stop, J)
 
-    matrix = _summed(problem, weighted, unit, lower=0)
+    matrix = _summed(problem, weighted, unit)
     diagonal = np.diagonal(matrix).copy()
     for column in range(problem.p - 1):  # the factor takes the lower triangle, G stays in the upper one
         matrix[column + 1 :, column] = matrix[column, column + 1 :]
@@ -321,17 +320,14 @@ def make_gram(problem: Problem, scale: Array) -> Gram:
     return Gram(problem, root, unit, factor, diagonal)
 
 
-def _summed(
-    problem: Problem, weighted: Callable[[int, int, np.ndarray], np.ndarray], unit: np.ndarray, *, lower: int
-) -> np.ndarray:
-    """Return ``sum_i w_i w_i'`` over the weighted rows of the Jacobian, in unit-free terms: one triangle, (p, p).
+def _summed(problem: Problem, weighted: Callable[[int, int, np.ndarray], np.ndarray], unit: np.ndarray) -> np.ndarray:
+    """Return ``sum_i w_i w_i'`` over the weighted rows of the Jacobian, in unit-free terms: the upper triangle, (p, p).
 
     Args:
         problem: The training problem.
         weighted: From training rows ``start`` to ``stop`` and their Jacobian, (rows * K, p), to what is summed up. It
             may write to the Jacobian.
         unit: The inverse unit of each parameter.
-        lower: Which triangle: 1 for the lower.
     """
     total = np.zeros((problem.p, problem.p), order="F")
     step = max(1, _rows_together(problem) // problem.outputs)
@@ -341,7 +337,7 @@ def _summed(
         rows = weighted(start, stop, jacobian_rows(problem, start, stop, room[: (stop - start) * problem.outputs]))
         rows /= unit
         # The transpose of a C-ordered block is Fortran-ordered: nothing is copied.
-        total = dsyrk(1.0, rows.T, beta=1.0, c=total, trans=0, lower=lower, overwrite_c=1)
+        total = dsyrk(1.0, rows.T, beta=1.0, c=total, trans=0, lower=0, overwrite_c=1)
     return total
 
 

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from vhat.linalg.workspace import Workspace
 
 __all__ = [
+    "DARK",
     "FromImages",
     "Norms",
     "Prepared",
+    "Record",
     "Response",
     "Solution",
     "Solver",
@@ -29,7 +31,9 @@ __all__ = [
     "contract",
     "joined",
     "metric_norm",
+    "put",
     "respond_by_solving",
+    "taken",
 ]
 
 DARK = 1e-6
@@ -177,10 +181,16 @@ def taken(record: Record, rows: np.ndarray) -> Record:
     return type(record)(*(getattr(record, field.name)[rows] for field in fields(record)))
 
 
-def put(record: Record, rows: np.ndarray, other: Record) -> None:
-    """Write other rows into those of a record, in place."""
+def put(record: Record, rows: np.ndarray, other: Record) -> Record:
+    """Return a record with some of its rows replaced; arrays that may be written to are reused."""
+    columns = []
     for field in fields(record):
-        getattr(record, field.name)[rows] = getattr(other, field.name)
+        column = getattr(record, field.name)
+        if not column.flags.writeable:  # a view of a framework's own memory
+            column = column.copy()
+        column[rows] = getattr(other, field.name)
+        columns.append(column)
+    return type(record)(*columns)
 
 
 def contract(t: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -73,7 +73,8 @@ class Preconditioned(FromImages):
         try:
             claimed = self._iteration(self.kernel, self.options).solve(g, for_norm=for_norm)
         except Stopped as stop:
-            raise _stopped(stop.rows, self._judged(g[stop.rows], stop.partial)) from None
+            judged_rows = self._judged(g[stop.rows], stop.partial)
+            raise _stopped(stop.rows, _marked(judged_rows, finite[stop.rows])) from None
         found = self._judged(g, claimed)
         try:
             for _ in range(_ROUNDS):
@@ -81,8 +82,8 @@ class Preconditioned(FromImages):
                 found = self._improved(g, found, np.flatnonzero(early))
             found = self._plainly(g, found, np.flatnonzero(found.status == Status.NOT_CONVERGED), for_norm)
         except KeyboardInterrupt:
-            raise _stopped(np.arange(len(finite)), found) from None
-        return replace(found, status=np.where(finite, found.status, Status.NOT_FINITE.value))
+            raise _stopped(np.arange(len(finite)), _marked(found, finite)) from None
+        return _marked(found, finite)
 
     def _iteration(self, metric: Measure, options: CG) -> Iteration:
         return Iteration(options, self.problem, self.curvature, metric, self.soft, strict=True)
@@ -112,6 +113,11 @@ class Preconditioned(FromImages):
         more = self._iteration(Jacobi(self.scale), options).solve(g[rows], for_norm=for_norm)
         more = replace(more, steps=found.steps[rows] + more.steps)
         return _replaced(self.problem, found, rows, self._judged(g[rows], more))
+
+
+def _marked(found: Solution, finite: np.ndarray) -> Solution:
+    """Return solutions in which the rows that were not finite, and were solved as zeros, say so."""
+    return replace(found, status=np.where(finite, found.status, Status.NOT_FINITE.value))
 
 
 def _replaced(problem: Problem, found: Solution, rows: np.ndarray, better: Solution) -> Solution:

@@ -58,7 +58,7 @@ class Primal:
 
     Attributes:
         rtol: A row of the exact Hessian stops when the estimated relative error of ``sqrt(V)`` is below this.
-        max_steps: Corrections after which a row is given up.
+        max_steps: Corrections, at most 200, after which a row is left to conjugate gradients without the factorisation.
         block: How many right-hand sides are corrected together.
 
     Examples:
