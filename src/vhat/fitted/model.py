@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vhat.checks import check_choice, check_count
+from vhat.checks import check_choice, check_count, check_targets
 from vhat.errors import InputError, NoiseError
 from vhat.evidence.acquire import Acquisition, acquire
 from vhat.evidence.audit import Audit, audit_fit
@@ -27,7 +27,10 @@ from vhat.intervals.tail import Tail
 from vhat.linalg.solvers import Plan, Prepared, Solver, Status, choose
 from vhat.linalg.solvers.kernel import newton_metric
 from vhat.models.problem import Array, Problem
+from vhat.models.tangent import TangentAutodiff, tangent_problem
 from vhat.progress import steps_shown
+from vhat.variance.noise import held_out_noise
+from vhat.variance.ridge_refit import RidgeRefit, choose_ridge
 from vhat.variance.weighted_norm import Recorder, WeightedNorm, gradient_blocks, measure, row_curvature
 from vhat.variance.workspace import Workspace
 
@@ -66,6 +69,7 @@ class FittedModel:
         polished: Polished | None = None,
         given: Problem | None = None,
         decay_chosen: bool = False,
+        refit: RidgeRefit | None = None,
     ) -> None:
         self.problem = problem
         self.polished = polished
@@ -74,7 +78,9 @@ class FittedModel:
         level = float(np.sqrt(np.mean(shape**2)))
         # a shape that has this norm already keeps its last bits: polish and load hand it on
         relative = shape if abs(level - 1.0) < 1e-12 else shape / level
-        self._work = Workspace(problem, relative, decay_chosen=decay_chosen)
+        self._work = Workspace(problem, relative, decay_chosen=decay_chosen, refit=refit)
+        if refit is not None and refit.noise is not None:
+            self._work.held_out = held_out_noise(refit.noise, relative, refit.noise_rows)
 
     def __repr__(self) -> str:
         problem = self.problem
@@ -148,6 +154,8 @@ class FittedModel:
         """
         if not isinstance(factor, int | float | np.number) or not 0 < factor < np.inf:
             raise InputError(f"factor={factor!r} is not a positive number.")
+        if self._work.refit is not None:
+            return self.linearised(factor * self.problem.numpy(self.problem.decay))
         moved = FittedModel(
             self.problem.with_decay(factor * self.problem.decay),
             noise_shape=self._work.shape,
@@ -566,6 +574,8 @@ class FittedModel:
         Raises:
             PolishError: When there is no certified minimum to be reached: kinks, or too few steps.
         """
+        if self._work.refit is not None:  # at its minimum by construction
+            return self
         with steps_shown("polish") as show:
             record = polish(
                 self.problem,
@@ -584,6 +594,66 @@ class FittedModel:
             given=given,
             decay_chosen=self._work.decay_chosen,
         )
+
+    @_scoped
+    def linearised(
+        self,
+        weight_decay: float | str | np.ndarray = "auto",
+        *,
+        validation: tuple[Any, Any] | None = None,
+        seed: int = 0,
+    ) -> FittedModel:
+        """Return the model's linearisation around its parameters: the same predictions, and intervals for any network.
+
+        A network that was stopped early, or has kinks, is no minimum of an objective that could be named, and an
+        interval of refits cannot follow it. Its tangent model ``f(x; a) + grad f(x; a)'(theta - a)`` under a ridge
+        penalty can be refitted exactly: the predictions stay those of the network, nothing is trained, and the width is
+        that of the ridge refit under fresh noise. How wide that is depends on the penalty lam.
+
+        Args:
+            weight_decay: lam of ``1/(2n) sum |f - y|^2 + lam/2 |theta - a - c|^2``, with c such that the parameters are
+                the minimum: a number, or one per parameter of the flat vector; ``"auto"`` takes the multiple of the
+                model's own decay under which the validation rows are most likely.
+            validation: Inputs and responses that training did not fit (rows that only stopped it may be used). They
+                choose lam for ``"auto"`` and tell the noise.
+            seed: Draws the training rows on which lam is chosen, where there are more than 2,000.
+
+        Returns:
+            A fitted model of the linearisation. Its guarantee says whose refit it is and how lam was found.
+
+        Raises:
+            InputError: Where ``"auto"`` has no validation rows, and for a lam that is not positive.
+        """
+        if isinstance(self.problem.autodiff, TangentAutodiff):  # the linearisation of a linearisation is itself
+            origin = FittedModel(self.problem.autodiff.origin(self.problem), noise_shape=self._work.shape)
+            return origin.linearised(weight_decay, validation=validation, seed=seed)
+        refit = self._ridge_refit(weight_decay, validation, seed)
+        problem = tangent_problem(self.problem, self.problem.native(refit.weight_decay))
+        return FittedModel(problem, noise_shape=self._work.shape, refit=refit)
+
+    def _ridge_refit(self, weight_decay: Any, validation: tuple[Any, Any] | None, seed: int) -> RidgeRefit:
+        """Find the penalty of a linearisation, and the noise where validation rows tell it."""
+        problem = self.problem
+        chosen = None
+        if validation is not None:
+            inputs = self._checked("validation", validation[0])
+            count = problem.count(inputs)
+            y = check_targets(validation[1], (count,) if problem.squeeze else (count, problem.outputs))
+            chosen = choose_ridge(problem, inputs, y, seed)
+        if isinstance(weight_decay, str):
+            check_choice("weight_decay", weight_decay, ("auto",))
+            if chosen is None:
+                raise InputError(
+                    'weight_decay="auto" needs rows that training did not fit: give validation=(X, y), or a number for '
+                    "the ridge penalty lam."
+                )
+            return chosen
+        lam = np.broadcast_to(np.asarray(weight_decay, dtype=np.float64), (problem.p,)).copy()
+        if not (np.all(np.isfinite(lam)) and np.all(lam > 0)):
+            raise InputError(f"weight_decay={weight_decay!r} is not a positive number, nor one per parameter.")
+        if chosen is None:
+            return RidgeRefit(lam)
+        return RidgeRefit(lam, noise=chosen.noise, noise_rows=chosen.rows)
 
     # -- inside ----------------------------------------------------------------------------------
     def _shaped(self, rows: np.ndarray) -> np.ndarray:

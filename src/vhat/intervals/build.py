@@ -141,6 +141,7 @@ def build(
         points=question.center.size,
         unsupported=int(np.sum(hardly_supported(found.unsupported))),
         off_minimum=_count_off_minimum(found, width, question.center),
+        refit=work.refit,
     )
     return Interval(
         center=question.center,

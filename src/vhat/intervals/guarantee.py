@@ -12,6 +12,7 @@ from vhat.intervals.options import Options
 from vhat.intervals.tail import MODERATE, Tail
 from vhat.level import level_text
 from vhat.variance.noise import Noise
+from vhat.variance.ridge_refit import RidgeRefit
 from vhat.variance.workspace import Chosen
 
 __all__ = ["Basis", "assumed_minimum", "headline", "sentence"]
@@ -47,6 +48,7 @@ class Basis:
             than half; else None.
         points: How many values there are.
         unsupported: At how many of them the training data hold less than half of the prediction's freedom.
+        refit: Where the model is the linearisation of another, whose refit it is; else None.
     """
 
     options: Options
@@ -62,6 +64,7 @@ class Basis:
     points: int
     unsupported: int
     off_minimum: int
+    refit: RidgeRefit | None = None
 
     @property
     def guaranteed(self) -> bool:
@@ -72,7 +75,8 @@ class Basis:
         match the noise.
         """
         at_minimum = self.stationary == "holds" and not self.off_minimum
-        return self.bound == "exact" and at_minimum and self._level_is_sound and not self.decay_from_data
+        known = self._level_is_sound and not self.decay_from_data and self.refit is None
+        return self.bound == "exact" and at_minimum and known
 
     @property
     def _level_is_sound(self) -> bool:
@@ -101,8 +105,9 @@ def headline(guarantee: str) -> str:
 def _claim(basis: Basis) -> str:
     options = basis.options
     truth = "not the truth behind it" if options.bias is None else "widened for bias towards the truth behind it"
+    refit = "" if basis.refit is None else " by the ridge refit of the model's linearisation"
     covered = {
-        "mean": f"the mean of this {basis.subject} over fresh noise, {truth}",
+        "mean": f"the mean of this {basis.subject}{refit} over fresh noise, {truth}",
         "observation": "a new response, if the model has no bias",
     }[options.target]
     standing = "Guaranteed" if basis.guaranteed else "Nominal"
@@ -150,6 +155,8 @@ def _doubts(basis: Basis) -> list[str]:
         found.append(
             "the weight decay, or its unit, was taken from these responses, which the level does not allow for"
         )
+    if basis.refit is not None and not basis.refit.identified:
+        found.append("the validation rows do not tell how much a refit varies, so that the width may be far off")
     if basis.undetermined is not None:
         found.append(
             f"weight decay and not the data decides this fit (the data leave {100 * basis.undetermined:.3g}% of its "
@@ -162,6 +169,8 @@ def _doubts(basis: Basis) -> list[str]:
 
 
 def _checked(basis: Basis) -> list[str]:
+    if basis.refit is not None:
+        return ["the center is the model's own prediction", "linear and at its minimum by construction"]
     found = []
     if basis.bound == "exact":
         what = "" if basis.subject == "prediction" else "model and functional "
@@ -210,6 +219,12 @@ def assumed_minimum(stationary: Verdict) -> str:
 
 def _assumed_of_linear(basis: Basis) -> list[str]:
     """Return what an exact law still takes for granted."""
+    if basis.refit is not None:
+        return [
+            f"{basis.refit.told}",
+            "the parameters of the linearisation, lam and when training stopped held fixed although they came from "
+            "these data (training again may vary more or less)",
+        ]
     if basis.decay_from_data:
         return ["a weight decay that does not depend on these responses, WHICH IT DOES"]
     return ["a weight decay fixed before these responses were seen"]

@@ -72,6 +72,8 @@ class Workspace:
 
     def prepared(self, solver: Solver, curvature: Curvature) -> Prepared:
         """Return a solver made ready, once."""
+        if self.problem.linear and not solver.forms_matrix:
+            curvature = "ggn"  # the same matrix, and it needs no correction
         return self.keep(("prepared", solver, curvature), lambda: solver.prepare(self, curvature))
 
     def own_solver(self, curvature: Curvature) -> Prepared:
@@ -105,6 +107,8 @@ class Workspace:
 
     def definiteness(self, curvature: Curvature) -> Definiteness:
         """Return the smallest eigenvalue of ``A``, and what is known of its sign."""
+        if self.problem.linear and not self.solver.forms_matrix:
+            curvature = "ggn"  # the same matrix, positive by its form
 
         def find() -> Definiteness:
             return smallest_eigenvalue(

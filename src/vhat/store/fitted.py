@@ -73,6 +73,11 @@ def describe(fitted: FittedModel, *, data: str = "copy", factorisation: bool = F
     """
     check_choice("data", data, ("copy", "reference"))
     problem = fitted.problem
+    if fitted.workspace.refit is not None:
+        raise StoreError(
+            "a linearised model is not saved: save the model that was linearised, and call linearised() again after "
+            "loading it."
+        )
     framework = problem.autodiff.framework if problem.scaling is None else "standardised"
     room = _room(framework)
     with problem.scope():

@@ -27,6 +27,7 @@ __all__ = [
     "Noise",
     "estimate_noise",
     "given_noise",
+    "held_out_noise",
     "measure_freedom",
     "projected_noise",
     "weights_match",
@@ -152,6 +153,18 @@ def given_noise(noise: Any, problem: Problem) -> Noise:
         )
     values = np.broadcast_to(array[:, None] if array.shape == (n,) else array, (n, K)).copy()
     return _make(values, "given", None, _is_uniform(values))
+
+
+def held_out_noise(level: np.ndarray, shape: np.ndarray, rows: int) -> Noise:
+    """Return the noise that errors at rows which training did not fit tell.
+
+    Args:
+        level: One an output, (K,).
+        shape: Relative noise of each training response, (n, K).
+        rows: How many rows told it.
+    """
+    df = np.full(len(level), float(rows))
+    return _make(level * shape, f"estimated from {rows:,} validation rows", df, _is_uniform(shape))
 
 
 def _is_uniform(values: np.ndarray) -> bool:

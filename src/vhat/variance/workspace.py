@@ -24,6 +24,7 @@ from vhat.variance.noise import (
     projected_noise,
     weights_match,
 )
+from vhat.variance.ridge_refit import RidgeRefit
 
 __all__ = ["Chosen", "Workspace"]
 
@@ -75,10 +76,14 @@ class Workspace(LinearAlgebra):
     Attributes:
         shape: Relative noise of each training response, (n, K), root mean square one.
         decay_chosen: Whether the weight decay was chosen with the training responses.
+        held_out: The noise as rows that training did not fit tell it; used where none is given.
+        refit: Where the model is the linearisation of another, how its penalty was found; else None.
     """
 
     shape: np.ndarray
     decay_chosen: bool = False
+    held_out: Noise | None = field(default=None, repr=False)
+    refit: RidgeRefit | None = field(default=None, repr=False)
     _recent: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, repr=False, kw_only=True)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -206,6 +211,8 @@ class Workspace(LinearAlgebra):
         if given is not None and not isinstance(given, str):
             return given_noise(given, self.problem)
         self.check_noise_shape(given)
+        if given is None and self.held_out is not None:
+            return self.held_out
         projected = self._projected(given)
         if projected is not None and self._suffices(projected, curvature, seed, given):
             return projected

@@ -27,6 +27,7 @@ from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.linalg.solvers import Status
 from vhat.models.problem import Curvature, Problem
 from vhat.variance.noise import Noise, given_noise
+from vhat.variance.ridge_refit import CHI_SQUARE, RidgeRefit
 
 if TYPE_CHECKING:
     from vhat.variance.workspace import Workspace
@@ -65,6 +66,19 @@ def audit_fit(
     except NotPositiveDefinite as error:
         return _without_solves(work, noise, str(error))
     level, noise_found = _noise_line(work, noise, chosen, seed)
+    if work.refit is not None:
+        kind = noise if isinstance(noise, str) else None
+        return Audit(
+            (
+                *_constructed(),
+                noise_found,
+                *residual_lines(work, chosen, level, seed, True, kind),
+                support_line(work, chosen, seed),
+                *_model_lines(problem),
+                *_refit_lines(work.refit),
+                *_assumptions(problem)[1:],  # that V has no tail is true by construction
+            )
+        )
     stationary = stationarity_line(work, chosen, level, seed)
     minimum = stationary.verdict == "holds"
     kind = noise if isinstance(noise, str) else None
@@ -86,6 +100,33 @@ def audit_fit(
             *_assumptions(problem),
         )
     )
+
+
+def _constructed() -> list[Line]:
+    """Return the lines that every linearisation satisfies."""
+    remedy = "A linearisation is smooth, and its minimum is at the parameters of the model."
+    names = ("stationarity", "alignment", "smallest eigenvalue", "residual curvature", "smoothness", "basin", "tail")
+    return [Line(name, NAN, NAN, "by construction", remedy, "") for name in names]
+
+
+def _refit_lines(refit: RidgeRefit) -> list[Line]:
+    """Say what the width of a linearisation rests on."""
+    meaning = "twice the log-likelihood of the validation rows over that of an infinite lam"
+    if refit.rows == 0:
+        penalty = Line("ridge penalty", NAN, NAN, "assumed", f"The width rests on {refit.told}.", "")
+    elif refit.identified:
+        penalty = Line("ridge penalty", refit.gain, CHI_SQUARE, "holds", f"The width rests on {refit.told}.", meaning)
+    else:
+        remedy = (
+            "The validation rows do not tell how much a refit varies: their errors do not grow with V, or there are "
+            "too few of them. Give more validation rows, or weight_decay= yourself; fitted.calibrate() needs no lam."
+        )
+        penalty = Line("ridge penalty", refit.gain, CHI_SQUARE, "fails", remedy, meaning)
+    remedy = "Training again, with another seed or on other responses, may vary more or less than this refit."
+    return [
+        penalty,
+        Line("linearisation", NAN, NAN, "assumed", remedy, "whether a refit of the linearisation stands for training"),
+    ]
 
 
 def _near_fold(work: Workspace, curvature: Curvature, seed: int) -> bool:

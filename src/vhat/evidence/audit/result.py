@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Audit", "Line", "Verdict"]
 
-Verdict = Literal["holds", "fails", "undecided", "assumed", "noted"]
+Verdict = Literal["holds", "fails", "undecided", "assumed", "noted", "by construction"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Line:
         name: What is asked.
         value: What was measured, without unit unless ``meaning`` says otherwise; NaN where nothing can be.
         threshold: What the value is compared with; NaN where nothing is.
-        verdict: ``"holds"``, ``"fails"``, ``"undecided"``, ``"assumed"`` (cannot be tested) or ``"noted"``.
+        verdict: ``"holds"``, ``"fails"``, ``"undecided"``, ``"assumed"`` (cannot be tested), ``"noted"`` or
+            ``"by construction"`` (true of every model of this kind).
         remedy: What to do, or what follows.
         meaning: What the value is.
     """
@@ -105,6 +106,7 @@ class Audit:
             "undecided": "yellow",
             "assumed": "cyan",
             "noted": "dim",
+            "by construction": "dim",
         }
         for line in self.lines:
             numbers = ["" if isnan(a) else f"{a:.3g}" for a in (line.value, line.threshold)]

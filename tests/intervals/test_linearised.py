@@ -1,0 +1,203 @@
+"""The ridge refit of a linearisation: the model's own predictions, and the exact law of a linear model around them."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import vhat
+
+N, LAM = 60, 0.02
+
+
+def smooth(q, Z):
+    return np.tanh(Z @ q[:6].reshape(2, 3)) @ q[6:9]
+
+
+def data(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    q = rng.normal(size=9)
+    return X, q, smooth(q, X) + 0.2 * rng.normal(size=n), rng.normal(size=(5, 2))
+
+
+def numpy_model(**options):
+    X, q, y, x = data()
+    return vhat.from_numpy(smooth, q + 0.3, X, y, weight_decay=1e-3, **options), x
+
+
+def jax_model(**options):
+    X, q, y, x = data()
+    params = {"a": (q + 0.3)[:6].reshape(2, 3), "b": (q + 0.3)[6:9]}
+    return vhat.from_jax(lambda p, Z: jnp.tanh(Z @ p["a"]) @ p["b"], params, X, y, weight_decay=1e-3, **options), x
+
+
+def torch_model(**options):
+    X, q, y, x = data()
+    first, last = torch.nn.Linear(2, 3, bias=False), torch.nn.Linear(3, 1, bias=False)
+    with torch.no_grad():
+        first.weight.copy_(torch.tensor((q + 0.3)[:6].reshape(2, 3).T))
+        last.weight.copy_(torch.tensor((q + 0.3)[None, 6:9]))
+    module = torch.nn.Sequential(first, torch.nn.Tanh(), last, torch.nn.Flatten(0)).double()
+    return vhat.from_torch(module, X, y, weight_decay=1e-3, **options), x
+
+
+MODELS = {"numpy": numpy_model, "jax": jax_model, "torch": torch_model}
+
+
+def jacobian(fitted, inputs):
+    problem = fitted.problem
+    with problem.scope():
+        return problem.numpy(problem.gradients(inputs))
+
+
+@pytest.mark.parametrize("framework", MODELS)
+def test_width_and_sensitivity_are_those_of_ridge_regression_on_the_gradients(framework):
+    """Against the closed form with the Jacobian of the model as given, which is no minimum of anything."""
+    fitted, x = MODELS[framework]()
+    tangent = fitted.linearised(LAM)
+    J, g = jacobian(fitted, fitted.problem.X), jacobian(fitted, fitted.problem.inputs(x))
+    A = J.T @ J / N + LAM * np.eye(J.shape[1])
+    moved = np.linalg.solve(A, g.T).T @ J.T / N  # d f(x) / d y
+    band = tangent.interval(x, noise=0.2)
+    np.testing.assert_array_equal(band.center, fitted.predict(x))
+    np.testing.assert_allclose(band.standard_error, 0.2 * np.linalg.norm(moved, axis=1), rtol=1e-9)
+    np.testing.assert_allclose(tangent.sensitivity(x), moved, rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(band.half_width, 1.959964 * band.standard_error, rtol=1e-6)
+    assert band.bound == "exact"
+
+
+@pytest.mark.parametrize("solver", [vhat.Dense(), vhat.Primal(), vhat.Dual(), vhat.CG()], ids=lambda each: each.name)
+def test_every_solver_gives_the_same(solver):
+    fitted, x = jax_model()
+    tangent = fitted.linearised(LAM)
+    exact = tangent.weighted_norm(x, solver=vhat.Dense()).value
+    np.testing.assert_allclose(tangent.weighted_norm(x, solver=solver).value, exact, rtol=1e-6)
+
+
+def test_leaving_a_row_out_is_refitting_without_it():
+    fitted, _ = numpy_model()
+    tangent = fitted.linearised(LAM)
+    J, f, y = jacobian(fitted, fitted.problem.X), fitted.predict(data()[0]), data()[2]
+    anchor = np.asarray(fitted.params)
+    shift = J.T @ (f - y) / N + LAM * anchor
+    left_out = tangent.leave_one_out().prediction
+    for row in (0, 7, 31):
+        rest = np.arange(N) != row
+        A = J[rest].T @ J[rest] / N + LAM * np.eye(9)  # the same objective without the row's term
+        right = J[rest].T @ (y[rest] - f[rest] + J[rest] @ anchor) / N + shift
+        theta = np.linalg.solve(A, right)
+        np.testing.assert_allclose(left_out[row], f[row] + J[row] @ (theta - anchor), rtol=1e-8)
+
+
+def test_the_sentence_says_whose_refit_it_is_and_guarantees_nothing():
+    fitted, x = numpy_model()
+    told = fitted.linearised(LAM).interval(x, noise=0.2).guarantee
+    assert told.startswith("Nominal 95%")
+    assert "by the ridge refit of the model's linearisation" in told
+    assert "lam = 0.02 as given" in told
+    assert "held fixed although they came from these data" in told
+    assert "Guaranteed" not in told
+
+
+def test_no_warning_leads_nowhere_and_the_audit_says_by_construction():
+    """The model itself is no minimum and would warn; warnings are errors here."""
+    fitted, x = numpy_model()
+    tangent = fitted.linearised(LAM)
+    tangent.interval(x)
+    audit = tangent.audit()
+    for name in ("stationarity", "smallest eigenvalue", "smoothness", "basin"):
+        assert audit[name].verdict == "by construction"
+    assert audit["ridge penalty"].verdict == "assumed"
+    assert "by construction" in repr(audit)
+    assert tangent.polish() is tangent
+
+
+def test_relu_networks_are_taken_as_they_are():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3)).astype(np.float32)
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 20), torch.nn.ReLU(), torch.nn.Linear(20, 1), torch.nn.Flatten(0))
+    y = X[:, 0] + 0.1 * rng.normal(size=80).astype(np.float32)
+    before = [parameter.detach().clone() for parameter in module.parameters()]
+    fitted = vhat.from_torch(module, X, y, weight_decay=1e-4).linearised(1e-2)
+    band = fitted.interval(X[:5], target="observation")
+    assert np.all(np.isfinite(band.half_width))
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+    twin = module.double()
+    with torch.no_grad():
+        np.testing.assert_allclose(band.center, twin(torch.as_tensor(X[:5], dtype=torch.float64)), rtol=1e-12)
+
+
+def test_units_of_responses_and_a_scaled_penalty():
+    X, q, y, x = data()
+    fitted = vhat.from_numpy(smooth, q + 0.3, X, y, weight_decay=1e-3)
+    unit = 1e3
+    scaled = vhat.from_numpy(lambda p, Z: unit * smooth(p, Z), q + 0.3, X, unit * y, weight_decay=1e-3)
+    one = fitted.linearised(LAM).interval(x)
+    other = scaled.linearised(LAM * unit**2).interval(x)
+    np.testing.assert_allclose(other.half_width, unit * one.half_width, rtol=1e-7)
+    doubled = fitted.linearised(LAM).scale_weight_decay(2.0)
+    np.testing.assert_allclose(
+        doubled.interval(x, noise=1.0).half_width,
+        fitted.linearised(2 * LAM).interval(x, noise=1.0).half_width,
+        rtol=1e-12,
+    )
+
+
+# -- the choice of lam -----------------------------------------------------------------------------
+def test_validation_rows_choose_lam_by_their_likelihood_and_tell_the_noise():
+    """Against a direct maximisation over the same formula with dense matrices."""
+    X, q, y, x = data()
+    rng = np.random.default_rng(3)
+    Z = 2.0 * rng.normal(size=(150, 2))
+    t = smooth(q, Z) + 0.2 * rng.normal(size=150)
+    fitted = vhat.from_numpy(smooth, q + 0.3, X, y, weight_decay=1e-3)
+    tangent = fitted.linearised(validation=(Z, t))
+    refit = tangent.workspace.refit
+    J, g = jacobian(fitted, fitted.problem.X), jacobian(fitted, fitted.problem.inputs(Z))
+    errors = fitted.predict(Z) - t
+
+    def likelihood(lam):
+        h = np.linalg.solve(J.T @ J / N + lam * np.eye(9), g.T)
+        spread = 1 + np.mean((J @ h) ** 2, axis=0) / N
+        variance = np.mean(errors**2 / spread)
+        return -0.5 * (np.sum(np.log(spread)) + 150 * np.log(variance)), np.sqrt(variance)
+
+    lam = float(refit.weight_decay[0])
+    best, sigma = likelihood(lam)
+    assert best >= max(likelihood(lam * 10**step)[0] for step in (-0.4, -0.2, 0.2, 0.4))
+    np.testing.assert_allclose(refit.gain, 2 * (best + 0.5 * 150 * np.log(np.mean(errors**2))), rtol=1e-6)
+    band = tangent.interval(x)
+    np.testing.assert_allclose(band.noise, sigma, rtol=1e-9)
+    assert band.noise_source == "estimated from 150 validation rows"
+    assert "by the likelihood of 150 validation rows" in band.guarantee
+    assert tangent.audit()["ridge penalty"].verdict == ("holds" if refit.identified else "fails")
+
+
+def test_errors_that_do_not_grow_with_v_identify_nothing_and_it_is_said():
+    X, q, y, x = data()
+    rng = np.random.default_rng(5)
+    Z = rng.normal(size=(12, 2))
+    fitted = vhat.from_numpy(smooth, q, X, y, weight_decay=1e-3)
+    tangent = fitted.linearised(validation=(Z, smooth(q, Z) + 0.2 * rng.normal(size=12)))
+    assert not tangent.workspace.refit.identified
+    told = tangent.interval(x).guarantee
+    assert "DO NOT IDENTIFY" in told
+    assert "the width may be far off" in told
+    assert tangent.audit()["ridge penalty"].verdict == "fails"
+
+
+def test_refusals_name_the_call_that_works():
+    fitted, x = numpy_model()
+    with pytest.raises(vhat.InputError, match=r"give validation=\(X, y\), or a number"):
+        fitted.linearised()
+    for lam in (0.0, -1.0, np.nan):
+        with pytest.raises(vhat.InputError, match="not a positive number"):
+            fitted.linearised(lam)
+    with pytest.raises(vhat.InputError, match="y has shape"):
+        fitted.linearised(validation=(x, np.zeros(3)))
+    with pytest.raises(vhat.StoreError, match="save the model that was linearised"):
+        fitted.linearised(LAM).save("nowhere")
