@@ -23,7 +23,7 @@ _MOST_ROWS = 2000
 _GRID = 61
 """Values of lam that are tried, from 1e-9 to 1e3 times the largest curvature."""
 CHI_SQUARE = 3.84
-"""95% quantile of a chi-square with one degree of freedom, which twice a gain in likelihood by chance seldom exceeds."""
+"""95% quantile of a chi-square with one degree of freedom: twice the gain that chance gives to one more parameter."""
 
 
 @dataclass(frozen=True, eq=False)
