@@ -72,7 +72,8 @@ def audit_fit(
             (
                 *_constructed(),
                 noise_found,
-                *residual_lines(work, chosen, level, seed, True, kind),
+                # Rows left out of the refit would not tell of the model that was trained.
+                *residual_lines(work, chosen, level, seed, False, kind),
                 support_line(work, chosen, seed),
                 *_model_lines(problem),
                 *_refit_lines(work.refit),
