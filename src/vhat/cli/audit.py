@@ -70,6 +70,7 @@ def _shown(found: Audit) -> Table:
 
 _OPTIONS = {
     "audit(refits=10)": "--refits 10",
+    " fitted.linearised(validation=(X, y)) takes a network that was stopped early or has kinks as it is.": "",
     "Call fitted.polish()": "Fit with --recipe minimum",
     "call fitted.polish()": "fit with --recipe minimum",
     "Polish first": "Fit with --recipe minimum first",

@@ -260,7 +260,8 @@ class Workspace(LinearAlgebra):
         chosen = Chosen("ggn", self._require("ggn"), reason)
         if not quiet and self.first("warned curvature"):
             warnings.warn(
-                f"{reason}. Call fitted.polish() for a true minimum, or ask for curvature='ggn' to accept it.",
+                f"{reason}. Call fitted.polish() for a true minimum, fitted.linearised(validation=(X, y)) to take a "
+                "network as it is, or ask for curvature='ggn' to accept it.",
                 CurvatureWarning,
                 stacklevel=outside(),
             )

@@ -277,7 +277,8 @@ def _judge_stationarity(value: float, threshold: float, meaning: str) -> Line:
         "The gradient vanishes for all purposes."
         if holds
         else "The parameters are not a minimum of the objective described: check loss and weight_decay against the "
-        "alignment line, train longer, or call fitted.polish()."
+        "alignment line, train longer, or call fitted.polish(). fitted.linearised(validation=(X, y)) takes a network "
+        "that was stopped early or has kinks as it is."
     )
     return Line("stationarity", value, threshold, "holds" if holds else "fails", remedy, meaning)
 
