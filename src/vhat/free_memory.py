@@ -30,16 +30,15 @@ def _free_pages() -> int:
 
 def _free_address_space() -> int:
     """Return what is left of the limit of ``ulimit -v``."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return _UNLIMITED
     import psutil
 
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit == resource.RLIM_INFINITY:
+    process = psutil.Process()
+    if not hasattr(process, "rlimit"):  # Windows and macOS
         return _UNLIMITED
-    return int(limit - psutil.Process().memory_info().vms)
+    limit = process.rlimit(psutil.RLIMIT_AS)[0]
+    if limit == psutil.RLIM_INFINITY:
+        return _UNLIMITED
+    return int(limit - process.memory_info().vms)
 
 
 def _free_in_container() -> int:

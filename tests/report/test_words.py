@@ -52,7 +52,8 @@ def test_warnings_on_the_page_call_rows_as_the_page_does(monkeypatch):
     answer = type(fitted).interval
 
     def failing(self, x, *args, **options):
-        warnings.warn("2 of 60 predictions have no interval (rows 0, 7).", vhat.ConvergenceWarning, stacklevel=2)
+        told = f"2 of 60 predictions have no interval ({name_rows([0, 7])})."
+        warnings.warn(told, vhat.ConvergenceWarning, stacklevel=2)
         return answer(self, x, *args, **options)
 
     monkeypatch.setattr(type(fitted), "interval", failing)

@@ -383,7 +383,7 @@ def test_a_kernel_is_kept_and_not_made_again(wide, tmp_path, monkeypatch):
     def refuse(*_):
         raise AssertionError("made again")
 
-    monkeypatch.setattr("vhat.variance.workspace.make_kernel", refuse)
+    monkeypatch.setattr("vhat.linalg.workspace.make_kernel", refuse)
     with pytest.warns(vhat.NotMinimumWarning):
         after = again.interval(NEW, **ask)
     assert np.array_equal(after.upper, before.upper)

@@ -25,6 +25,8 @@ _DENSE_FLOPS = 3e11
 """Flops of gradients that forming it may cost, a minute or two on one core. Beyond, what is cheapest is taken."""
 _NOMINAL_SIDES = 1000
 """Right-hand sides for which costs are compared, however many are asked about: a row alone is solved as in company."""
+_TRIFLE = 2**22
+"""Bytes beyond the budget that are not worth a refusal: what single vectors of small models take."""
 _NYSTROM_LEAST = 64
 """Rows of a sample, times outputs, below which it is not worth the trouble."""
 
@@ -82,7 +84,7 @@ class Plan:
         Raises:
             MemoryBudgetError: Naming what it needs and what there is.
         """
-        if not self.fits:
+        if self.memory > self.budget + COMPILED + _TRIFLE:
             raise MemoryBudgetError(
                 f"{self.solver!r} needs {in_words(self.memory - COMPILED)} here; the budget is "
                 f"{in_words(self.budget)}. {self.remedy}"
