@@ -115,6 +115,23 @@ def test_no_warning_leads_nowhere_and_the_audit_says_by_construction():
     assert tangent.polish() is tangent
 
 
+def test_a_noise_level_from_rows_that_training_fitted_is_doubted():
+    """As many free parameters as will pass near every point: residuals say little of the noise."""
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1, 1, size=40)
+    y = 0.5 * rng.normal(size=40)
+    waves = rng.normal(size=20) * 8
+    fitted = vhat.from_numpy(lambda q, Z: np.cos(np.outer(Z, waves) + 1.0) @ q, np.ones(20), X, y, weight_decay=1e-4)
+    fitted = fitted.polish()
+    tangent = fitted.linearised(1e-4)
+    assert "read off rows that training fitted" in tangent.interval(X[:3]).guarantee
+    assert tangent.audit()["noise"].verdict == "undecided"
+    assert "validation=(X, y)" in tangent.audit()["noise"].remedy
+    assert "read off rows" not in tangent.interval(X[:3], noise=0.5).guarantee
+    told = fitted.linearised(1e-4, validation=(X + 0.01, y)).interval(X[:3]).guarantee
+    assert "read off rows" not in told
+
+
 def test_relu_networks_are_taken_as_they_are():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 3)).astype(np.float32)

@@ -155,6 +155,11 @@ def _doubts(basis: Basis) -> list[str]:
         found.append(
             "the weight decay, or its unit, was taken from these responses, which the level does not allow for"
         )
+    if basis.refit is not None and basis.noise.estimated and not basis.refit.noise_rows:
+        found.append(
+            "the noise level was read off rows that training fitted, which makes it too small where the model is "
+            "overfitted (give validation=(X, y) to linearised(), or noise=)"
+        )
     if basis.refit is not None and not basis.refit.identified:
         found.append("the validation rows do not tell how much a refit varies, so that the width may be far off")
     if basis.undetermined is not None:

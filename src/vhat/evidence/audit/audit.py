@@ -71,7 +71,7 @@ def audit_fit(
         return Audit(
             (
                 *_constructed(),
-                noise_found,
+                _of_fitted_rows(noise_found, work.refit, level),
                 # Rows left out of the refit would not tell of the model that was trained.
                 *residual_lines(work, chosen, level, seed, False, kind),
                 support_line(work, chosen, seed),
@@ -108,6 +108,17 @@ def _constructed() -> list[Line]:
     remedy = "A linearisation is smooth, and its minimum is at the parameters of the model."
     names = ("stationarity", "alignment", "smallest eigenvalue", "residual curvature", "smoothness", "basin", "tail")
     return [Line(name, NAN, NAN, "by construction", remedy, "") for name in names]
+
+
+def _of_fitted_rows(line: Line, refit: RidgeRefit, level: Noise | None) -> Line:
+    """Return the noise line of a linearisation: rows that training fitted do not decide it."""
+    if refit.noise_rows or level is None or not level.estimated:
+        return line
+    remedy = (
+        f"The level {_level(level)} was {level.source}, at rows that training fitted: it is too small where the model "
+        "is overfitted. Give validation=(X, y) to linearised(), or noise=."
+    )
+    return replace(line, verdict="undecided", remedy=remedy)
 
 
 def _refit_lines(refit: RidgeRefit) -> list[Line]:
