@@ -6,10 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vhat.checks import check_count, check_tolerance
 from vhat.linalg.curvature import Operator
+from vhat.linalg.solvers.cg import CG
 from vhat.linalg.solvers.correction_loop import Correction, Spectrum, correct, find_spectrum
 from vhat.linalg.solvers.factorised import Factorised, SeenRows
 from vhat.linalg.solvers.interface import (
@@ -25,12 +28,15 @@ from vhat.linalg.solvers.interface import (
     taken,
 )
 from vhat.linalg.solvers.preconditioned_cg import ACCEPTED, Preconditioned
-from vhat.linalg.solvers.softest_direction import Soft
+from vhat.linalg.solvers.softest_direction import Measure, Soft
 from vhat.models.problem import Array, Curvature, Problem
+
+if TYPE_CHECKING:
+    from vhat.linalg.workspace import Workspace
 
 __all__ = [
     "Corrected",
-    "CorrectionOptions",
+    "CorrectedSolver",
     "Product",
     "combination",
     "finished",
@@ -48,20 +54,32 @@ _QUICK_STEPS = 200
 
 
 @dataclass(frozen=True)
-class CorrectionOptions:
-    """How far rows are corrected.
+class CorrectedSolver:
+    """The options that :class:`vhat.Primal` and :class:`vhat.Dual` share: how far rows are corrected."""
 
-    Attributes:
-        rtol: Relative error of ``sqrt(V)`` at which a row stops, by its estimate.
-        max_steps: The most corrections.
-        block: How many rows go together.
-        name: Of the solver.
-    """
+    rtol: float = 2e-6
+    max_steps: int = 500
+    block: int = 64
 
-    rtol: float
-    max_steps: int
-    block: int
-    name: str
+    def __post_init__(self) -> None:
+        check_tolerance("rtol", self.rtol)
+        check_count("max_steps", self.max_steps, least=1)
+        check_count("block", self.block, least=1)
+
+    @property
+    def name(self) -> str:
+        """The name that results carry."""
+        return type(self).__name__.lower()
+
+    @property
+    def forms_matrix(self) -> bool:
+        """Whether ``A`` itself is formed: no, its Gauss-Newton part is factorised."""
+        return False
+
+    def careful(self, work: Workspace, curvature: Curvature, metric: Measure, soft: Soft | None) -> Preconditioned:
+        """Return what answers rows that the corrections do not finish."""
+        options = CG(rtol=min(self.rtol, 1e-7), max_steps=self.max_steps, block=self.block)
+        return Preconditioned(options, work.problem, curvature, metric, work.scale(), self.name, soft)
 
 
 @dataclass(frozen=True)
@@ -93,7 +111,7 @@ class Corrected:
     name: str
 
     @staticmethod
-    def make(factor: Factorised, careful: Preconditioned, soft: Soft | None, options: CorrectionOptions) -> Corrected:
+    def make(factor: Factorised, careful: Preconditioned, soft: Soft | None, options: CorrectedSolver) -> Corrected:
         """Measure the single-precision product and the spectrum, which every row then relies on."""
         problem, curvature = careful.problem, careful.curvature
         product = Product.make(problem, curvature, factor)
@@ -101,9 +119,8 @@ class Corrected:
         if soft is not None:
             spectrum = spectrum.with_direction(factor, product, problem.numpy(soft.vector))
         steps = min(options.max_steps, _QUICK_STEPS)
-        name = options.name
         return Corrected(
-            problem, curvature, factor, careful, product, spectrum, options.rtol, steps, options.block, name
+            problem, curvature, factor, careful, product, spectrum, options.rtol, steps, options.block, options.name
         )
 
     def solve(self, g: Array) -> Solution:

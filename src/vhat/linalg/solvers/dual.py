@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vhat.checks import check_count, check_tolerance
 from vhat.linalg.curvature import Operator
 from vhat.linalg.curvature.inner_product import Metric
-from vhat.linalg.solvers.cg import CG
 from vhat.linalg.solvers.corrected import (
     Corrected,
-    CorrectionOptions,
+    CorrectedSolver,
     combination,
     finished,
     rows_and_finite,
@@ -61,7 +59,7 @@ _IMAGES = 8
 
 
 @dataclass(frozen=True)
-class Dual:
+class Dual(CorrectedSolver):
     """Factorise the n x n kernel ``J lam^-1 J'`` once; it answers Gauss-Newton, and preconditions the exact Hessian.
 
     Attributes:
@@ -69,25 +67,6 @@ class Dual:
         max_steps: Corrections, at most 200, after which a row is left to conjugate gradients without the factorisation.
         block: How many right-hand sides are corrected together.
     """
-
-    rtol: float = 2e-6
-    max_steps: int = 500
-    block: int = 64
-
-    def __post_init__(self) -> None:
-        check_tolerance("rtol", self.rtol)
-        check_count("max_steps", self.max_steps, least=1)
-        check_count("block", self.block, least=1)
-
-    @property
-    def name(self) -> str:
-        """The name that results carry."""
-        return "dual"
-
-    @property
-    def forms_matrix(self) -> bool:
-        """Whether ``A`` itself is formed: no."""
-        return False
 
     def cost(self, problem: Problem, curvature: str) -> Cost:
         """Return what it takes: the kernel, then a triangular solve and, for the exact Hessian, corrections a row."""
@@ -119,8 +98,7 @@ class Dual:
         """
         problem, kernel = work.problem, work.kernel()
         soft = find_soft(work, curvature, against_data=True, measure=kernel)
-        options = CG(rtol=min(self.rtol, 1e-7), max_steps=self.max_steps, block=self.block)
-        careful = Preconditioned(options, problem, curvature, kernel, work.scale(), self.name, soft)
+        careful = self.careful(work, curvature, kernel, soft)
         if kernel.root.hides(problem.loss_derivatives.cross):
             return careful
         if curvature == "ggn" and kernel.exact:
@@ -128,8 +106,7 @@ class Dual:
             if hopeless and Orthogonal.fits(kernel):
                 return Orthogonal(kernel)
             return GaussNewton(problem, kernel, work.scale(), None if hopeless else careful, self.block)
-        corrections = CorrectionOptions(self.rtol, self.max_steps, self.block, self.name)
-        return Corrected.make(kernel, careful, soft, corrections)
+        return Corrected.make(kernel, careful, soft, self)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ must; :class:`vhat.linalg.solvers.gram.Gram` factorises P itself. What both solv
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, Self
 
@@ -21,7 +22,7 @@ _ROUNDING = 16 * np.finfo(float).eps
 """Relative error of a sum of squares, with room for its length."""
 
 
-class SeenRows:
+class SeenRows(ABC):
     """``z = P^-1 r`` for a block of rows, in whatever form the factorisation has it: a dataclass of arrays, row first.
 
     Attributes:
@@ -54,13 +55,13 @@ class SeenRows:
         for each in _columns(self):
             getattr(self, each.name)[rows] = getattr(other, each.name)
 
+    @abstractmethod
     def times(self, weights: np.ndarray) -> Self:
         """Multiply each row by a number."""
-        raise NotImplementedError
 
+    @abstractmethod
     def combined(self, weights: np.ndarray) -> Self:
         """Return the one row ``sum_i weights_i z_i``; its energy is not known."""
-        raise NotImplementedError
 
 
 def _columns(record: Any) -> Any:

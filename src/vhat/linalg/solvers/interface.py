@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -229,14 +230,14 @@ class Prepared(Protocol):
         """
 
 
-class FromImages:
+class FromImages(ABC):
     """The norms of a solver whose answers are what the training rows see."""
 
     problem: Problem
 
+    @abstractmethod
     def respond(self, g: Array) -> Response:
         """Return what the training rows see of the solutions."""
-        raise NotImplementedError
 
     def norms(self, g: Array, sigma: np.ndarray) -> Norms:
         """Return what intervals need of the solutions, read off their images.

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vhat.checks import check_count, check_tolerance
 from vhat.linalg.curvature import Operator
 from vhat.linalg.curvature.inner_product import Metric
-from vhat.linalg.solvers.cg import CG
 from vhat.linalg.solvers.corrected import (
     Corrected,
-    CorrectionOptions,
+    CorrectedSolver,
     combination,
     finished,
     rows_and_finite,
@@ -53,7 +51,7 @@ _SOLVES = 4
 
 
 @dataclass(frozen=True)
-class Primal:
+class Primal(CorrectedSolver):
     """Sum up and factorise the p x p Gauss-Newton matrix once, for any number of rows; correct to the exact Hessian.
 
     Attributes:
@@ -65,25 +63,6 @@ class Primal:
         >>> Primal(rtol=1e-5).max_steps
         500
     """
-
-    rtol: float = 2e-6
-    max_steps: int = 500
-    block: int = 64
-
-    def __post_init__(self) -> None:
-        check_tolerance("rtol", self.rtol)
-        check_count("max_steps", self.max_steps, least=1)
-        check_count("block", self.block, least=1)
-
-    @property
-    def name(self) -> str:
-        """The name that results carry."""
-        return "primal"
-
-    @property
-    def forms_matrix(self) -> bool:
-        """Whether ``A`` itself is formed: no, its Gauss-Newton part is."""
-        return False
 
     def cost(self, problem: Problem, curvature: str) -> Cost:
         """Return what it takes: the matrix, then triangular solves and, for the exact Hessian, corrections a row."""
@@ -112,12 +91,10 @@ class Primal:
         """
         gram = work.gram()
         soft = find_soft(work, curvature, against_data=True, measure=gram)
-        options = CG(rtol=min(self.rtol, 1e-7), max_steps=self.max_steps, block=self.block)
-        careful = Preconditioned(options, work.problem, curvature, gram, work.scale(), self.name, soft)
+        careful = self.careful(work, curvature, gram, soft)
         if curvature == "ggn" and gram.exact:
             return PrimalGaussNewton(work.problem, gram, work.scale(), careful, self.block)
-        corrections = CorrectionOptions(self.rtol, self.max_steps, self.block, self.name)
-        return Corrected.make(gram, careful, soft, corrections)
+        return Corrected.make(gram, careful, soft, self)
 
 
 @dataclass(frozen=True)
