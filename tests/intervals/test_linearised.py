@@ -209,6 +209,8 @@ def test_refusals_name_the_call_that_works():
     fitted, x = numpy_model()
     with pytest.raises(vhat.InputError, match=r"give validation=\(X, y\), or a number"):
         fitted.linearised()
+    with pytest.raises(vhat.InputError, match="Give a positive number, or 'auto'"):
+        fitted.linearised("best")
     for lam in (0.0, -1.0, np.nan):
         with pytest.raises(vhat.InputError, match="not a positive number"):
             fitted.linearised(lam)

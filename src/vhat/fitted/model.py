@@ -641,7 +641,8 @@ class FittedModel:
             y = check_targets(validation[1], (count,) if problem.squeeze else (count, problem.outputs))
             chosen = choose_ridge(problem, inputs, y, seed)
         if isinstance(weight_decay, str):
-            check_choice("weight_decay", weight_decay, ("auto",))
+            if weight_decay != "auto":
+                raise InputError(f"weight_decay={weight_decay!r} is not known. Give a positive number, or 'auto'.")
             if chosen is None:
                 raise InputError(
                     'weight_decay="auto" needs rows that training did not fit: give validation=(X, y), or a number for '
