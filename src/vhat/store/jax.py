@@ -15,6 +15,7 @@ from vhat.models.jax import pytrees as trees
 from vhat.models.jax.autodiff import JaxAutodiff
 from vhat.models.networks import Network, VarianceScaling
 from vhat.models.problem import Problem
+from vhat.models.selection import ALL
 from vhat.store.document import Document, is_plain
 from vhat.store.match_model import Brought
 
@@ -31,6 +32,7 @@ def describe(problem: Problem) -> Document:
         "plain": is_plain(_params(problem)),
         "columns": autodiff.leaf_columns,
         "dtype": autodiff.dtype,
+        "selected": autodiff.selected,
     }
 
 
@@ -90,8 +92,9 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
     """
     model = saved["model"]
     predict, params = _predict_and_params(model, at, brought)
+    selected = model.get("selected")
     with jax.enable_x64(True):
-        _, layout, fixed, _ = trees.flatten(params)
+        _, layout, fixed, _ = trees.flatten(params, selected)
     problem = jax_problem(
         predict,
         params,
@@ -99,6 +102,7 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
         y,
         weight_decay=layout.unflatten(saved["weight_decay"], fixed),
         loss=brought.loss_for(model["loss"]),
+        parameters=ALL if selected is None else selected,
         memory=brought.memory,
     )
     autodiff = replace(_autodiff(problem), dtype=model["dtype"], leaf_columns=model["columns"])
@@ -107,9 +111,14 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
 
 def move(problem: Problem, to: Any) -> Problem:
     """Return the problem at other saved parameters."""
-    own = jax.tree.structure(to) == _autodiff(problem).model.layout.treedef
-    leaves = jax.tree.leaves(to) if own else to.values()
-    trained = [np.ravel(leaf) for leaf in leaves if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"]
+    layout = _autodiff(problem).model.layout
+    if jax.tree.structure(to) == layout.treedef:
+        kinds = layout.shapes
+        leaves = jax.tree.leaves(to)
+    else:  # arrays by path
+        kinds = tuple(kind for kind in layout.shapes if not isinstance(kind, trees.Held))
+        leaves = list(to.values())
+    trained = [np.ravel(leaf) for leaf, kind in zip(leaves, kinds, strict=True) if isinstance(kind, tuple)]
     with jax.enable_x64(True):
         return problem.at(jnp.asarray(np.concatenate(trained)))
 

@@ -11,6 +11,7 @@ import torch
 
 from vhat.errors import StoreError
 from vhat.models.problem import Problem
+from vhat.models.selection import ALL
 from vhat.models.torch import torch_problem
 from vhat.models.torch.autodiff import TorchAutodiff, unwrapped
 from vhat.models.torch.model import State, TorchModel, read_state
@@ -29,6 +30,7 @@ def describe(problem: Problem) -> Document:
         "class": type(model.module).__qualname__,
         "fixed": {name: _array(value) for name, value in state.fixed.items()},
         "frozen": state.frozen,
+        "selected": state.selected,
         "loss": "half_mse" if isinstance(autodiff.named_loss, str) else "function",
         "target_key": autodiff.target_key,
         "columns": model.layout.columns,
@@ -80,7 +82,8 @@ def rebuild(saved: Document, at: dict[str, np.ndarray], X: Any, y: Any, brought:
     module = unwrapped(brought.required(f"module, a torch.nn.Module of class {model['class']} in eval() mode"))
     if not isinstance(module, torch.nn.Module):
         raise StoreError(f"model is a {type(module).__name__}; give a torch.nn.Module of class {model['class']}.")
-    state, _ = read_state(module)
+    parameters = tuple(at) if model.get("selected") else ALL
+    state, _ = read_state(module, parameters)
     _refuse_other_tensors(state, model, at)
     sizes = np.cumsum([value.size for value in at.values()])[:-1]
     parts = zip(at.items(), np.split(saved["weight_decay"], sizes), strict=True)
@@ -91,6 +94,7 @@ def rebuild(saved: Document, at: dict[str, np.ndarray], X: Any, y: Any, brought:
         weight_decay={name: decay.reshape(value.shape) for (name, value), decay in parts},
         loss=brought.loss_for(model["loss"]),
         target_key=model["target_key"],
+        parameters=parameters,
         memory=brought.memory,
     )
     own = _model(problem)
