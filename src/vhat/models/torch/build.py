@@ -10,28 +10,28 @@ import torch
 
 from vhat.checks import (
     Loss,
-    as_numbers,
     check_finite,
     check_loss,
     check_memory,
-    check_nonnegative,
     check_targets,
     check_weights,
     decay_factor,
 )
 from vhat.errors import InputError, MemoryBudgetError, ModelError
 from vhat.models.problem import Problem
-from vhat.models.selection import ALL, Selection, close_to, listed, under
+from vhat.models.selection import ALL, LAST, Selection
 from vhat.models.torch import probe
 from vhat.models.torch.autodiff import TorchAutodiff, unwrapped
 from vhat.models.torch.data_loader import is_loader, read_loader
+from vhat.models.torch.decay import decay_of
 from vhat.models.torch.derivatives import tape_bytes_per_row
 from vhat.models.torch.inputs import plain, preserved_rng, read_rows, take_rows
+from vhat.models.torch.last_layer_problem import last_layer_problem
 from vhat.models.torch.linearised import rows_in_chunk
-from vhat.models.torch.model import State, in_words, read_state
+from vhat.models.torch.model import in_words, read_state
 from vhat.models.validate import refuse_loss
 
-__all__ = ["decay_of", "torch_problem"]
+__all__ = ["torch_problem"]
 
 
 def torch_problem(
@@ -60,8 +60,9 @@ def torch_problem(
         loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
         sample_weight: One weight a row; with a DataLoader, in the order of its dataset.
         target_key: The key of the target in a DataLoader's dict batches.
-        parameters: What counts as trained: ``"all"`` parameters that require a gradient, names of parameters or
-            submodules, or a function of a name; all else is held fixed.
+        parameters: What counts as trained: ``"all"`` parameters that require a gradient; ``"last"``, the last linear
+            layer, whose inputs are computed once (:mod:`vhat.models.torch.last_layer`); names of parameters or
+            submodules; or a function of a name. All else is held fixed.
         memory: Budget in bytes.
 
     Returns:
@@ -76,6 +77,17 @@ def torch_problem(
     budget = check_memory(memory)
     module = unwrapped(module)
     probe.refuse_module(module)
+    if isinstance(parameters, str) and parameters == LAST:
+        return last_layer_problem(
+            module,
+            X,
+            y,
+            weight_decay=weight_decay,
+            loss=loss,
+            sample_weight=sample_weight,
+            target_key=target_key,
+            memory=budget,
+        )
     X, y = _data(X, y, target_key, budget)
     state, theta = read_state(module, parameters)
     with preserved_rng(state.device), torch.inference_mode(False):
@@ -114,48 +126,6 @@ def _data(X: Any, y: Any, target_key: str | None, memory: int) -> tuple[Any, Any
     if y is None:
         raise InputError("y is missing; give the responses, or a DataLoader that yields (x, y).")
     return X, y
-
-
-def decay_of(weight_decay: Any, state: State) -> Any:
-    """Return the diagonal lam in the order of the flat parameters, (p,).
-
-    As in the parameter groups of an optimiser, a trainable parameter that a mapping does not name has no decay. What
-    it says of parameters that are held fixed has no effect: a constant is added to the objective.
-
-    Raises:
-        InputError: For names that the module does not have, and values that are no decay.
-    """
-    if not isinstance(weight_decay, Mapping):
-        weight_decay = {"": weight_decay}
-    else:
-        weight_decay = {str(path): value for path, value in weight_decay.items()}
-        _refuse_unknown(weight_decay, state)
-    parts = []
-    for name, shape in zip(state.names, state.shapes, strict=True):
-        # The longest path decides: a parameter's own name, then the innermost submodule.
-        paths = [path for path in weight_decay if path == "" or under(name, path, ".")]
-        value = as_numbers(f"weight_decay of {name!r}", plain(weight_decay[max(paths, key=len)] if paths else 0.0))
-        check_nonnegative(f"weight_decay of {name!r}", value)
-        if value.shape not in ((), shape):
-            raise InputError(f"weight_decay of {name!r} has shape {value.shape}; give a number or shape {shape}.")
-        parts.append(np.broadcast_to(value, shape).reshape(-1))
-    return torch.tensor(np.concatenate(parts), device=state.device)
-
-
-def _refuse_unknown(weight_decay: Mapping[str, Any], state: State) -> None:
-    """Refuse a mapping that names what the module does not have, or nothing that is trained."""
-    own = (*state.names, *state.frozen)
-    for path in weight_decay:
-        if not any(under(name, path, ".") for name in own):
-            raise InputError(
-                f"weight_decay names {path!r}, which the module does not have (second names of tied parameters do not "
-                f"count).{close_to(path, own, '.')} It has {listed(own)}."
-            )
-    if not any(under(name, path, ".") for path in weight_decay for name in state.names):
-        raise InputError(
-            f"weight_decay names no parameter that is trained: {listed(state.names)}. Give theirs, or the number 0 for "
-            "no decay."
-        )
 
 
 def _refuse_unusable(problem: Problem) -> None:
