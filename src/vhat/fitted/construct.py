@@ -40,8 +40,9 @@ def from_jax(
         loss: ``"half_mse"`` for ``1/(2n) sum |f - y|^2``, ``"mse"`` for a mean over rows and outputs without the
             half, or ``loss(f_i, y_i)`` of one row.
         sample_weight: Weights ``w_i >= 0`` of ``1/n sum w_i l_i``.
-        parameters: What counts as trained, all else being held fixed: ``"all"``; names of leaves or subtrees, the keys
-            on the way to them joined by slashes (``["params/Dense_1"]``); or a function of such a name.
+        parameters: What counts as trained, all else being held fixed: ``"all"``; ``"last"``, the last linear layer, as
+            in :func:`from_torch`; names of leaves or subtrees, the keys on the way to them joined by slashes
+            (``["params/Dense_1"]``); or a function of such a name.
         memory: Budget in bytes; half of the free memory by default.
 
     Returns:
@@ -104,8 +105,12 @@ def from_torch(
             ``loss(f_i, y_i)`` of one row.
         sample_weight: Weights of the rows.
         target_key: The key of the responses in dict batches.
-        parameters: What counts as trained, all else being held fixed: ``"all"`` that require a gradient; names of
-            parameters or submodules, such as ``["head"]``; or a function of a name, whether or not they require one.
+        parameters: What counts as trained, all else being held fixed: ``"all"`` that require a gradient; ``"last"``,
+            the last linear layer; names of parameters or submodules, such as ``["head"]``; or a function of a name.
+            A parameter that is named may be one that requires no gradient. For ``"last"`` the module runs once for
+            each row, a DataLoader is read batch by batch, and only the inputs of the layer are kept: the first thing
+            to try for a large network. The layer as it was trained is seldom the minimum of its own ridge regression:
+            ``.polish()`` goes there by one solve, ``.linearised(...)`` takes it as it is.
         memory: Budget in bytes.
 
     Returns:

@@ -13,9 +13,10 @@ from vhat.errors import StoreError
 from vhat.models.jax import jax_problem
 from vhat.models.jax import pytrees as trees
 from vhat.models.jax.autodiff import JaxAutodiff
+from vhat.models.jax.last_layer import JaxHead
 from vhat.models.networks import Network, VarianceScaling
 from vhat.models.problem import Problem
-from vhat.models.selection import ALL
+from vhat.models.selection import ALL, LAST, Selection
 from vhat.store.document import Document, is_plain
 from vhat.store.match_model import Brought
 
@@ -33,11 +34,20 @@ def describe(problem: Problem) -> Document:
         "columns": autodiff.leaf_columns,
         "dtype": autodiff.dtype,
         "selected": autodiff.selected,
+        "last": isinstance(problem.autodiff, JaxHead),
     }
 
 
 def _autodiff(problem: Problem) -> JaxAutodiff:
+    """The function; where its last layer alone is the problem, the whole of it."""
+    if isinstance(problem.autodiff, JaxHead):
+        return problem.autodiff.base
     return cast(JaxAutodiff, problem.autodiff)
+
+
+def _inputs(problem: Problem) -> Any:
+    """The training inputs of the function."""
+    return problem.autodiff.sample if isinstance(problem.autodiff, JaxHead) else problem.X
 
 
 def point(problem: Problem) -> Any:
@@ -67,17 +77,17 @@ def inputs(problem: Problem) -> Any:
     Raises:
         StoreError: When they are a tree with nodes of other libraries.
     """
-    if not is_plain(problem.X):
+    if not is_plain(_inputs(problem)):
         raise StoreError(
             "X is a tree with nodes other than dicts, lists and tuples, which cannot be kept. Save with "
             "data='reference', or fit to plain containers."
         )
-    return problem.X
+    return _inputs(problem)
 
 
 def rows(problem: Problem) -> list[np.ndarray]:
     """The arrays of the training inputs, for their checksum."""
-    return list(jax.tree.leaves(problem.X))
+    return list(jax.tree.leaves(_inputs(problem)))
 
 
 def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Problem:
@@ -102,11 +112,21 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
         y,
         weight_decay=layout.unflatten(saved["weight_decay"], fixed),
         loss=brought.loss_for(model["loss"]),
-        parameters=ALL if selected is None else selected,
+        parameters=_selection(model),
         memory=brought.memory,
     )
     autodiff = replace(_autodiff(problem), dtype=model["dtype"], leaf_columns=model["columns"])
+    if isinstance(problem.autodiff, JaxHead):
+        return replace(problem, autodiff=replace(problem.autodiff, base=autodiff), weights=saved["sample_weight"])
     return replace(problem, autodiff=autodiff, weights=saved["sample_weight"])
+
+
+def _selection(model: Document) -> Selection:
+    """What was given as ``parameters``, as far as it matters."""
+    if model.get("last"):
+        return LAST
+    selected: tuple[str, ...] | None = model.get("selected")
+    return ALL if selected is None else selected
 
 
 def move(problem: Problem, to: Any) -> Problem:

@@ -20,10 +20,11 @@ from vhat.checks import (
 from vhat.errors import InputError, ModelError
 from vhat.models.jax import compiled, pytrees
 from vhat.models.jax.autodiff import JaxAutodiff
+from vhat.models.jax.last_layer import affine_paths, last_layer_problem
 from vhat.models.jax.paths import selected_paths
 from vhat.models.jax.probe import refuse_unusable
 from vhat.models.problem import Problem
-from vhat.models.selection import ALL, Selection
+from vhat.models.selection import ALL, LAST, Selection
 
 __all__ = ["jax_problem"]
 
@@ -54,8 +55,9 @@ def jax_problem(
             does not name has none.
         loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
         sample_weight: One weight a row.
-        parameters: What counts as trained: ``"all"`` floating-point leaves, names of leaves or subtrees
-            (:mod:`vhat.models.jax.paths`), or a function of a name; all else is held fixed.
+        parameters: What counts as trained: ``"all"`` floating-point leaves; ``"last"``, the last linear layer
+            (:mod:`vhat.models.jax.last_layer`); names of leaves or subtrees (:mod:`vhat.models.jax.paths`); or a
+            function of a name. All else is held fixed.
         memory: Budget in bytes.
 
     Returns:
@@ -68,6 +70,9 @@ def jax_problem(
     check_loss(loss)
     if not callable(predict):
         raise InputError(f"predict must be a function predict(params, X); got {type(predict).__name__}.")
+    last = isinstance(parameters, str) and parameters == LAST
+    if last:
+        parameters = affine_paths(predict, params, X)
     with jax.enable_x64(True):
         selected = selected_paths(parameters, pytrees.trainable_paths(params))
         theta, layout, fixed, dtype = pytrees.flatten(params, selected)
@@ -89,7 +94,7 @@ def jax_problem(
             memory=check_memory(memory),
         )
         refuse_unusable(problem)
-    return problem
+    return last_layer_problem(problem) if last else problem
 
 
 def _probe(predict: Callable[..., Any], theta: Any, X: Any) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ __all__ = [
     "flatten",
     "in_words",
     "joined",
+    "leaf_paths",
     "match_inputs",
     "narrow_casts",
     "pad",
