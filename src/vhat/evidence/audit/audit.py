@@ -11,11 +11,12 @@ from array_api_compat import array_namespace
 from vhat.checks import check_count
 from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
 from vhat.evidence.audit.alignment import alignment_lines
-from vhat.evidence.audit.basin import basin_line, polish_first
+from vhat.evidence.audit.basin import basin_line
 from vhat.evidence.audit.data_support import support_line
 from vhat.evidence.audit.lack_of_fit import lack_of_fit_line
 from vhat.evidence.audit.noise_moves import noise_pushes
 from vhat.evidence.audit.outliers import outliers_line
+from vhat.evidence.audit.remedies import onward, settle_first
 from vhat.evidence.audit.residual_curvature import residual_curvature_line
 from vhat.evidence.audit.result import Audit, Line, Verdict
 from vhat.evidence.audit.row_groups import group_rows
@@ -24,6 +25,7 @@ from vhat.evidence.audit.standardised_residuals import NotTested, seen_rows, sta
 from vhat.evidence.audit.unequal_noise import unequal_noise_line
 from vhat.evidence.minimise.stationarity import evaluate, relative_gradient, units
 from vhat.linalg.curvature.definiteness import Definiteness
+from vhat.linalg.curvature.kinks import way_on
 from vhat.linalg.solvers import Status
 from vhat.models.problem import Curvature, Problem
 from vhat.variance.noise import Noise, given_noise
@@ -86,8 +88,8 @@ def audit_fit(
     return Audit(
         (
             stationary,
-            *alignment_lines(problem, minimum, units(problem).resolution),
-            *_eigenvalue_lines(work.definiteness("hessian")),
+            *alignment_lines(problem, minimum, units(problem).resolution, onward(work)),
+            *_eigenvalue_lines(work, chosen),
             residual_curvature_line(work, chosen, seed),
             smoothness_line(work, chosen, level, seed),
             _at_minimum(_settled(noise_found, level, problem, minimum), stationary),
@@ -150,13 +152,13 @@ def _near_fold(work: Workspace, curvature: Curvature, seed: int) -> bool:
 
 
 def _at_minimum(line: Line, stationary: Line) -> Line:
-    """Prefix the remedy with "polish first" where the parameters are not known to be a minimum.
+    """Prefix the remedy with "settle stationarity first" where the parameters are not known to be a minimum.
 
     At the minimum the line may hold, and need no remedy.
     """
     if stationary.verdict == "holds" or line.verdict not in ("fails", "undecided"):
         return line
-    return replace(line, remedy=f"{polish_first(stationary)}; if this line then stays: {line.remedy}")
+    return replace(line, remedy=f"{settle_first(stationary)}; if this line then stays: {line.remedy}")
 
 
 def residual_lines(
@@ -236,21 +238,22 @@ def _measure_stationarity(work: Workspace, curvature: Curvature, level: Noise | 
     """
     problem = work.problem
     if level is None:
-        return _relative_line(problem)
+        return _relative_line(work)
     point, solver = evaluate(problem), work.own_solver(curvature)
     pushed, times = noise_pushes(problem, level.values, seed, _REDRAWS, few=_FEW_ROWS)[0::2]
     xp = array_namespace(point.gradient)
     sides = xp.concat([point.gradient[None, :], pushed], axis=0)
     solution = solver.solve(sides)
     if np.any(solution.status != Status.CONVERGED):
-        return _not_compared(problem)
+        return _not_compared(work)
     energy = problem.numpy(xp.sum(sides * solution.h, axis=1))
     images = np.mean(problem.jvp(solution.h) ** 2, axis=1)
     ratios = [_ratio(energy[0], times * np.mean(energy[1:]))]
     ratios += [_ratio(images[0, k], times * np.mean(images[1:, k])) for k in range(problem.outputs)]
     if not np.isfinite(ratios).any():  # the noise moves nothing: the loss does not see the responses
-        return _relative_line(problem)
+        return _relative_line(work)
     return _judge_stationarity(
+        work,
         float(np.nanmax(ratios)),
         _STATIONARY,
         "the distance to the minimum over the spread that the noise gives the parameters",
@@ -261,40 +264,48 @@ def _ratio(square: float, reference: float) -> float:
     return float(np.sqrt(max(square, 0.0) / reference)) if reference > 0 else NAN
 
 
-def _relative_line(problem: Problem) -> Line:
+def _relative_line(work: Workspace) -> Line:
     """Stationarity where there is no noise to compare with."""
     meaning = "the gradient relative to its terms, without unit"
-    return _judge_stationarity(relative_gradient(evaluate(problem), units(problem)), _STATIONARY_WITHOUT_NOISE, meaning)
+    value = relative_gradient(evaluate(work.problem), units(work.problem))
+    return _judge_stationarity(work, value, _STATIONARY_WITHOUT_NOISE, meaning)
 
 
-def _not_compared(problem: Problem) -> Line:
+def _not_compared(work: Workspace) -> Line:
     """Stationarity where the solves that compare the gradient with the noise did not converge.
 
     A gradient that vanishes to rounding needs no comparison. Any other may be far below what the noise does, or above.
     """
-    line = _relative_line(problem)
+    line = _relative_line(work)
     if line.verdict == "holds":
         return line
     remedy = (
-        "Whether this gradient matters is not known: the solves that compare it with the noise did not converge. Call "
-        "fitted.polish(), or raise weight_decay."
+        "Whether this gradient matters is not known: the solves that compare it with the noise did not converge. Raise "
+        f"weight_decay. {onward(work)}"
     )
     return replace(line, verdict="undecided", remedy=remedy)
 
 
-def _judge_stationarity(value: float, threshold: float, meaning: str) -> Line:
-    holds = value <= threshold
+def _judge_stationarity(work: Workspace, value: float, threshold: float, meaning: str) -> Line:
+    if value <= threshold:
+        return Line("stationarity", value, threshold, "holds", "The gradient vanishes for all purposes.", meaning)
     remedy = (
-        "The gradient vanishes for all purposes."
-        if holds
-        else "The parameters are not a minimum of the objective described: check loss and weight_decay against the "
-        "alignment line, train longer, or call fitted.polish(). fitted.linearised(validation=(X, y)) takes a network "
-        "that was stopped early or has kinks as it is."
+        "The parameters are not a minimum of the objective described: check loss and weight_decay against the "
+        f"alignment line. {onward(work)}"
     )
-    return Line("stationarity", value, threshold, "holds" if holds else "fails", remedy, meaning)
+    return Line("stationarity", value, threshold, "fails", remedy, meaning)
 
 
-def _eigenvalue_lines(sign: Definiteness) -> list[Line]:
+def _eigenvalue_lines(work: Workspace, curvature: Curvature) -> list[Line]:
+    """Return the lines on the smallest eigenvalue; a model with kinks has no Hessian to have one."""
+    if curvature == "ggn" and work.kinks.verdict == "kinked":
+        remedy = (
+            f"Not computed: the model has {work.kinks.told}, of which a Hessian knows nothing, and intervals use the "
+            f"Gauss-Newton matrix. {way_on(work.problem)}"
+        )
+        line = Line("smallest eigenvalue", NAN, NAN, "undecided", remedy, "")
+        return [line, _conditioning_line(work.definiteness("ggn"))]
+    sign = work.definiteness("hessian")
     verdict: Verdict = {"positive": "holds", "indefinite": "fails", "undecided": "undecided"}[sign.verdict]  # type: ignore[assignment]
     settled = bool(np.isfinite(sign.error))
     remedy = {
@@ -304,8 +315,8 @@ def _eigenvalue_lines(sign: Definiteness) -> list[Line]:
         "below half of this one."
         if sign.assured
         else "The iteration settled above zero. That is no proof, and too few steps to tell how likely it is.",
-        "indefinite": "A direction of negative curvature was found: a saddle, or a point on the way to a minimum. Call "
-        "fitted.polish().",
+        "indefinite": "A direction of negative curvature was found: a saddle, or a point on the way to a minimum. "
+        f"{onward(work)}",
         "undecided": "Zero lies within the error: the data and the decay leave some direction undetermined. Raise "
         "weight_decay, or remove redundant parameters."
         if settled
@@ -448,8 +459,8 @@ def _without_solves(work: Workspace, noise: Any, reason: str) -> Audit:
     """The same lines where no system can be solved: singular even in its Gauss-Newton part."""
     problem, why = work.problem, f"Not tested, because {reason}"
     try:
-        stationary, resolution = _relative_line(problem), units(problem).resolution
-        eigenvalues = _eigenvalue_lines(work.definiteness("hessian"))
+        stationary, resolution = _relative_line(work), units(problem).resolution
+        eigenvalues = _eigenvalue_lines(work, "hessian")
     except NotPositiveDefinite:
         names = ("smallest eigenvalue", "conditioning")
         stationary, resolution = Line("stationarity", NAN, NAN, "undecided", why, ""), 0.0
@@ -459,7 +470,7 @@ def _without_solves(work: Workspace, noise: Any, reason: str) -> Audit:
     return Audit(
         (
             stationary,
-            *alignment_lines(problem, stationary.verdict == "holds", resolution),
+            *alignment_lines(problem, stationary.verdict == "holds", resolution, onward(work)),
             *eigenvalues,
             Line("residual curvature", NAN, NAN, "noted", why, ""),
             Line("smoothness", NAN, NAN, "undecided", why, ""),

@@ -8,6 +8,7 @@ import numpy as np
 
 from vhat.errors import VhatError
 from vhat.evidence.audit.noise_moves import noise_moves
+from vhat.evidence.audit.remedies import settle_first
 from vhat.evidence.audit.result import Line
 from vhat.evidence.minimise.polish import polish
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from vhat.variance.noise import Noise
     from vhat.variance.workspace import Workspace
 
-__all__ = ["basin_line", "polish_first"]
+__all__ = ["basin_line"]
 
 _FOLLOWED = 0.5
 """A refit follows the forecast if its predictions differ from it by at most this share of the forecast move."""
@@ -44,7 +45,7 @@ def basin_line(
     meaning = "share of refits under perturbed responses whose predictions moved as the theory forecasts"
     minimum = stationary.verdict == "holds"
     if refits < 1 and not minimum:
-        remedy = f"{polish_first(stationary)}: refits begin at the minimum."
+        remedy = f"{settle_first(stationary)}: refits begin at the minimum."
         return Line("basin", NAN, NAN, "undecided" if near_fold else "assumed", remedy, meaning)
     if refits < 1 and near_fold:
         remedy = (
@@ -57,8 +58,12 @@ def basin_line(
     if not minimum:
         remedy = "Not probed, because the parameters are not known to be a minimum: settle stationarity first."
         return Line("basin", NAN, NAN, "undecided", remedy, meaning)
-    if level is None:
-        remedy = "Not probed, because there is no noise level to redraw. Give noise=."
+    if level is None or work.kinks.verdict == "kinked":
+        remedy = (
+            "Not probed, because there is no noise level to redraw. Give noise=."
+            if level is None
+            else f"Not probed, because the model has {work.kinks.told}: no refit reaches a certified minimum."
+        )
         return Line("basin", NAN, NAN, "undecided", remedy, meaning)
     problem = work.problem
     moves, z = noise_moves(problem, work.own_solver(curvature), level.values, seed + 1, refits)
@@ -79,8 +84,3 @@ def basin_line(
         else "The minimum jumps or bends under the noise: intervals miss that. More weight decay, or a simpler model."
     )
     return Line("basin", share, _MOST, "holds" if holds else "fails", remedy, meaning)
-
-
-def polish_first(stationary: Line) -> str:
-    """Return the advice where the stationarity line does not hold."""
-    return f"Polish first, as stationarity {'fails' if stationary.verdict == 'fails' else 'is undecided'}"
