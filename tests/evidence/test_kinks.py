@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 import vhat
 from vhat.linalg.curvature.kinks import find_kinks
@@ -51,14 +50,14 @@ def own_softmax(z):
 TORCH = {
     "kinked": {
         "relu": torch.relu,
-        "leaky_relu": F.leaky_relu,
-        "hardtanh": F.hardtanh,
-        "hardswish": F.hardswish,
+        "leaky_relu": nn.functional.leaky_relu,
+        "hardtanh": nn.functional.hardtanh,
+        "hardswish": nn.functional.hardswish,
         "selu": torch.selu,
-        "prelu": lambda z: F.prelu(z, z.new_tensor([0.2])),
+        "prelu": lambda z: nn.functional.prelu(z, z.new_tensor([0.2])),
         "abs": torch.abs,
         "amax": lambda z: z.amax(dim=-1, keepdim=True).expand(-1, 5),
-        "maxpool": lambda z: F.max_pool1d(z[:, None], 5)[:, 0].expand(-1, 5),
+        "maxpool": lambda z: nn.functional.max_pool1d(z[:, None], 5)[:, 0].expand(-1, 5),
         "where": lambda z: torch.where(z > 0, z, 0.1 * z),
         "mask": lambda z: z * (z > 0),
         "clamp": lambda z: z.clamp(min=-0.5),
@@ -66,14 +65,14 @@ TORCH = {
     },
     "smooth": {
         "tanh": torch.tanh,
-        "gelu": F.gelu,
-        "silu": F.silu,
-        "softplus": F.softplus,
-        "mish": F.mish,
-        "elu": F.elu,
-        "celu": lambda z: F.celu(z, 2.0),
+        "gelu": nn.functional.gelu,
+        "silu": nn.functional.silu,
+        "softplus": nn.functional.softplus,
+        "mish": nn.functional.mish,
+        "elu": nn.functional.elu,
+        "celu": lambda z: nn.functional.celu(z, 2.0),
         "softmax": lambda z: z.softmax(dim=-1),
-        "layer norm": lambda z: torch.tanh(F.layer_norm(z, (5,))),
+        "layer norm": lambda z: torch.tanh(nn.functional.layer_norm(z, (5,))),
     },
     # kinked operations of which the function knows nothing: not said to be kinked, nor to be smooth
     "unknown": {
@@ -81,7 +80,7 @@ TORCH = {
         "square of relu": lambda z: torch.relu(z) ** 2,
         "clamp out of reach": lambda z: torch.tanh(z.clamp(-1e3, 1e3)),
         "softmax by hand": own_softmax,
-        "normalize": lambda z: F.normalize(z, dim=-1),
+        "normalize": lambda z: nn.functional.normalize(z, dim=-1),
         "float32": lambda z: torch.tanh(z.float().clamp(-1e3, 1e3)).double(),
     },
 }
@@ -173,7 +172,7 @@ def trained(activation=nn.ReLU, hidden=20, steps=60, **options):
     inputs, targets = torch.tensor(X).float(), torch.tensor(Y).float()
     for _ in range(steps):
         optimizer.zero_grad()
-        F.mse_loss(module(inputs), targets).backward()
+        nn.functional.mse_loss(module(inputs), targets).backward()
         optimizer.step()
     return module, vhat.from_torch(module, X, Y, weight_decay=1e-3, loss="mse", **options)
 
@@ -264,7 +263,7 @@ def test_decoupled_decay_is_explained_with_what_to_pass():
     inputs, targets = torch.tensor(X).float(), torch.tensor(Y).float()
     for _ in range(300):
         optimizer.zero_grad()
-        F.mse_loss(module(inputs), targets).backward()
+        nn.functional.mse_loss(module(inputs), targets).backward()
         optimizer.step()
     line = vhat.from_torch(module, X, Y, weight_decay=0.01, loss="mse").audit()["alignment"]
     assert line.verdict == "fails"

@@ -16,6 +16,7 @@ from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.linalg.curvature.kinks import Kinks, find_kinks, way_on
 from vhat.linalg.workspace import Workspace as LinearAlgebra
 from vhat.models.problem import Curvature
+from vhat.progress import bar
 from vhat.variance.noise import (
     Freedom,
     Noise,
@@ -113,7 +114,8 @@ class Workspace(LinearAlgebra):
         solver = self.own_solver(curvature)
 
         def find() -> Freedom:
-            return measure_freedom(self.problem, solver, self.noise_shape(kind), seed)
+            with bar("degrees of freedom", 1):
+                return measure_freedom(self.problem, solver, self.noise_shape(kind), seed)
 
         return self.keep(("freedom", curvature, seed, kind), find)
 
@@ -285,14 +287,13 @@ class Workspace(LinearAlgebra):
             f"the model has {told} near its parameters, so that it has no Hessian there in the sense of the theory, "
             "and the Gauss-Newton matrix takes its place"
         )
-        chosen = Chosen("ggn", self._require("ggn"), reason, told)
-        if not quiet and self.first("warned curvature"):
+        if not quiet and self.first("warned curvature"):  # at once: the solves may take minutes
             warnings.warn(
                 f"{reason}. {way_on(self.problem)} curvature='ggn' accepts this.",
                 CurvatureWarning,
                 stacklevel=outside(),
             )
-        return chosen
+        return Chosen("ggn", self._require("ggn"), reason, told)
 
     def _require(self, curvature: Curvature) -> Definiteness:
         sign = self.definiteness(curvature)

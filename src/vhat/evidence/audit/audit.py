@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from vhat.checks import check_count
-from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
+from vhat.errors import Interrupted, NoiseError, NotConverged, NotPositiveDefinite
 from vhat.evidence.audit.alignment import alignment_lines
 from vhat.evidence.audit.basin import basin_line
 from vhat.evidence.audit.data_support import support_line
@@ -28,6 +29,7 @@ from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.linalg.curvature.kinks import way_on
 from vhat.linalg.solvers import Status
 from vhat.models.problem import Curvature, Problem
+from vhat.progress import bar
 from vhat.variance.noise import Noise, given_noise
 from vhat.variance.ridge_refit import CHI_SQUARE, RidgeRefit
 
@@ -47,6 +49,8 @@ _FEW_ROWS = 128
 _ACCURATE = 1e-3
 _SEEN = 8
 """Rows that are predicted again."""
+_LINES = 17
+"""Lines of an audit, for its progress bar; one more or less does not matter there."""
 NAN = float("nan")
 
 
@@ -57,52 +61,66 @@ def audit_fit(
 
     Raises:
         InputError: For options that cannot be used.
+        Interrupted: On Ctrl-C, with the lines that are finished.
     """
-    problem = work.problem
     check_count("refits", refits)
     check_count("seed", seed)
     if noise is not None and not isinstance(noise, str):
-        given_noise(noise, problem)
+        given_noise(noise, work.problem)
+    found: list[Line] = []
+    try:
+        with bar("audit", _LINES) as advance:
+            for line in _lines(work, noise, curvature, refits, seed, given):
+                found.append(line)
+                advance(line.name)
+    except KeyboardInterrupt:
+        names = ", ".join(line.name for line in found) or "none"
+        raise Interrupted(
+            f"the lines of the audit that were finished: {names}. To keep them: except vhat.Interrupted as stop: "
+            "stop.record. Ask for audit() again to go on: what was measured of the model is kept.",
+            Audit(tuple(found)),
+        ) from None
+    return Audit(tuple(found))
+
+
+def _lines(
+    work: Workspace, noise: Any, curvature: str, refits: int, seed: int, given: Problem | None
+) -> Iterator[Line]:
+    """Make every check, and yield its line when it is known."""
+    problem = work.problem
     try:
         chosen = _curvature(work, curvature)
     except NotPositiveDefinite as error:
-        return _without_solves(work, noise, str(error))
+        yield from _without_solves(work, noise, str(error))
+        return
     level, noise_found = _noise_line(work, noise, chosen, seed)
+    kind = noise if isinstance(noise, str) else None
     if work.refit is not None:
-        kind = noise if isinstance(noise, str) else None
-        return Audit(
-            (
-                *_constructed(),
-                _of_fitted_rows(noise_found, work.refit, level),
-                # Rows left out of the refit would not tell of the model that was trained.
-                *residual_lines(work, chosen, level, seed, False, kind),
-                support_line(work, chosen, seed),
-                *_model_lines(problem),
-                *_refit_lines(work.refit),
-                *_assumptions(problem)[1:],  # that V has no tail is true by construction
-            )
-        )
+        yield from _constructed()
+        yield _of_fitted_rows(noise_found, work.refit, level)
+        # Rows left out of the refit would not tell of the model that was trained.
+        yield from residual_lines(work, chosen, level, seed, False, kind)
+        yield support_line(work, chosen, seed)
+        yield from _model_lines(problem)
+        yield from _refit_lines(work.refit)
+        yield from _assumptions(problem)[1:]  # that V has no tail is true by construction
+        return
     stationary = stationarity_line(work, chosen, level, seed)
     minimum = stationary.verdict == "holds"
-    kind = noise if isinstance(noise, str) else None
-    return Audit(
-        (
-            stationary,
-            *alignment_lines(problem, minimum, units(problem).resolution, onward(work)),
-            *_eigenvalue_lines(work, chosen),
-            residual_curvature_line(work, chosen, seed),
-            smoothness_line(work, chosen, level, seed),
-            _at_minimum(_settled(noise_found, level, problem, minimum), stationary),
-            *(_at_minimum(line, stationary) for line in residual_lines(work, chosen, level, seed, minimum, kind)),
-            _at_minimum(support_line(work, chosen, seed), stationary),
-            *_model_lines(problem),
-            basin_line(
-                work, chosen, level, refits, seed, stationary=stationary, near_fold=_near_fold(work, chosen, seed)
-            ),
-            *_moved_lines(given, problem, level),
-            *_assumptions(problem),
-        )
-    )
+    yield stationary
+    yield from alignment_lines(problem, minimum, units(problem).resolution, onward(work))
+    yield from _eigenvalue_lines(work, chosen)
+    yield residual_curvature_line(work, chosen, seed)
+    yield smoothness_line(work, chosen, level, seed)
+    yield _at_minimum(_settled(noise_found, level, problem, minimum), stationary)
+    for line in residual_lines(work, chosen, level, seed, minimum, kind):
+        yield _at_minimum(line, stationary)
+    yield _at_minimum(support_line(work, chosen, seed), stationary)
+    yield from _model_lines(problem)
+    near_fold = _near_fold(work, chosen, seed)
+    yield basin_line(work, chosen, level, refits, seed, stationary=stationary, near_fold=near_fold)
+    yield from _moved_lines(given, problem, level)
+    yield from _assumptions(problem)
 
 
 def _constructed() -> list[Line]:

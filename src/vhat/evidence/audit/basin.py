@@ -11,6 +11,7 @@ from vhat.evidence.audit.noise_moves import noise_moves
 from vhat.evidence.audit.remedies import settle_first
 from vhat.evidence.audit.result import Line
 from vhat.evidence.minimise.polish import polish
+from vhat.progress import bar
 
 if TYPE_CHECKING:
     from vhat.models.problem import Curvature
@@ -69,13 +70,15 @@ def basin_line(
     moves, z = noise_moves(problem, work.own_solver(curvature), level.values, seed + 1, refits)
     forecast = problem.jvp(moves)
     followed = 0
-    for i in range(refits):
-        try:
-            there = polish(problem.with_targets(problem.targets + z[i]), warmup=0, seed=seed).problem
-        except VhatError:
-            continue
-        moved = there.fitted_values - problem.fitted_values
-        followed += bool(np.linalg.norm(moved - forecast[i]) <= _FOLLOWED * np.linalg.norm(forecast[i]))
+    with bar("refits", refits) as advance:
+        for i in range(refits):
+            advance("")
+            try:
+                there = polish(problem.with_targets(problem.targets + z[i]), warmup=0, seed=seed).problem
+            except VhatError:
+                continue
+            moved = there.fitted_values - problem.fitted_values
+            followed += bool(np.linalg.norm(moved - forecast[i]) <= _FOLLOWED * np.linalg.norm(forecast[i]))
     share = followed / refits
     holds = share >= _MOST
     remedy = (
