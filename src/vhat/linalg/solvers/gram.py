@@ -22,6 +22,7 @@ from vhat.linalg.solvers.interface import Norms, Response, put, taken
 from vhat.linalg.solvers.jacobian_factors import jacobian_rows
 from vhat.linalg.solvers.kernel import Root
 from vhat.models.problem import Array, Problem
+from vhat.progress import bar
 
 __all__ = ["Gram", "Solved", "gram_bytes", "gram_flops", "make_gram"]
 
@@ -346,12 +347,15 @@ def _summed(problem: Problem, weighted: Callable[[int, int, np.ndarray], np.ndar
     total = np.zeros((problem.p, problem.p), order="F")
     step = max(1, _rows_together(problem) // problem.outputs)
     room = np.empty((min(step, problem.n) * problem.outputs, problem.p))
-    for start in range(0, problem.n, step):
-        stop = min(start + step, problem.n)
-        rows = weighted(start, stop, jacobian_rows(problem, start, stop, room[: (stop - start) * problem.outputs]))
-        rows /= unit
-        # The transpose of a C-ordered block is Fortran-ordered: nothing is copied.
-        total = dsyrk(1.0, rows.T, beta=1.0, c=total, trans=0, lower=0, overwrite_c=1)
+    starts = range(0, problem.n, step)
+    with bar("Gauss-Newton matrix", len(starts)) as advance:
+        for start in starts:
+            stop = min(start + step, problem.n)
+            rows = weighted(start, stop, jacobian_rows(problem, start, stop, room[: (stop - start) * problem.outputs]))
+            rows /= unit
+            # The transpose of a C-ordered block is Fortran-ordered: nothing is copied.
+            total = dsyrk(1.0, rows.T, beta=1.0, c=total, trans=0, lower=0, overwrite_c=1)
+            advance("")
     return total
 
 
