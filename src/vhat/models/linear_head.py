@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from vhat.models.kinks import NO_KINKS
 from vhat.models.lazy import Lazy
 from vhat.models.leaves import leaf_slices
 from vhat.models.loss import LossDerivatives
@@ -122,6 +123,7 @@ class HeadAutodiff(ABC):
     sample: Any = field(repr=False)
 
     linear = True
+    kinks = NO_KINKS
 
     @abstractmethod
     def features(self, inputs: Any, /) -> np.ndarray:

@@ -17,6 +17,7 @@ from vhat.evidence.minimise.quasi_newton import quasi_newton
 from vhat.evidence.minimise.stationarity import Point, decrease, evaluate, relative_gradient, units
 from vhat.linalg.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.linalg.curvature.hidden_kinks import UNEXPLAINED, unexplained_change
+from vhat.linalg.curvature.kinks import find_kinks, way_on
 from vhat.models.problem import Problem
 
 __all__ = ["Polished", "polish"]
@@ -103,6 +104,7 @@ def polish(
         NotPositiveDefinite: When a parameter given has no influence on any training prediction and no decay.
     """
     _check(gtol, max_steps, warmup, seed)
+    _refuse_kinks(problem)
     with problem.scope():
         start = Descent.begin(_start(problem, gtol), metric)
         told = _numbered(progress)
@@ -174,6 +176,17 @@ def _check(gtol: float, max_steps: int, warmup: int, seed: int) -> None:
     check_count("seed", seed)
 
 
+def _refuse_kinks(problem: Problem) -> None:
+    """Refuse a model with kinks near its parameters: steps that derivatives promise end at them, after a long time."""
+    kinks = find_kinks(problem)
+    if kinks.verdict == "kinked":
+        raise PolishError(
+            f"the model has {kinks.told} near its parameters, and no minimum of a kinked objective can be certified by "
+            "derivatives",
+            f"{way_on(problem)} A smooth activation such as tanh, softplus, gelu or silu has no kinks.",
+        )
+
+
 def _start(problem: Problem, gtol: float) -> Point:
     """Return the point to descend from: of a linear model under the square loss, its minimum."""
     point = evaluate(problem)
@@ -241,7 +254,7 @@ def _reached(now: Descent, found: Definiteness) -> str:
 def _unfinished(now: Descent, found: Definiteness) -> PolishError:
     remedy = (
         "If the model has kinks (relu, abs, max), replace them by a smooth activation such as tanh, softplus or gelu, "
-        'or keep these parameters and use curvature="ggn".'
+        'or keep these parameters and use curvature="ggn" or fitted.linearised(validation=(X, y)).'
     )
     if now.status == "moving":
         return PolishError(

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vhat.errors import ModelError, VhatError
+from vhat.models.kinks import UNKNOWN_KINKS, KinkedOperations
 from vhat.models.selection import ALL, Selection, select
 from vhat.models.torch.inputs import Layout, Rows
 
@@ -73,6 +74,7 @@ class TorchModel:
         mapped: Whether ``torch.vmap`` over rows works.
         linear: Layers whose gradients are known to be outer products: see :mod:`vhat.models.torch.outer_products`.
         affine: Whether predictions are an affine function of theta: see :mod:`vhat.models.torch.affine`.
+        kinks: The kinked operations that act on theta: see :mod:`vhat.models.torch.kinks`.
     """
 
     module: Any
@@ -85,6 +87,7 @@ class TorchModel:
     mapped: bool = True
     linear: tuple[Linear, ...] = ()
     affine: bool = False
+    kinks: KinkedOperations = UNKNOWN_KINKS
 
     def __call__(self, theta: Any, rows: Rows) -> Any:
         """Return predictions (m, K) in float64, differentiable in the flat ``theta``."""
