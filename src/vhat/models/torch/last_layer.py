@@ -28,6 +28,7 @@ from vhat.models.torch.autodiff import TorchAutodiff
 from vhat.models.torch.derivatives import recording
 from vhat.models.torch.inputs import Layout, Rows, preserved_rng, take_rows, to_array
 from vhat.models.torch.model import Linear, TorchModel, in_words, read_state
+from vhat.progress import bar
 
 __all__ = ["TorchHead", "find_head"]
 
@@ -67,12 +68,15 @@ class TorchHead(HeadAutodiff):
         model = self.base.model
         model.guard()
         found = np.empty((len(inputs[0]), self.head.inputs))
-        for block in slices(len(found), self.base.chunk_rows):
-            rows = take_rows(inputs, block)
-            with in_words("evaluating the module at these inputs"), torch.inference_mode(False), torch.no_grad():
-                z, f = run(model, self.theta, rows, self.layer)
-            found[block] = to_array(z)
-            self._verify(self.theta, found[block], to_array(f))
+        blocks = list(slices(len(found), self.base.chunk_rows))
+        with bar("rows through the network", len(blocks)) as advance:
+            for block in blocks:
+                rows = take_rows(inputs, block)
+                with in_words("evaluating the module at these inputs"), torch.inference_mode(False), torch.no_grad():
+                    z, f = run(model, self.theta, rows, self.layer)
+                found[block] = to_array(z)
+                self._verify(self.theta, found[block], to_array(f))
+                advance("")
         return found
 
     def _verify(self, theta: Any, z: np.ndarray, f: np.ndarray) -> None:

@@ -21,6 +21,7 @@ from vhat.models.torch.inputs import Layout, Rows, check_rows, plain, preserved_
 from vhat.models.torch.last_layer import TorchHead, find_head
 from vhat.models.torch.model import in_words
 from vhat.models.validate import refuse_loss
+from vhat.progress import bar
 
 __all__ = ["last_layer_problem", "make_head"]
 
@@ -130,13 +131,16 @@ def _read(
     kept = _Growing(count, autodiff.head.inputs, memory, len(autodiff.head.mixing))
     targets = [np.asarray(plain(first[1]))]
     kept.add(_checked(autodiff.features(first[0]), 0))
-    for x, y in batches:
-        try:
-            rows = check_rows(x, layout, autodiff.base.model.state.device)
-        except InputError as error:
-            raise InputError(f"in the batch that starts with row {kept.rows}: {error}") from None
-        kept.add(_checked(autodiff.features(rows), kept.rows))
-        targets.append(np.asarray(plain(y)))
+    more = 0 if count is None else -(-count // kept.rows) - 1
+    with bar("rows through the network", more) as advance:
+        for x, y in batches:
+            try:
+                rows = check_rows(x, layout, autodiff.base.model.state.device)
+            except InputError as error:
+                raise InputError(f"in the batch that starts with row {kept.rows}: {error}") from None
+            kept.add(_checked(autodiff.features(rows), kept.rows))
+            targets.append(np.asarray(plain(y)))
+            advance("")
     shapes = {target.shape[1:] for target in targets}
     if len(shapes) > 1:
         raise InputError(f"the DataLoader's targets have rows of different shapes ({sorted(shapes)}).")
