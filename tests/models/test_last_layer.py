@@ -468,8 +468,10 @@ class Transformer(nn.Module):
 
 @pytest.mark.parametrize(
     ("make", "shape"),
-    [(lambda: ResNet(4), (3, 32, 32)), (lambda: Transformer(16), (5, 4))],
-    ids=["convolutional", "transformer"],
+    [
+        pytest.param(lambda: ResNet(4), (3, 32, 32), id="convolutional", marks=pytest.mark.slow),
+        pytest.param(lambda: Transformer(16), (5, 4), id="transformer"),
+    ],
 )
 def test_behind_a_frozen_backbone_it_is_the_ridge_regression_on_its_output(make, shape):
     torch.manual_seed(0)
