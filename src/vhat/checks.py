@@ -196,11 +196,11 @@ def check_weights(sample_weight: Any, n: int) -> np.ndarray:
     return weights
 
 
-def check_prediction(shape: tuple[int, ...], n: int) -> None:
-    """Refuse a model whose output for n rows is not (n,) or (n, outputs)."""
+def check_prediction(shape: tuple[int, ...], n: int, remedy: str = "") -> None:
+    """Refuse a model whose output for n rows is not (n,) or (n, outputs); ``remedy`` is said after that."""
     if len(shape) not in (1, 2) or shape[0] != n or (len(shape) == 2 and shape[1] == 0):
         raise ModelError(
-            f"the model returned shape {tuple(shape)} for {n} rows; it must return ({n},) or ({n}, outputs)."
+            f"the model returned shape {tuple(shape)} for {n} rows; it must return ({n},) or ({n}, outputs).{remedy}"
         )
 
 

@@ -24,6 +24,7 @@ def from_jax(
     weight_decay: Any,
     loss: Any = "half_mse",
     sample_weight: Any = None,
+    output: Any = None,
     memory: float | None = None,
 ) -> FittedModel:
     """Take a JAX function, its fitted parameters and its training data.
@@ -38,6 +39,8 @@ def from_jax(
         loss: ``"half_mse"`` for ``1/(2n) sum |f - y|^2``, ``"mse"`` for a mean over rows and outputs without the
             half, or ``loss(f_i, y_i)`` of one row.
         sample_weight: Weights ``w_i >= 0`` of ``1/n sum w_i l_i``.
+        output: Which part of what ``predict`` returns is the prediction, where that is no single array: a key, an
+            attribute, an index, or a function of it.
         memory: Budget in bytes; half of the free memory by default.
 
     Returns:
@@ -68,6 +71,7 @@ def from_jax(
             weight_decay=weight_decay,
             loss=loss,
             sample_weight=sample_weight,
+            output=output,
             memory=memory,
         )
     )
@@ -82,6 +86,7 @@ def from_torch(
     loss: Any = "half_mse",
     sample_weight: Any = None,
     target_key: str | None = None,
+    output: Any = None,
     memory: float | None = None,
 ) -> FittedModel:
     """Take a trained ``nn.Module`` and its training data.
@@ -90,13 +95,16 @@ def from_torch(
 
     Args:
         module: The module, in ``eval()`` mode where it has dropout or batch-norm.
-        X: Tensor, array, tuple or dict of tensors; or a DataLoader, read once in the order of its dataset.
+        X: Tensor, array, tuple or dict of tensors; or a DataLoader, read once in the order of its dataset. A dict whose
+            keys are parameters of ``forward`` is given as ``forward(**X)``, any other as ``forward(X)``.
         y: Responses of the shape that the module returns; None with a DataLoader.
         weight_decay: The decay of the optimiser (lam): a number, or a mapping from parameter names to numbers.
         loss: ``"half_mse"``, ``"mse"`` (torch's ``MSELoss``: lam is then outputs/2 times the decay), or
             ``loss(f_i, y_i)`` of one row.
         sample_weight: Weights of the rows.
         target_key: The key of the responses in dict batches.
+        output: Which part of what the module returns is the prediction, where that is no single tensor: a key or an
+            attribute (``"logits"``), an index (``0``), or a function of it (``lambda out: out.logits[:, 0]``).
         memory: Budget in bytes.
 
     Returns:
@@ -117,6 +125,7 @@ def from_torch(
             loss=loss,
             sample_weight=sample_weight,
             target_key=target_key,
+            output=output,
             memory=memory,
         )
     )
@@ -245,6 +254,7 @@ def load(
     model: Any = None,
     *,
     loss: Any = None,
+    output: Any = None,
     data: Any = None,
     memory: float | None = None,
 ) -> FittedModel:
@@ -262,6 +272,7 @@ def load(
             :func:`vhat.from_numpy` ``predict`` or ``(predict, jac, hess)`` as far as they were given; for
             :func:`vhat.from_curve_fit` ``f``.
         loss: The loss, where it was a function.
+        output: The output, where it was a function; a key or an index was saved.
         data: ``(X, y)``, where the model was saved with ``data="reference"``.
         memory: Budget in bytes; by default the one that was saved, or half of what is free now if that is less.
 
@@ -287,7 +298,7 @@ def load(
     """
     from vhat.store import KIND, Brought, read, restore
 
-    return assemble(restore(read(folder, KIND), Brought(model, loss, data, memory)))
+    return assemble(restore(read(folder, KIND), Brought(model, loss, data, memory, output)))
 
 
 def assemble(saved: Restored) -> FittedModel:

@@ -16,7 +16,7 @@ from vhat.models.jax.autodiff import JaxAutodiff
 from vhat.models.networks import Network, VarianceScaling
 from vhat.models.problem import Problem
 from vhat.store.document import Document, is_plain
-from vhat.store.match_model import Brought
+from vhat.store.match_model import Brought, describe_output
 
 __all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
 
@@ -30,6 +30,7 @@ def describe(problem: Problem) -> Document:
         "loss": "half_mse" if autodiff.model.loss is None else "function",
         "plain": is_plain(_params(problem)),
         "columns": autodiff.leaf_columns,
+        "output": describe_output(autodiff.output),
         "dtype": autodiff.dtype,
     }
 
@@ -99,6 +100,7 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
         y,
         weight_decay=layout.unflatten(saved["weight_decay"], fixed),
         loss=brought.loss_for(model["loss"]),
+        output=brought.output_for(model.get("output", {})),
         memory=brought.memory,
     )
     autodiff = replace(_autodiff(problem), dtype=model["dtype"], leaf_columns=model["columns"])

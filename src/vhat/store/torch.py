@@ -15,7 +15,7 @@ from vhat.models.torch import torch_problem
 from vhat.models.torch.autodiff import TorchAutodiff, unwrapped
 from vhat.models.torch.model import State, TorchModel, read_state
 from vhat.store.document import Document
-from vhat.store.match_model import Brought
+from vhat.store.match_model import Brought, describe_output
 
 __all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
 
@@ -31,6 +31,7 @@ def describe(problem: Problem) -> Document:
         "frozen": state.frozen,
         "loss": "half_mse" if isinstance(autodiff.named_loss, str) else "function",
         "target_key": autodiff.target_key,
+        "output": describe_output(model.output),
         "columns": model.layout.columns,
         "dtype": state.dtype,
     }
@@ -91,6 +92,7 @@ def rebuild(saved: Document, at: dict[str, np.ndarray], X: Any, y: Any, brought:
         weight_decay={name: decay.reshape(value.shape) for (name, value), decay in parts},
         loss=brought.loss_for(model["loss"]),
         target_key=model["target_key"],
+        output=brought.output_for(model.get("output", {})),
         memory=brought.memory,
     )
     own = _model(problem)

@@ -31,12 +31,14 @@ class JaxAutodiff:
         fixed: The arrays among the parameters that were not trained.
         dtype: The dtype in which the parameters were given.
         leaf_columns: The names of the columns of each array of inputs that was a data frame.
+        output: Which part of what the user's function returns is the prediction, as it was given.
     """
 
     model: kernels.Model
     fixed: tuple[Any, ...]
     dtype: str
     leaf_columns: tuple[tuple[Any, ...] | None, ...]
+    output: Any = None
 
     framework = "jax"
     arrays = JaxArrays()

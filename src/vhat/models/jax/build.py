@@ -17,10 +17,12 @@ from vhat.checks import (
     check_weights,
     decay_factor,
 )
-from vhat.errors import InputError, ModelError
+from vhat.errors import InputError
 from vhat.models.jax import compiled, pytrees
 from vhat.models.jax.autodiff import JaxAutodiff
+from vhat.models.jax.fingerprint import python_function
 from vhat.models.jax.probe import refuse_unusable
+from vhat.models.outputs import Chosen, check_output, flatten_remedy, select
 from vhat.models.problem import Problem
 
 __all__ = ["jax_problem"]
@@ -37,6 +39,7 @@ def jax_problem(
     weight_decay: Any,
     loss: Any = "half_mse",
     sample_weight: Any = None,
+    output: Any = None,
     memory: float | None = None,
 ) -> Problem:
     """Check a JAX model and its data at the door and make a problem of them.
@@ -50,6 +53,7 @@ def jax_problem(
         weight_decay: lam, a number or a pytree prefix of ``params``.
         loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
         sample_weight: One weight a row.
+        output: The prediction in what ``predict`` returns: a key, an attribute, an index, or a function of it.
         memory: Budget in bytes.
 
     Returns:
@@ -62,6 +66,9 @@ def jax_problem(
     check_loss(loss)
     if not callable(predict):
         raise InputError(f"predict must be a function predict(params, X); got {type(predict).__name__}.")
+    check_output(output)
+    if output is not None:
+        predict = Chosen(python_function(predict), output)
     with jax.enable_x64(True):
         theta, layout, fixed, dtype = pytrees.flatten(params)
         inputs = pytrees.as_inputs(X, "X")
@@ -73,7 +80,7 @@ def jax_problem(
             example = pytrees.shapes_of((fixed, theta, pytrees.first_rows(inputs, _FEW)))
             model = compiled.Model.of(pytrees.Held(predict), layout, held, len(shape) == 1, example)
         problem = Problem(
-            autodiff=JaxAutodiff(model, fixed, dtype, pytrees.columns_of(X)),
+            autodiff=JaxAutodiff(model, fixed, dtype, pytrees.columns_of(X), output),
             theta=jnp.asarray(theta),
             decay=jnp.asarray(decay),
             X=inputs,
@@ -89,10 +96,8 @@ def _probe(predict: Callable[..., Any], theta: Any, X: Any) -> tuple[int, ...]:
     """Return the shape that the model gives for all rows, without running it on them."""
     n = len(jax.tree.leaves(X)[0])
     with pytrees.in_words("tracing predict(params, X)"):
-        output = jax.eval_shape(predict, theta, X)
-    shape = getattr(output, "shape", None)
-    if shape is None:
-        raise ModelError(f"predict returned {type(output).__name__}; it must return one array.")
-    check_prediction(shape, n)
+        output = jax.eval_shape(lambda t, x: select(None, predict(t, x), "predict"), theta, X)
+    shape = output.shape
+    check_prediction(shape, n, flatten_remedy(shape, n, None, output))
     check_real_prediction(output.dtype)
     return tuple(shape)

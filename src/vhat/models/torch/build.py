@@ -20,6 +20,7 @@ from vhat.checks import (
     decay_factor,
 )
 from vhat.errors import InputError, MemoryBudgetError, ModelError
+from vhat.models.outputs import check_output
 from vhat.models.problem import Problem
 from vhat.models.torch import probe
 from vhat.models.torch.autodiff import TorchAutodiff, unwrapped
@@ -27,7 +28,7 @@ from vhat.models.torch.data_loader import is_loader, read_loader
 from vhat.models.torch.derivatives import tape_bytes_per_row
 from vhat.models.torch.inputs import plain, preserved_rng, read_rows, take_rows
 from vhat.models.torch.linearised import rows_in_chunk
-from vhat.models.torch.model import State, in_words, read_state
+from vhat.models.torch.model import State, TorchModel, in_words, read_state
 from vhat.models.validate import refuse_loss
 
 __all__ = ["torch_problem"]
@@ -42,6 +43,7 @@ def torch_problem(
     loss: Any = "half_mse",
     sample_weight: Any = None,
     target_key: str | None = None,
+    output: Any = None,
     memory: float | None = None,
 ) -> Problem:
     """Check a torch module and its data at the door and make a problem of them.
@@ -57,6 +59,7 @@ def torch_problem(
         loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
         sample_weight: One weight a row; with a DataLoader, in the order of its dataset.
         target_key: The key of the target in a DataLoader's dict batches.
+        output: The prediction in what the module returns: a key, an attribute, an index, or a function of it.
         memory: Budget in bytes.
 
     Returns:
@@ -68,6 +71,7 @@ def torch_problem(
         MemoryBudgetError: When not even one row fits.
     """
     check_loss(loss)
+    check_output(output)
     budget = check_memory(memory)
     module = unwrapped(module)
     probe.refuse_module(module)
@@ -75,11 +79,11 @@ def torch_problem(
     state, theta = read_state(module)
     with preserved_rng(state.device), torch.inference_mode(False):
         layout, rows = read_rows(X, state.device)
-        model = probe.probe_model(module, state, theta, layout, rows)
+        model = probe.probe_model(module, state, theta, layout, rows, output)
         n = len(rows[0])
         with in_words("differentiating a few rows"):
             row_bytes = tape_bytes_per_row(model, theta, take_rows(rows, slice(0, 4)))
-        targets = check_targets(plain(y), (n,) if model.squeeze else (n, model.outputs))
+        targets = _targets(y, model, n)
         if row_bytes > budget:
             raise MemoryBudgetError(
                 f"one row needs {row_bytes:.3g} bytes to be differentiated and the budget is {budget:.3g}. "
@@ -109,6 +113,19 @@ def _data(X: Any, y: Any, target_key: str | None, memory: int) -> tuple[Any, Any
     if y is None:
         raise InputError("y is missing; give the responses, or a DataLoader that yields (x, y).")
     return X, y
+
+
+def _targets(y: Any, model: TorchModel, n: int) -> np.ndarray:
+    """Return the responses, (n, K), with the remedy for a loss that squeezed the predictions itself."""
+    y = plain(y)
+    try:
+        return check_targets(y, (n,) if model.squeeze else (n, model.outputs))
+    except InputError as error:
+        if model.squeeze or model.outputs > 1 or np.shape(y) != (n,):
+            raise
+        part = f"out[{model.output!r}]" if isinstance(model.output, str | int) else "out"
+        remedy = f"Where the loss squeezed the predictions itself, give output=lambda out: {part}[:, 0]."
+        raise InputError(f"{error} {remedy}") from None
 
 
 def _decay(weight_decay: Any, state: State) -> Any:

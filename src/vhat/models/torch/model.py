@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vhat.errors import ModelError, VhatError
+from vhat.models.outputs import select
 from vhat.models.torch.inputs import Layout, Rows
 
 __all__ = ["Linear", "State", "TorchModel", "choose_convention", "in_words", "read_state", "training_submodules"]
@@ -70,6 +71,7 @@ class TorchModel:
         mapped: Whether ``torch.vmap`` over rows works.
         linear: Layers whose gradients are known to be outer products: see :mod:`vhat.models.torch.outer_products`.
         affine: Whether predictions are an affine function of theta: see :mod:`vhat.models.torch.affine`.
+        output: Which part of what the module returns is the prediction: see :mod:`vhat.models.outputs`.
     """
 
     module: Any
@@ -82,6 +84,7 @@ class TorchModel:
     mapped: bool = True
     linear: tuple[Linear, ...] = ()
     affine: bool = False
+    output: Any = None
 
     def __call__(self, theta: Any, rows: Rows) -> Any:
         """Return predictions (m, K) in float64, differentiable in the flat ``theta``."""
@@ -90,7 +93,8 @@ class TorchModel:
     def at(self, trained: dict[str, Any], rows: Rows) -> Any:
         """Return predictions (m, K) at trainable parameters given by name."""
         m = len(rows[0])
-        output = call(self.module, {**trained, **self.state.fixed}, self.layout, self.convention, rows)
+        returned = call(self.module, {**trained, **self.state.fixed}, self.layout, self.convention, rows)
+        output = select(self.output, returned)
         if output.numel() != m * self.outputs or (m > 1 and output.shape[0] != m):
             expected = (m,) if self.squeeze else (m, self.outputs)
             raise ModelError(f"the module returned shape {tuple(output.shape)} for {m} rows; expected {expected}.")
@@ -136,11 +140,7 @@ def choose_convention(module: Any, tensors: dict[str, Any], layout: Layout, rows
     Raises:
         ModelError: When no way of calling it works.
     """
-    candidates: list[Convention] = ["positional"]
-    if layout.kind != "one":
-        candidates = ["positional", "together"] if layout.kind == "tuple" else ["keywords", "together"]
-    if layout.kind == "dict" and len(layout.names) == 1:
-        candidates.append("positional")
+    candidates = _conventions(module, layout)
     errors: list[Exception] = []
     for convention in candidates:
         args, kwargs = _arguments(layout, convention, rows)
@@ -152,7 +152,44 @@ def choose_convention(module: Any, tensors: dict[str, Any], layout: Layout, rows
     tried = {"positional": "module(*inputs)", "together": "module(inputs)", "keywords": "module(**inputs)"}
     ways = " and ".join(tried[convention] for convention in candidates) if layout.kind != "one" else "module(X)"
     telling = next((error for error in errors if not isinstance(error, TypeError)), errors[-1])
-    raise ModelError(f"calling {ways} in float64 failed: {describe(telling)}") from telling
+    raise ModelError(f"calling {ways} in float64 failed: {describe(telling)}{_about_keys(module, layout)}") from telling
+
+
+def _conventions(module: Any, layout: Layout) -> list[Convention]:
+    """Return the ways of calling the module that are tried, in order.
+
+    A dict whose keys are all named parameters of ``forward`` is meant for them. Keys that only ``**kwargs`` would take
+    may be passed on to a module that takes the dict as one argument.
+    """
+    if layout.kind == "one":
+        return ["positional"]
+    if layout.kind == "tuple":
+        return ["positional", "together"]
+    if set(layout.names) <= set(_keywords(module)):
+        return ["keywords"]
+    found: list[Convention] = ["keywords", "together"]
+    return [*found, "positional"] if len(layout.names) == 1 else found
+
+
+def _keywords(module: Any) -> list[str]:
+    """Return the parameters of ``forward`` that can be given by name."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [each.name for each in parameters if each.kind in kinds]
+
+
+def _about_keys(module: Any, layout: Layout) -> str:
+    """Say which keys of a dict of inputs are no parameters of ``forward``."""
+    if layout.kind != "dict":
+        return ""
+    taken = _keywords(module)
+    unknown = [name for name in layout.names if name not in taken]
+    if not unknown:
+        return f" (X is a dict whose keys are parameters of forward, so it was called as forward(**X): {taken}.)"
+    return (
+        f" (X has the keys {list(layout.names)} and forward takes {taken}. Leave out {unknown}, name the responses by "
+        "target_key=, or give a dict with the names of forward's parameters.)"
+    )
 
 
 @contextmanager
