@@ -153,6 +153,12 @@ def check_finite(name: str, array: np.ndarray, error: type[Exception] = InputErr
 
 def check_loss(loss: Any) -> None:
     """Refuse a loss that is neither a known name nor callable."""
+    if isinstance(loss, str) and loss == "gaussian_nll":
+        raise InputError(
+            "loss='gaussian_nll' is for from_torch. Here give the mean alone as the prediction, with "
+            "loss='half_mse', sample_weight=1/variance, and interval(x, noise=deviation, observation_noise=...), with "
+            "the variances that the model predicts."
+        )
     if not callable(loss):
         check_choice("loss", loss, ("half_mse", "mse"))
 

@@ -87,6 +87,7 @@ def from_torch(
     sample_weight: Any = None,
     target_key: str | None = None,
     output: Any = None,
+    variance_head: str = "log_variance",
     memory: float | None = None,
 ) -> FittedModel:
     """Take a trained ``nn.Module`` and its training data.
@@ -100,11 +101,16 @@ def from_torch(
         y: Responses of the shape that the module returns; None with a DataLoader.
         weight_decay: The decay of the optimiser (lam): a number, or a mapping from parameter names to numbers.
         loss: ``"half_mse"``, ``"mse"`` (torch's ``MSELoss``: lam is then outputs/2 times the decay), or
-            ``loss(f_i, y_i)`` of one row.
+            ``loss(f_i, y_i)`` of one row. ``"gaussian_nll"`` (torch's ``GaussianNLLLoss``) for a module that predicts a
+            mean and a variance, see below.
         sample_weight: Weights of the rows.
         target_key: The key of the responses in dict batches.
         output: Which part of what the module returns is the prediction, where that is no single tensor: a key or an
             attribute (``"logits"``), an index (``0``), or a function of it (``lambda out: out.logits[:, 0]``).
+            For ``"gaussian_nll"`` a pair of keys or indices, ``("mean", "log_variance")``, or a function that returns a
+            pair; without it the module returns a pair or one tensor (n, 2).
+        variance_head: What the second head of ``"gaussian_nll"`` gives: ``"log_variance"``, ``"variance"``, or
+            ``"deviation"``, its root.
         memory: Budget in bytes.
 
     Returns:
@@ -113,6 +119,13 @@ def from_torch(
     Raises:
         InputError: For data or options that cannot be used.
         ModelError: For a module that cannot be used.
+
+    **A mean and a variance** (``loss="gaussian_nll"``): the prediction is the mean. The variance that the module gives
+    each row is held fixed at its fitted value: ``1/variance`` weighs the squared error of the mean, its root is the
+    noise of the training responses and, at new inputs, that of a new response. Parameters that only the variance uses
+    are held fixed and not counted. ``noise=`` and ``observation_noise=`` of an interval replace it, and
+    ``noise="weights"`` takes its size from the residuals. Where both heads share layers, training minimised both losses
+    together and these are no minimum of the mean's alone: ``linearised()`` takes such a network as it is.
     """
     from vhat.models.torch import torch_problem
 
@@ -126,6 +139,7 @@ def from_torch(
             sample_weight=sample_weight,
             target_key=target_key,
             output=output,
+            variance_head=variance_head,
             memory=memory,
         )
     )

@@ -74,7 +74,7 @@ class FittedModel:
         self.problem = problem
         self.polished = polished
         self.given = given
-        shape = np.ones((problem.n, problem.outputs)) if noise_shape is None else noise_shape
+        shape = _noise_shape(problem) if noise_shape is None else noise_shape
         level = float(np.sqrt(np.mean(shape**2)))
         # a shape that has this norm already keeps its last bits: polish and load hand it on
         relative = shape if abs(level - 1.0) < 1e-12 else shape / level
@@ -245,9 +245,11 @@ class FittedModel:
                 refits under redrawn responses.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
             noise: Standard deviation of the training responses: a number, or one per row. None estimates it, equal in
-                every row (or as the model was given its shape); ``"weights"`` estimates it with the sample weights as
+                every row (or as the model was given its shape), or takes it from the model's variance head where it has
+                one; ``"weights"`` estimates it with the sample weights as
                 inverse variances; ``"equal"`` says that rows of different weight have equal noise.
-            observation_noise: Standard deviation of a new response, where it differs from ``noise``.
+            observation_noise: Standard deviation of a new response, where it differs from ``noise``. By default that of
+                the training responses, where it is the same in all rows, or what the model's variance head says at x.
             bias: None, ``"plug-in"``, or a bound on the absolute bias to be added.
             solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Primal`, :class:`vhat.Dual`,
                 :class:`vhat.Nystrom` or :class:`vhat.CG`.
@@ -297,7 +299,16 @@ class FittedModel:
         def sides(problem: Problem) -> Iterable[Array]:
             return gradient_blocks(problem, inputs)
 
-        question = Question(options, center, sides, points, index, key=fingerprint(inputs))
+        own = self.problem.own_noise(inputs) if options.target == "observation" else None
+        question = Question(
+            options,
+            center,
+            sides,
+            points,
+            index,
+            key=fingerprint(inputs),
+            own_noise=None if own is None else self._shaped(own),
+        )
         return build(self._work, question, noise, solver, curvature, given=self.given)
 
     @_scoped
@@ -678,7 +689,8 @@ class FittedModel:
         at_minimum(self._work, level, chosen, seed)
         found = leave_rows_out(self.problem, self._work.own_solver(chosen.curvature), level.values)
         scores = self._shaped(left_out_scores(self.problem, found, level))
-        return Calibrated("loo", scores, 0, base, found.rough, per_row=not level.uniform)
+        known_everywhere = level.uniform or self._work.own_factor(level) is not None
+        return Calibrated("loo", scores, 0, base, found.rough, per_row=not known_everywhere)
 
     def _ready(
         self, inputs: Any, solver: Solver | str, curvature: str, shortcut: bool = False
@@ -690,6 +702,13 @@ class FittedModel:
             chosen, prepared = ready(self._work, solver, curvature, count * outputs)
         unit = row_curvature(self.problem) if shortcut else None
         return prepared, Recorder(np.sqrt(self._levels()), shape, chosen.curvature, prepared.name, unit)
+
+
+def _noise_shape(problem: Problem) -> np.ndarray:
+    """Return how the noise varies over the training rows, (n, K): as the model predicts it, else not at all."""
+    with problem.scope():
+        own = problem.own_noise(problem.X)
+    return np.ones((problem.n, problem.outputs)) if own is None else own
 
 
 def _as_array(x: Any) -> np.ndarray | None:

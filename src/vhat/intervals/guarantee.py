@@ -84,6 +84,8 @@ class Basis:
 
         Of several outputs, the fit mixes noise levels that were estimated one by one.
         """
+        if self.noise.own:
+            return False
         if not self.noise.estimated:
             return True
         return self.noise.independent and self.matched and self.noise.level.size == 1
@@ -207,7 +209,7 @@ def _assumed(basis: Basis) -> list[str]:
             why = f" ({basis.chosen.reason})" if basis.chosen.reason else ""
             found.append(f"Gauss-Newton in place of the exact Hessian{why}")
         found += _assumed_of_norm(basis)
-    found.append(f"Gaussian noise, {_noise_shape(basis)}, its level {basis.noise.source}{_freedom(basis)}")
+    found.append(_assumed_noise(basis))
     if basis.bound != "exact":
         found.append("one minimum that moves continuously with the noise, without jumps")
     if basis.options.bias is not None:
@@ -269,6 +271,16 @@ def _assumed_tail(tail: Tail | str | None, bound: str) -> str:
     if bound == "isoperimetric" and tail == MODERATE:
         return "that V has a lighter tail than a chi-square with 8 degrees of freedom over 8"
     return "the tail of V that was supplied"
+
+
+def _assumed_noise(basis: Basis) -> str:
+    """Return what is taken for granted of the noise."""
+    if basis.noise.own:
+        return (
+            "independent Gaussian noise as the model's own variance head has it, which is held fixed at its fitted "
+            "values although it came from these responses"
+        )
+    return f"Gaussian noise, {_noise_shape(basis)}, its level {basis.noise.source}{_freedom(basis)}"
 
 
 def _noise_shape(basis: Basis) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from vhat.errors import InputError, ModelError
 
-__all__ = ["Chosen", "check_output", "flatten_remedy", "is_array", "select"]
+__all__ = ["Chosen", "check_output", "describe_returned", "flatten_remedy", "is_array", "part_of", "select"]
 
 _SHOWN = 8
 """Parts of an output that a message lists at most."""
@@ -53,7 +53,7 @@ def select(output: Any, returned: Any, whose: str = "the module") -> Any:
     elif callable(output):
         found = output(returned)
     else:
-        found = _part(output, returned, whose)
+        found = part_of(output, returned, whose)
     if is_array(found):
         return found
     raise ModelError(_no_array(output, returned, found, whose))
@@ -76,8 +76,12 @@ class Chosen:
         return select(self.output, self.predict(params, X), "predict")
 
 
-def _part(output: str | int, returned: Any, whose: str) -> Any:
-    """Return one named or numbered part."""
+def part_of(output: str | int, returned: Any, whose: str) -> Any:
+    """Return one named or numbered part of what a model returned.
+
+    Raises:
+        ModelError: Listing the parts there are.
+    """
     if is_array(returned):
         call = "output=lambda out: out[:, 0]" if isinstance(output, str) else f"output=lambda out: out[:, {output}]"
         raise ModelError(
@@ -90,16 +94,18 @@ def _part(output: str | int, returned: Any, whose: str) -> Any:
         return returned[output]
     if isinstance(output, str) and not output.startswith("_") and hasattr(returned, output):
         return getattr(returned, output)
-    raise ModelError(f"output={output!r} is not in what {whose} returned: {_listed(returned)}.{_advice(returned)}")
+    raise ModelError(
+        f"output={output!r} is not in what {whose} returned: {describe_returned(returned)}.{_advice(returned)}"
+    )
 
 
 def _no_array(output: Any, returned: Any, found: Any, whose: str) -> str:
     """Say that the prediction is no array, what there is, and the call that works."""
     if output is None:
-        return f"{whose} returned {_listed(returned)}.{_advice(returned) or _BY_FUNCTION}"
+        return f"{whose} returned {describe_returned(returned)}.{_advice(returned) or _BY_FUNCTION}"
     if callable(output):
-        return f"the function output= returned {_listed(found)}; it must return one array."
-    return f"output={output!r} is {_listed(found)}, not an array. Give a function: output=lambda out: ..."
+        return f"the function output= returned {describe_returned(found)}; it must return one array."
+    return f"output={output!r} is {describe_returned(found)}, not an array. Give a function: output=lambda out: ..."
 
 
 _BY_FUNCTION = " Choose the prediction by a function: output=lambda out: ..."
@@ -111,7 +117,7 @@ def _advice(returned: Any) -> str:
     return "" if part is None else f" Choose the prediction by output=, such as output={part!r}."
 
 
-def _listed(value: Any) -> str:
+def describe_returned(value: Any) -> str:
     """Describe a value and the parts that it has."""
     name = type(value).__name__
     kind = f"an {name}" if name[0] in "AEIOUaeiou" else f"a {name}"

@@ -249,6 +249,15 @@ class Problem:
         check_finite("the model's prediction at x", found, ModelError)
         return self._in_user_units(found)
 
+    def own_noise(self, inputs: Any) -> np.ndarray | None:
+        """Standard deviation of a response at checked inputs as the model itself predicts it, (m, K).
+
+        None for a model that predicts none. A framework whose models may have a variance head offers ``own_noise``.
+        """
+        own = getattr(self.autodiff, "own_noise", None)
+        found: np.ndarray | None = None if own is None else own(self._standardised(inputs))
+        return found if found is None or self.scaling is None else found * self.scaling.unit
+
     def gradients(self, inputs: Any) -> Array:
         """Rows ``grad f_o(x)``, p-space (m * K, p): the outputs of one input stand together."""
         found = self.linearised.row_gradients(self._standardised(inputs))

@@ -92,6 +92,12 @@ class TangentAutodiff:
             moved.append(base.numpy(gradients @ move).reshape(-1, outputs))
         return found + np.concatenate(moved)
 
+    def own_noise(self, inputs: Any, /) -> np.ndarray | None:
+        """Return the standard deviation of a response as the model that is linearised predicts it."""
+        own = getattr(self.base.autodiff, "own_noise", None)
+        found: np.ndarray | None = None if own is None else own(inputs)
+        return found
+
     def loss(self, f: np.ndarray, y: np.ndarray, weights: np.ndarray, /) -> LossDerivatives:
         """Return the loss of the model and its derivatives."""
         return self.base.autodiff.loss(f, y, weights)

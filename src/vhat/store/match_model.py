@@ -52,9 +52,10 @@ class Brought:
         Raises:
             StoreError: When it is missing or was another.
         """
-        if saved == "half_mse":
-            if self.loss not in (None, "half_mse"):
-                raise StoreError("the model was saved with the squared error as its loss. Leave loss= out.")
+        if saved in ("half_mse", "gaussian_nll"):
+            if self.loss is not None and self.loss != saved:
+                name = "the squared error" if saved == "half_mse" else "the Gaussian negative log-likelihood"
+                raise StoreError(f"the model was saved with {name} as its loss. Leave loss= out.")
             return saved
         if not callable(self.loss):
             raise StoreError("the loss is your own code, which is not saved. Give load(..., loss=your function).")

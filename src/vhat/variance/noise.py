@@ -11,7 +11,7 @@ Rows that the loss does not see (sample weight zero) have residuals that nothing
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ __all__ = [
     "given_noise",
     "held_out_noise",
     "measure_freedom",
+    "own_noise",
     "projected_noise",
     "weights_match",
 ]
@@ -62,6 +63,7 @@ class Noise:
         uniform: Whether every row of an output has the same noise.
         independent: Whether the level was read off what no parameter explains, so that it is independent of the fit
             where the weights match the noise.
+        own: Whether the model's own variance head gives it.
     """
 
     values: np.ndarray
@@ -71,6 +73,7 @@ class Noise:
     df: np.ndarray | None
     uniform: bool
     independent: bool = False
+    own: bool = field(default=False, kw_only=True)
 
     @property
     def estimated(self) -> bool:
@@ -165,6 +168,12 @@ def held_out_noise(level: np.ndarray, shape: np.ndarray, rows: int) -> Noise:
     """
     df = np.full(len(level), float(rows))
     return _make(level * shape, f"estimated from {rows:,} validation rows", df, _is_uniform(shape))
+
+
+def own_noise(deviations: np.ndarray) -> Noise:
+    """Return the noise that the model's own variance head predicts, (n, K)."""
+    found = _make(deviations, "as the model's own variance head has it", None, _is_uniform(deviations))
+    return replace(found, own=True)
 
 
 def _is_uniform(values: np.ndarray) -> bool:

@@ -21,6 +21,7 @@ from vhat.models.torch.derivatives import recording
 from vhat.models.torch.inputs import Rows, check_rows, preserved_rng, take_rows, to_array
 from vhat.models.torch.linearised import TorchLinearised
 from vhat.models.torch.model import TorchModel, in_words
+from vhat.models.torch.variance_head import VarianceHead
 from vhat.models.validate import refuse_flat_functional, refuse_functional
 
 __all__ = ["TorchAutodiff", "unwrapped"]
@@ -36,6 +37,7 @@ class TorchAutodiff:
         row_bytes: What a tape keeps for one row.
         chunk_rows: How many rows are evaluated at a time.
         target_key: The key of the target in a DataLoader's dict batches.
+        head: The variance head, where the loss is the Gaussian negative log-likelihood; else None.
         many_rows: Whether the linear layers of ``model`` were found to be such on many rows at a time as well.
     """
 
@@ -45,6 +47,7 @@ class TorchAutodiff:
     chunk_rows: int
     target_key: str | None = None
     many_rows: bool = False
+    head: VarianceHead | None = None
 
     framework = "torch"
 
@@ -101,6 +104,10 @@ class TorchAutodiff:
             blocks = slices(len(inputs[0]), self.chunk_rows)
             found = torch.cat([self.model(theta, take_rows(inputs, block)).detach() for block in blocks])
         return self.arrays.numpy(found)
+
+    def own_noise(self, inputs: Rows, /) -> np.ndarray | None:
+        """Return the standard deviation of a response at checked inputs as the variance head has it, (m, 1)."""
+        return None if self.head is None else self.head.deviation(inputs)
 
     def loss(self, f: np.ndarray, y: np.ndarray, weights: np.ndarray, /) -> LossDerivatives:
         """Return the loss of each row and its derivatives."""

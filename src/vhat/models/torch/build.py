@@ -26,9 +26,10 @@ from vhat.models.torch import probe
 from vhat.models.torch.autodiff import TorchAutodiff, unwrapped
 from vhat.models.torch.data_loader import is_loader, read_loader
 from vhat.models.torch.derivatives import tape_bytes_per_row
-from vhat.models.torch.inputs import plain, preserved_rng, read_rows, take_rows
+from vhat.models.torch.inputs import plain, preserved_rng, read_rows, take_rows, to_array
 from vhat.models.torch.linearised import rows_in_chunk
 from vhat.models.torch.model import State, TorchModel, in_words, read_state
+from vhat.models.torch.variance_head import GAUSSIAN_NLL, MeanOf, check_heads, take_heads, warn_of_reading
 from vhat.models.validate import refuse_loss
 
 __all__ = ["torch_problem"]
@@ -44,6 +45,7 @@ def torch_problem(
     sample_weight: Any = None,
     target_key: str | None = None,
     output: Any = None,
+    variance_head: str = "log_variance",
     memory: float | None = None,
 ) -> Problem:
     """Check a torch module and its data at the door and make a problem of them.
@@ -56,10 +58,14 @@ def torch_problem(
         X: A tensor or array, a tuple or dict of them, or a DataLoader or Dataset (read once, in its dataset's order).
         y: Responses, of the shape that the module returns; None with a DataLoader.
         weight_decay: lam, a number or a mapping from the name of every trainable parameter to a number or a tensor.
-        loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
+        loss: ``"half_mse"``, ``"mse"``, ``"gaussian_nll"`` for a module with a mean and a variance head
+            (:mod:`vhat.models.torch.variance_head`), or a twice differentiable ``loss(f_i, y_i)`` of one row.
         sample_weight: One weight a row; with a DataLoader, in the order of its dataset.
         target_key: The key of the target in a DataLoader's dict batches.
-        output: The prediction in what the module returns: a key, an attribute, an index, or a function of it.
+        output: The prediction in what the module returns: a key, an attribute, an index, or a function of it; for
+            ``"gaussian_nll"`` a pair of them.
+        variance_head: What the second head of ``"gaussian_nll"`` gives: ``"log_variance"``, ``"variance"`` or
+            ``"deviation"``.
         memory: Budget in bytes.
 
     Returns:
@@ -70,8 +76,12 @@ def torch_problem(
         ModelError: For a module that cannot be used.
         MemoryBudgetError: When not even one row fits.
     """
-    check_loss(loss)
-    check_output(output)
+    two_heads = isinstance(loss, str) and loss == GAUSSIAN_NLL
+    if two_heads:
+        check_heads(output, variance_head)
+    else:
+        check_loss(loss)
+        check_output(output)
     budget = check_memory(memory)
     module = unwrapped(module)
     probe.refuse_module(module)
@@ -79,6 +89,10 @@ def torch_problem(
     state, theta = read_state(module)
     with preserved_rng(state.device), torch.inference_mode(False):
         layout, rows = read_rows(X, state.device)
+        head = None
+        if two_heads:
+            head, state, theta = take_heads(module, state, theta, layout, rows, output, variance_head)
+            output = MeanOf(output)
         model = probe.probe_model(module, state, theta, layout, rows, output)
         n = len(rows[0])
         with in_words("differentiating a few rows"):
@@ -90,16 +104,21 @@ def torch_problem(
                 "Give a larger memory."
             )
         named: Loss = "half_mse" if isinstance(loss, str) else loss
+        weights = check_weights(plain(sample_weight), n)
+        if head is not None:
+            weights = weights / head.deviation(rows)[:, 0] ** 2
         problem = Problem(
-            autodiff=TorchAutodiff(model, named, row_bytes, rows_in_chunk(row_bytes, budget), target_key),
+            autodiff=TorchAutodiff(model, named, row_bytes, rows_in_chunk(row_bytes, budget), target_key, head=head),
             theta=theta,
             decay=_decay(weight_decay, state) * decay_factor(loss, model.outputs),
             X=rows,
             targets=targets,
-            weights=check_weights(plain(sample_weight), n),
+            weights=weights,
             memory=budget,
         )
         _refuse_unusable(problem)
+        if head is not None:
+            warn_of_reading(head, rows, problem.fitted_values - problem.targets)
     return problem
 
 
@@ -143,6 +162,8 @@ def _decay(weight_decay: Any, state: State) -> Any:
     for name, shape in zip(state.names, state.shapes, strict=True):
         value = as_numbers(f"weight_decay of {name!r}", plain(weight_decay[name]))
         check_nonnegative(f"weight_decay of {name!r}", value)
+        if name in state.slots and value.shape == tuple(state.slots[name].base.shape):
+            value = value[to_array(state.slots[name].rows)]
         if value.shape not in ((), shape):
             raise InputError(f"weight_decay of {name!r} has shape {value.shape}; give a number or shape {shape}.")
         parts.append(np.broadcast_to(value, shape).reshape(-1))

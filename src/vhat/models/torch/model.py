@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -17,9 +17,39 @@ from vhat.errors import ModelError, VhatError
 from vhat.models.outputs import select
 from vhat.models.torch.inputs import Layout, Rows
 
-__all__ = ["Linear", "State", "TorchModel", "choose_convention", "in_words", "read_state", "training_submodules"]
+__all__ = [
+    "Linear",
+    "Slot",
+    "State",
+    "TorchModel",
+    "choose_convention",
+    "in_words",
+    "read_state",
+    "training_submodules",
+]
 
 Convention = Literal["positional", "together", "keywords"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Rows of a parameter that are trained, where the others are held fixed.
+
+    Attributes:
+        rows: The numbers of the trained rows, (k,).
+        base: The whole parameter, in float64.
+    """
+
+    rows: Any
+    base: Any
+
+    def kept(self, whole: Any) -> Any:
+        """Return the trained rows of the whole parameter."""
+        return whole[self.rows]
+
+    def filled(self, part: Any) -> Any:
+        """Return the whole parameter with these trained rows."""
+        return self.base.index_copy(0, self.rows, part)
 
 
 @dataclass(frozen=True)
@@ -33,6 +63,7 @@ class State:
         frozen: The names of the frozen parameters among ``fixed``.
         device: Where all of them live.
         dtype: The dtype in which the trainable parameters were given.
+        slots: The parameters of which only some rows are trained; their shapes are those of these rows.
     """
 
     names: tuple[str, ...]
@@ -41,12 +72,42 @@ class State:
     frozen: tuple[str, ...]
     device: Any
     dtype: str
+    slots: dict[str, Slot] = field(default_factory=dict, kw_only=True)
 
     def split(self, theta: Any) -> dict[str, Any]:
-        """Return the trainable parameters as views of the flat vector, by name."""
+        """Return the trainable parameters by name: views of the flat vector, where all of their rows are trained."""
+        return self.filled(self.pieces(theta))
+
+    def pieces(self, theta: Any) -> dict[str, Any]:
+        """Return the trained part of each parameter as a view of the flat vector, by name."""
         sizes = [torch.Size(shape).numel() for shape in self.shapes]
         parts = zip(self.names, torch.split(theta, sizes), self.shapes, strict=True)
         return {name: part.reshape(shape) for name, part, shape in parts}
+
+    def filled(self, pieces: dict[str, Any]) -> dict[str, Any]:
+        """Return whole parameters, of which these are the trained parts."""
+        if not self.slots:
+            return pieces
+        return {name: self.slots[name].filled(part) if name in self.slots else part for name, part in pieces.items()}
+
+    def hold(self, free: Sequence[str], slots: dict[str, Slot], values: dict[str, Any]) -> State:
+        """Return the state in which only some of the trainable parameters are trained.
+
+        Args:
+            free: Their names.
+            slots: Those of which only some rows are.
+            values: The trainable parameters by name.
+        """
+        held = {name: value for name, value in values.items() if name not in free}
+        shapes = [tuple((slots[name].kept(values[name]) if name in slots else values[name]).shape) for name in free]
+        return replace(
+            self,
+            names=tuple(free),
+            shapes=tuple(shapes),
+            fixed={**self.fixed, **held},
+            frozen=(*self.frozen, *held),
+            slots=slots,
+        )
 
 
 class Linear(NamedTuple):
