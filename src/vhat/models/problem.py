@@ -23,6 +23,7 @@ from vhat.checks import check_finite, column_names
 from vhat.errors import ModelError
 from vhat.models.lazy import Lazy
 from vhat.models.leaves import leaf_rows, leaf_slices
+from vhat.models.loaders import read_inputs
 from vhat.models.loss import LossDerivatives
 from vhat.models.protocols import Array, Autodiff, Curvature, Functional, Linearised, ModelFacts, Point
 from vhat.models.scaling import Scaling
@@ -222,11 +223,12 @@ class Problem:
 
     # -- test points -----------------------------------------------------------------------
     def inputs(self, x: Any) -> Any:
-        """Check test inputs (shape, finite, width); they stay in the user's units.
+        """Check test inputs (shape, finite, width), or those of a torch DataLoader; they stay in the user's units.
 
         Raises:
             InputError: In a sentence that names the rows or the width.
         """
+        x = read_inputs(self, x)
         return self.autodiff.check(x, self.X) if self.scaling is None else self.scaling.check(x, self.X)
 
     def count(self, inputs: Any) -> int:

@@ -65,6 +65,18 @@ class TangentAutodiff:
         """The names of the columns of the training inputs."""
         return self.base.autodiff.columns
 
+    @property
+    def input_structure(self) -> tuple[str, tuple[str, ...]] | None:
+        """How the training inputs of the model were given, where it knows."""
+        found: tuple[str, tuple[str, ...]] | None = getattr(self.base.autodiff, "input_structure", None)
+        return found
+
+    @property
+    def target_key(self) -> str | None:
+        """The key of the responses in dict batches."""
+        found: str | None = getattr(self.base.autodiff, "target_key", None)
+        return found
+
     def check(self, x: Any, X: Any, /) -> Any:
         """Check test inputs as the model itself does."""
         return self.base.autodiff.check(x, X)
