@@ -16,10 +16,10 @@ __all__ = ["assemble", "from_curve_fit", "from_jax", "from_numpy", "from_torch",
 
 
 def from_jax(
-    predict: Callable[[Any, Any], Any],
-    params: Any,
-    X: Any,
-    y: Any,
+    predict: Callable[..., Any],
+    params: Any = None,
+    X: Any = None,
+    y: Any = None,
     *,
     weight_decay: Any,
     loss: Any = "half_mse",
@@ -28,6 +28,10 @@ def from_jax(
     memory: float | None = None,
 ) -> FittedModel:
     """Take a JAX function, its fitted parameters and its training data.
+
+    A Flax nnx module holds its own parameters: ``from_jax(net, X, y, weight_decay=...)``, in ``net.eval()`` mode. Its
+    ``nnx.Param`` variables are the parameters, all others are held fixed; ``nnx.update(net, fitted.params)`` writes
+    them back.
 
     Args:
         predict: ``predict(params, X)`` returning (n,) or (n, outputs), each row on its own.
@@ -61,7 +65,9 @@ def from_jax(
         True
     """
     from vhat.models.jax import jax_problem
+    from vhat.models.jax.modules import arguments
 
+    predict, params, X, y = arguments(predict, params, X, y)
     return FittedModel(
         jax_problem(
             predict,
@@ -95,7 +101,8 @@ def from_torch(
     The module is left as it is: state, mode, gradients and dtype. Frozen parameters are used but not counted.
 
     Args:
-        module: The module, in ``eval()`` mode where it has dropout or batch-norm.
+        module: The module, in ``eval()`` mode where it has dropout or batch-norm; also a Lightning module, or a fitted
+            skorch net, whose ``module_`` is taken.
         X: Tensor, array, tuple or dict of tensors; or a DataLoader, read once in the order of its dataset. A dict whose
             keys are parameters of ``forward`` is given as ``forward(**X)``, any other as ``forward(X)``.
         y: Responses of the shape that the module returns; None with a DataLoader.
@@ -281,7 +288,8 @@ def load(
     Args:
         folder: The directory.
         model: What was fitted: for :func:`vhat.from_jax` ``predict``, or ``(predict, params)`` where params are not
-            plain dicts, lists and tuples of arrays (an Equinox model; their values do not matter); for
+            plain dicts, lists and tuples of arrays (an Equinox model; their values do not matter), or the Flax nnx
+            module; for
             :func:`vhat.from_torch` a module of the same structure, whatever its weights (it is not changed); for
             :func:`vhat.from_numpy` ``predict`` or ``(predict, jac, hess)`` as far as they were given; for
             :func:`vhat.from_curve_fit` ``f``.

@@ -13,6 +13,7 @@ from vhat.errors import StoreError
 from vhat.models.jax import jax_problem
 from vhat.models.jax import pytrees as trees
 from vhat.models.jax.autodiff import JaxAutodiff
+from vhat.models.jax.modules import is_nnx, split_module
 from vhat.models.networks import Network, VarianceScaling
 from vhat.models.problem import Problem
 from vhat.store.document import Document, is_plain
@@ -90,6 +91,8 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
         brought: The caller's function and options.
     """
     model = saved["model"]
+    if is_nnx(brought.model):
+        brought = replace(brought, model=split_module(brought.model))
     predict, params = _predict_and_params(model, at, brought)
     with jax.enable_x64(True):
         _, layout, fixed, _ = trees.flatten(params)

@@ -83,8 +83,9 @@ def torch_problem(
         check_loss(loss)
         check_output(output)
     budget = check_memory(memory)
+    given = module
     module = unwrapped(module)
-    probe.refuse_module(module)
+    probe.refuse_module(module, "module.eval()" if isinstance(given, torch.nn.Module) else "net.module_.eval()")
     X, y = _data(X, y, target_key, budget)
     state, theta = read_state(module)
     with preserved_rng(state.device), torch.inference_mode(False):

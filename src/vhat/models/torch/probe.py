@@ -33,21 +33,25 @@ __all__ = ["is_repeatable", "narrow_casts", "probe_model", "refuse_module"]
 _FEW, _MANY = 6, 64
 
 
-def refuse_module(module: Any) -> None:
+def refuse_module(module: Any, mend: str = "module.eval()") -> None:
     """Refuse what is not a module in evaluation mode.
+
+    Args:
+        module: The module.
+        mend: The call that brings it to evaluation mode.
 
     Raises:
         ModelError: In a sentence that names the submodules.
     """
     if not isinstance(module, nn.Module):
-        raise ModelError(f"module is a {type(module).__name__}; give a torch.nn.Module.")
+        raise ModelError(f"module is a {type(module).__name__}; give a torch.nn.Module, or a fitted skorch net.")
     if isinstance(module, torch.jit.ScriptModule):
         raise ModelError(
             "module is a ScriptModule, whose parameters cannot be replaced; give the module it was made of."
         )
     if found := training_submodules(module):
         raise ModelError(
-            f"the module is in training mode, where {', '.join(found)} behave differently: call module.eval() first."
+            f"the module is in training mode, where {', '.join(found)} behave differently: call {mend} first."
         )
 
 
