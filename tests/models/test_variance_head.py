@@ -297,6 +297,30 @@ def test_other_front_ends_name_the_call_that_works():
         vhat.from_numpy(lambda q, x: x @ q, np.ones(D), X.numpy(), Y.numpy(), loss="gaussian_nll")
 
 
+def test_the_call_that_other_front_ends_name_gives_the_same_intervals():
+    module, design, weights, _ = two_heads()
+    fitted = vhat.from_torch(module, X, Y, weight_decay=LAM, loss="gaussian_nll")
+    theta = np.append(module.mean.weight.detach().numpy().ravel(), module.mean.bias.detach().numpy())
+    plain = vhat.from_numpy(
+        lambda q, Z: Z @ q, theta, design, Y.numpy(), jac=lambda Z: Z, weight_decay=LAM, sample_weight=weights
+    )
+    own = fitted.interval(NEW, target="observation")
+    found = plain.interval(
+        np.column_stack([NEW.numpy(), np.ones(len(NEW))]),
+        target="observation",
+        noise=1 / np.sqrt(weights),
+        observation_noise=own.observation_noise,
+    )
+    np.testing.assert_allclose(own.half_width, found.half_width, rtol=1e-8)
+
+
+def test_sample_weights_multiply_those_of_the_variances():
+    module, _, weights, _ = two_heads()
+    own = np.linspace(0.5, 2.0, N)
+    problem = torch_problem(module, X, Y, weight_decay=LAM, loss="gaussian_nll", sample_weight=own)
+    np.testing.assert_allclose(problem.weights, own * weights, rtol=1e-12)
+
+
 def test_a_variance_read_as_its_logarithm_is_asked_about():
     module = two_heads(lambda mean, s: (mean, 0.05 + 0 * s))[0]
     with pytest.warns(NoiseWarning, match="pass variance_head='variance'"):
