@@ -199,6 +199,7 @@ def test_linearised_keeps_the_variance_head_and_validation_rows_scale_it():
     scaled = fitted.linearised(validation=rows).interval(NEW, target="observation")
     factor = scaled.observation_noise / own
     np.testing.assert_allclose(factor, factor[0], rtol=1e-9)
+    assert "that of the model's own variance head (held fixed) times one factor" in scaled.guarantee
     # the same in other units of y: everything scales
     units = nn.Sequential(*module, Scaled(1000.0))
     far = vhat.from_torch(units, X, 1000 * Y, weight_decay=LAM, loss="gaussian_nll")

@@ -144,6 +144,7 @@ def build(
         unsupported=int(np.sum(hardly_supported(found.unsupported))),
         off_minimum=_count_off_minimum(found, width, question.center),
         refit=work.refit,
+        variance_head=work.own_factor(level) is not None,
     )
     return Interval(
         center=question.center,

@@ -49,6 +49,7 @@ class Basis:
         points: How many values there are.
         unsupported: At how many of them the training data hold less than half of the prediction's freedom.
         refit: Where the model is the linearisation of another, whose refit it is; else None.
+        variance_head: Whether the noise is a multiple of what the model's own variance head predicts.
     """
 
     options: Options
@@ -65,6 +66,7 @@ class Basis:
     unsupported: int
     off_minimum: int
     refit: RidgeRefit | None = None
+    variance_head: bool = False
 
     @property
     def guaranteed(self) -> bool:
@@ -84,7 +86,7 @@ class Basis:
 
         Of several outputs, the fit mixes noise levels that were estimated one by one.
         """
-        if self.noise.own:
+        if self.variance_head:
             return False
         if not self.noise.estimated:
             return True
@@ -284,6 +286,8 @@ def _assumed_noise(basis: Basis) -> str:
 
 
 def _noise_shape(basis: Basis) -> str:
+    if basis.variance_head:
+        return "independent, its size in each row that of the model's own variance head (held fixed) times one factor"
     return "the same in every row" if basis.noise.uniform else "independent, its size in each row as described"
 
 
