@@ -17,7 +17,7 @@ from vhat.checks import (
     check_weights,
     decay_factor,
 )
-from vhat.errors import InputError
+from vhat.errors import InputError, ModelError
 from vhat.models.jax import compiled, pytrees
 from vhat.models.jax.autodiff import JaxAutodiff
 from vhat.models.jax.fingerprint import python_function
@@ -95,8 +95,11 @@ def jax_problem(
 def _probe(predict: Callable[..., Any], theta: Any, X: Any) -> tuple[int, ...]:
     """Return the shape that the model gives for all rows, without running it on them."""
     n = len(jax.tree.leaves(X)[0])
-    with pytrees.in_words("tracing predict(params, X)"):
-        output = jax.eval_shape(lambda t, x: select(None, predict(t, x), "predict"), theta, X)
+    try:
+        with pytrees.in_words("tracing predict(params, X)"):
+            output = jax.eval_shape(lambda t, x: select(None, predict(t, x), "predict"), theta, X)
+    except ModelError as error:  # without the note that JAX adds to what is raised while it traces
+        raise ModelError(str(error)) from error.__cause__
     shape = output.shape
     check_prediction(shape, n, flatten_remedy(shape, n, None, output))
     check_real_prediction(output.dtype)
