@@ -14,7 +14,7 @@ from vhat.checks import check_choice, check_count, check_targets
 from vhat.errors import InputError, NoiseError
 from vhat.evidence.acquire import Acquisition, acquire
 from vhat.evidence.audit import Audit, audit_fit
-from vhat.evidence.leave_one_out import LeaveOneOut, describe, leave_rows_out
+from vhat.evidence.leave_one_out import LeaveOneOut, describe, keeping_rows, leave_rows_out
 from vhat.evidence.minimise.polish import Polished, polish
 from vhat.intervals.build import Question, build
 from vhat.intervals.calibrate import Calibrated, common_noise, left_out_scores, refuse_training_rows, split_scores
@@ -430,7 +430,8 @@ class FittedModel:
             level = None
         at_minimum(self._work, level, chosen, seed)
         solver = self._work.own_solver(chosen.curvature)
-        found = leave_rows_out(self.problem, solver, self._work.shape)
+        with keeping_rows(self.problem, self._levels(), chosen.curvature, solver.name):
+            found = leave_rows_out(self.problem, solver, self._work.shape)
         return describe(self.problem, found, self._levels(), chosen.curvature, solver.name)
 
     @_scoped

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vhat.errors import ModelError, VhatError
+from vhat.models.kinks import UNKNOWN_KINKS, KinkedOperations
 from vhat.models.outputs import select
 from vhat.models.torch.inputs import Layout, Rows
 
@@ -133,6 +134,7 @@ class TorchModel:
         linear: Layers whose gradients are known to be outer products: see :mod:`vhat.models.torch.outer_products`.
         affine: Whether predictions are an affine function of theta: see :mod:`vhat.models.torch.affine`.
         output: Which part of what the module returns is the prediction: see :mod:`vhat.models.outputs`.
+        kinks: The kinked operations that act on theta: see :mod:`vhat.models.torch.kinks`.
     """
 
     module: Any
@@ -146,6 +148,7 @@ class TorchModel:
     linear: tuple[Linear, ...] = ()
     affine: bool = False
     output: Any = None
+    kinks: KinkedOperations = UNKNOWN_KINKS
 
     def __call__(self, theta: Any, rows: Rows) -> Any:
         """Return predictions (m, K) in float64, differentiable in the flat ``theta``."""
