@@ -227,7 +227,7 @@ def test_kinks_are_refused_before_the_first_step_and_with_a_remedy():
 
 @pytest.mark.usefixtures("way")
 def test_kinks_that_structure_does_not_show_are_refused_with_what_was_reached_and_a_remedy(monkeypatch):
-    monkeypatch.setattr("vhat.evidence.minimise.polish.find_kinks", lambda problem: Kinks("unknown"))
+    monkeypatch.setitem(polish.__globals__, "find_kinks", lambda problem: Kinks("unknown"))
     params = oracle.random_params(np.random.default_rng(2), 2, 12, None)
     problem = jax_problem(oracle.network("relu", None), params, X, Y, weight_decay=1e-3)
     with pytest.raises(PolishError, match=r"relative gradient .* smallest eigenvalue .* softplus .* curvature=\"ggn\""):

@@ -168,8 +168,12 @@ class StoppedRows(KeyboardInterrupt):
 
 
 def _joined(parts: list[LeftOut]) -> LeftOut:
-    names = ("prediction", "leverage", "variance", "status")
-    return LeftOut(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    return LeftOut(
+        np.concatenate([part.prediction for part in parts]),
+        np.concatenate([part.leverage for part in parts]),
+        np.concatenate([part.variance for part in parts]),
+        np.concatenate([part.status for part in parts]),
+    )
 
 
 def _unfinished(rows: int, outputs: int) -> LeftOut:
