@@ -101,6 +101,8 @@ def part_of(output: str | int, returned: Any, whose: str) -> Any:
 
 def _no_array(output: Any, returned: Any, found: Any, whose: str) -> str:
     """Say that the prediction is no array, what there is, and the call that works."""
+    if returned is None:
+        return f"{whose} returned None; it must return the prediction."
     if output is None:
         return f"{whose} returned {describe_returned(returned)}.{_advice(returned) or _BY_FUNCTION}"
     if callable(output):
