@@ -274,9 +274,9 @@ def test_decay_of_another_structure_than_the_parameters_is_refused(decay):
 @pytest.mark.parametrize(
     ("predict", "words"),
     [
-        (lambda q, Z: (Z @ q, Z @ q), "predict returned tuple; it must return one array"),
-        (lambda q, Z: {"y": Z @ q}, "predict returned dict"),
-        (lambda q, Z: None, "predict returned NoneType"),
+        (lambda q, Z: (Z @ q, Z @ q), r"predict returned a tuple with the parts 0 .*such as output=0\.$"),
+        (lambda q, Z: {"y": Z @ q}, "predict returned a dict with the keys .*output="),
+        (lambda q, Z: None, "predict returned None; it must return the prediction"),
         (lambda q, Z: jnp.sum(Z @ q), r"returned shape \(\) for 24 rows; it must return \(24,\)"),
         (lambda q, Z: (Z @ q)[:, None, None], r"returned shape \(24, 1, 1\)"),
         (lambda q, Z: (Z @ q)[:-1], r"returned shape \(23,\) for 24 rows"),

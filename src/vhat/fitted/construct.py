@@ -16,18 +16,23 @@ __all__ = ["assemble", "from_curve_fit", "from_jax", "from_numpy", "from_torch",
 
 
 def from_jax(
-    predict: Callable[[Any, Any], Any],
-    params: Any,
-    X: Any,
-    y: Any,
+    predict: Callable[..., Any],
+    params: Any = None,
+    X: Any = None,
+    y: Any = None,
     *,
     weight_decay: Any,
     loss: Any = "half_mse",
     sample_weight: Any = None,
     parameters: Any = "all",
+    output: Any = None,
     memory: float | None = None,
 ) -> FittedModel:
     """Take a JAX function, its fitted parameters and its training data.
+
+    A Flax nnx module holds its own parameters: ``from_jax(net, X, y, weight_decay=...)``, in ``net.eval()`` mode. Its
+    ``nnx.Param`` variables are the parameters, all others are held fixed; ``nnx.update(net, fitted.params)`` writes
+    them back.
 
     Args:
         predict: ``predict(params, X)`` returning (n,) or (n, outputs), each row on its own.
@@ -43,6 +48,8 @@ def from_jax(
         parameters: What counts as trained, all else being held fixed: ``"all"``; ``"last"``, the last linear layer, as
             in :func:`from_torch`; names of leaves or subtrees, the keys on the way to them joined by slashes
             (``["params/Dense_1"]``); or a function of such a name.
+        output: Which part of what ``predict`` returns is the prediction, where that is no single array: a key, an
+            attribute, an index, or a function of it.
         memory: Budget in bytes; half of the free memory by default.
 
     Returns:
@@ -63,7 +70,9 @@ def from_jax(
         True
     """
     from vhat.models.jax import jax_problem
+    from vhat.models.jax.modules import arguments
 
+    predict, params, X, y = arguments(predict, params, X, y)
     return FittedModel(
         jax_problem(
             predict,
@@ -74,6 +83,7 @@ def from_jax(
             loss=loss,
             sample_weight=sample_weight,
             parameters=parameters,
+            output=output,
             memory=memory,
         )
     )
@@ -89,6 +99,8 @@ def from_torch(
     sample_weight: Any = None,
     target_key: str | None = None,
     parameters: Any = "all",
+    output: Any = None,
+    variance_head: str = "log_variance",
     memory: float | None = None,
 ) -> FittedModel:
     """Take a trained ``nn.Module`` and its training data.
@@ -96,13 +108,16 @@ def from_torch(
     The module is left as it is: state, mode, gradients and dtype. Frozen parameters are used but not counted.
 
     Args:
-        module: The module, in ``eval()`` mode where it has dropout or batch-norm.
-        X: Tensor, array, tuple or dict of tensors; or a DataLoader, read once in the order of its dataset.
+        module: The module, in ``eval()`` mode where it has dropout or batch-norm; also a Lightning module, or a fitted
+            skorch net, whose ``module_`` is taken.
+        X: Tensor, array, tuple or dict of tensors; or a DataLoader, read once in the order of its dataset. A dict whose
+            keys are parameters of ``forward`` is given as ``forward(**X)``, any other as ``forward(X)``.
         y: Responses of the shape that the module returns; None with a DataLoader.
         weight_decay: The decay of the optimiser (lam): a number, or a mapping from names of parameters or submodules to
             numbers. As in an optimiser's parameter groups, what it does not name has no decay.
         loss: ``"half_mse"``, ``"mse"`` (torch's ``MSELoss``: lam is then outputs/2 times the decay), or
-            ``loss(f_i, y_i)`` of one row.
+            ``loss(f_i, y_i)`` of one row. ``"gaussian_nll"`` (torch's ``GaussianNLLLoss``) for a module that predicts a
+            mean and a variance, see below.
         sample_weight: Weights of the rows.
         target_key: The key of the responses in dict batches.
         parameters: What counts as trained, all else being held fixed: ``"all"`` that require a gradient; ``"last"``,
@@ -111,6 +126,12 @@ def from_torch(
             each row, a DataLoader is read batch by batch, and only the inputs of the layer are kept: the first thing
             to try for a large network. The layer as it was trained is seldom the minimum of its own ridge regression:
             ``.polish()`` goes there by one solve, ``.linearised(...)`` takes it as it is.
+        output: Which part of what the module returns is the prediction, where that is no single tensor: a key or an
+            attribute (``"logits"``), an index (``0``), or a function of it (``lambda out: out.logits[:, 0]``).
+            For ``"gaussian_nll"`` a pair of keys or indices, ``("mean", "log_variance")``, or a function that returns a
+            pair; without it the module returns a pair or one tensor (n, 2).
+        variance_head: What the second head of ``"gaussian_nll"`` gives: ``"log_variance"``, ``"variance"``, or
+            ``"deviation"``, its root.
         memory: Budget in bytes.
 
     Returns:
@@ -119,6 +140,13 @@ def from_torch(
     Raises:
         InputError: For data or options that cannot be used.
         ModelError: For a module that cannot be used.
+
+    **A mean and a variance** (``loss="gaussian_nll"``): the prediction is the mean. The variance that the module gives
+    each row is held fixed at its fitted value: ``1/variance`` weighs the squared error of the mean, its root is the
+    noise of the training responses and, at new inputs, that of a new response. Parameters that only the variance uses
+    are held fixed and not counted. ``noise=`` and ``observation_noise=`` of an interval replace it, and
+    ``noise="weights"`` takes its size from the residuals. Where both heads share layers, training minimised both losses
+    together and these are no minimum of the mean's alone: ``linearised()`` takes such a network as it is.
     """
     from vhat.models.torch import torch_problem
 
@@ -132,6 +160,8 @@ def from_torch(
             sample_weight=sample_weight,
             target_key=target_key,
             parameters=parameters,
+            output=output,
+            variance_head=variance_head,
             memory=memory,
         )
     )
@@ -260,6 +290,7 @@ def load(
     model: Any = None,
     *,
     loss: Any = None,
+    output: Any = None,
     data: Any = None,
     memory: float | None = None,
 ) -> FittedModel:
@@ -272,11 +303,13 @@ def load(
     Args:
         folder: The directory.
         model: What was fitted: for :func:`vhat.from_jax` ``predict``, or ``(predict, params)`` where params are not
-            plain dicts, lists and tuples of arrays (an Equinox model; their values do not matter); for
+            plain dicts, lists and tuples of arrays (an Equinox model; their values do not matter), or the Flax nnx
+            module; for
             :func:`vhat.from_torch` a module of the same structure, whatever its weights (it is not changed); for
             :func:`vhat.from_numpy` ``predict`` or ``(predict, jac, hess)`` as far as they were given; for
             :func:`vhat.from_curve_fit` ``f``.
         loss: The loss, where it was a function.
+        output: The output, where it was a function; a key or an index was saved.
         data: ``(X, y)``, where the model was saved with ``data="reference"``.
         memory: Budget in bytes; by default the one that was saved, or half of what is free now if that is less.
 
@@ -302,7 +335,7 @@ def load(
     """
     from vhat.store import KIND, Brought, read, restore
 
-    return assemble(restore(read(folder, KIND), Brought(model, loss, data, memory)))
+    return assemble(restore(read(folder, KIND), Brought(model, loss, data, memory, output)))
 
 
 def assemble(saved: Restored) -> FittedModel:

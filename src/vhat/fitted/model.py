@@ -26,6 +26,7 @@ from vhat.intervals.prepare import at_minimum, measured, nothing_yet, ready, req
 from vhat.intervals.tail import Tail
 from vhat.linalg.solvers import Plan, Prepared, Solver, Status, choose
 from vhat.linalg.solvers.kernel import newton_metric
+from vhat.models.loaders import is_loader, read_inputs, read_pair
 from vhat.models.problem import Array, Problem
 from vhat.models.tangent import TangentAutodiff, tangent_problem
 from vhat.progress import steps_shown
@@ -74,7 +75,7 @@ class FittedModel:
         self.problem = problem
         self.polished = polished
         self.given = given
-        shape = np.ones((problem.n, problem.outputs)) if noise_shape is None else noise_shape
+        shape = _noise_shape(problem) if noise_shape is None else noise_shape
         level = float(np.sqrt(np.mean(shape**2)))
         # a shape that has this norm already keeps its last bits: polish and load hand it on
         relative = shape if abs(level - 1.0) < 1e-12 else shape / level
@@ -236,7 +237,8 @@ class FittedModel:
         """Compute a confidence interval for the prediction at every point.
 
         Args:
-            x: Test inputs, shaped like the training inputs.
+            x: Test inputs, shaped like the training inputs; or a torch DataLoader or Dataset of them, with responses or
+                without: rows come in the order of the dataset, also where the loader shuffles.
             delta: Probability of a miss: 0.05 asks for 95% confidence.
             simultaneous: False for each point alone; True or ``"union"`` for all at once by the union bound;
                 ``"sup-t"`` for all at once with ``bound="asymptotic"``.
@@ -248,9 +250,11 @@ class FittedModel:
                 refits under redrawn responses.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
             noise: Standard deviation of the training responses: a number, or one per row. None estimates it, equal in
-                every row (or as the model was given its shape); ``"weights"`` estimates it with the sample weights as
+                every row (or as the model was given its shape), or takes it from the model's variance head where it has
+                one; ``"weights"`` estimates it with the sample weights as
                 inverse variances; ``"equal"`` says that rows of different weight have equal noise.
-            observation_noise: Standard deviation of a new response, where it differs from ``noise``.
+            observation_noise: Standard deviation of a new response, where it differs from ``noise``. By default that of
+                the training responses, where it is the same in all rows, or what the model's variance head says at x.
             bias: None, ``"plug-in"``, or a bound on the absolute bias to be added.
             solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Primal`, :class:`vhat.Dual`,
                 :class:`vhat.Nystrom` or :class:`vhat.CG`.
@@ -292,6 +296,7 @@ class FittedModel:
         ================= =========================== ======================================= ==========================
         """
         options = Options(delta, simultaneous, bound, tail, target, observation_noise, bias, seed)
+        x = read_inputs(self.problem, x)
         inputs = self.problem.inputs(x)
         center = self._shaped(self.problem.predict(inputs))
         points = np.asarray(inputs) if isinstance(inputs, np.ndarray) else _as_array(x)
@@ -300,7 +305,16 @@ class FittedModel:
         def sides(problem: Problem) -> Iterable[Array]:
             return gradient_blocks(problem, inputs)
 
-        question = Question(options, center, sides, points, index, key=fingerprint(inputs))
+        own = self.problem.own_noise(inputs) if options.target == "observation" else None
+        question = Question(
+            options,
+            center,
+            sides,
+            points,
+            index,
+            key=fingerprint(inputs),
+            own_noise=None if own is None else self._shaped(own),
+        )
         return build(self._work, question, noise, solver, curvature, given=self.given)
 
     @_scoped
@@ -438,8 +452,9 @@ class FittedModel:
         """Take the level of observation intervals from responses that the fit has not seen, bias included.
 
         Args:
-            X_cal: Calibration inputs that training did not see; or ``"loo"``: the training rows, each left out in turn.
-            y_cal: Their responses.
+            X_cal: Calibration inputs that training did not see, or a torch DataLoader of inputs and responses; or
+                ``"loo"``: the training rows, each left out in turn.
+            y_cal: Their responses; None with a DataLoader.
             noise: As in :meth:`interval`. It shapes the widths; the level of a split calibration holds for any value.
             observation_noise: Standard deviation of the calibration responses, where it differs from ``noise``: a
                 number, which ``.interval(x)`` then uses for new responses too; or one per row, and
@@ -470,6 +485,7 @@ class FittedModel:
             if y_cal is not None or observation_noise is not None:
                 raise InputError("calibrate('loo') scores the training rows: give neither y_cal nor observation_noise.")
             return self._calibrated_by_training_rows(noise, curvature, seed, base)
+        X_cal, y_cal = read_pair(self.problem, X_cal, y_cal, "calibrate(X_cal, y_cal)")
         if y_cal is None:
             raise InputError("calibrate(X_cal, y_cal) needs the responses y_cal; calibrate('loo') needs no rows.")
         inputs = self._checked("X_cal", X_cal)
@@ -522,7 +538,7 @@ class FittedModel:
         path: str | os.PathLike[str],
         *,
         delta: float = 0.05,
-        held_out: tuple[Any, Any] | None = None,
+        held_out: Any = None,
         response: str | tuple[str, ...] | None = None,
         columns: tuple[str, ...] | None = None,
         noise: Any = None,
@@ -538,8 +554,8 @@ class FittedModel:
         Args:
             path: The file, such as ``"report.html"``.
             delta: Probability of a miss of every interval on the page.
-            held_out: ``(X, y)`` that training did not see, for the calibration; without them the training rows are
-                left out in turn, and the page says so.
+            held_out: ``(X, y)`` that training did not see, or a torch DataLoader of them, for the calibration; without
+                them the training rows are left out in turn, and the page says so.
             response: What y is called, with its unit; or one name an output.
             columns: The names of the columns, where the training inputs had none.
             noise: As in :meth:`interval`.
@@ -556,6 +572,7 @@ class FittedModel:
         """
         from vhat import report
 
+        held_out = self._read_pair("held_out", held_out)
         options = report.Options(delta, held_out, response, noise, max_unsupported, refits, seed)
         names = None if columns is None else tuple(columns)
         return report.write(report.Subject(self, columns=names), path, options, force=force)
@@ -604,7 +621,7 @@ class FittedModel:
         self,
         weight_decay: float | str | np.ndarray = "auto",
         *,
-        validation: tuple[Any, Any] | None = None,
+        validation: Any = None,
         seed: int = 0,
     ) -> FittedModel:
         """Return the model's linearisation around its parameters: the same predictions, and intervals for any network.
@@ -618,8 +635,8 @@ class FittedModel:
             weight_decay: lam of ``1/(2n) sum |f - y|^2 + lam/2 |theta - a - c|^2``, with c such that the parameters are
                 the minimum: a number, or one per parameter of the flat vector; ``"auto"`` takes the multiple of the
                 model's own decay under which the validation rows are most likely.
-            validation: Inputs and responses that training did not fit (rows that only stopped it may be used). They
-                choose lam for ``"auto"`` and tell the noise.
+            validation: ``(X, y)`` that training did not fit, or a torch DataLoader of them (rows that only stopped it
+                may be used). They choose lam for ``"auto"`` and tell the noise.
             seed: Draws the training rows on which lam is chosen, where there are more than 2,000.
 
         Returns:
@@ -639,6 +656,7 @@ class FittedModel:
         """Find the penalty of a linearisation, and the noise where validation rows tell it."""
         problem = self.problem
         chosen = None
+        validation = self._read_pair("validation", validation)
         if validation is not None:
             inputs = self._checked("validation", validation[0])
             count = problem.count(inputs)
@@ -666,6 +684,10 @@ class FittedModel:
         columns = rows.reshape(-1, self.problem.outputs)
         return columns[:, 0].copy() if self.problem.squeeze else columns.copy()
 
+    def _read_pair(self, name: str, rows: Any) -> Any:
+        """Return inputs and responses that came as a torch DataLoader; anything else is returned as it is."""
+        return read_pair(self.problem, rows, call=f"{name}=(X, y)") if is_loader(rows) else rows
+
     def _checked(self, name: str, x: Any) -> Any:
         """Check inputs that the user knows by another name than x."""
         try:
@@ -682,7 +704,8 @@ class FittedModel:
         at_minimum(self._work, level, chosen, seed)
         found = leave_rows_out(self.problem, self._work.own_solver(chosen.curvature), level.values)
         scores = self._shaped(left_out_scores(self.problem, found, level))
-        return Calibrated("loo", scores, 0, base, found.rough, per_row=not level.uniform)
+        known_everywhere = level.uniform or self._work.own_factor(level) is not None
+        return Calibrated("loo", scores, 0, base, found.rough, per_row=not known_everywhere)
 
     def _ready(
         self, inputs: Any, solver: Solver | str, curvature: str, shortcut: bool = False
@@ -694,6 +717,13 @@ class FittedModel:
             chosen, prepared = ready(self._work, solver, curvature, count * outputs)
         unit = row_curvature(self.problem) if shortcut else None
         return prepared, Recorder(np.sqrt(self._levels()), shape, chosen.curvature, prepared.name, unit)
+
+
+def _noise_shape(problem: Problem) -> np.ndarray:
+    """Return how the noise varies over the training rows, (n, K): as the model predicts it, else not at all."""
+    with problem.scope():
+        own = problem.own_noise(problem.X)
+    return np.ones((problem.n, problem.outputs)) if own is None else own
 
 
 def _as_array(x: Any) -> np.ndarray | None:

@@ -190,8 +190,9 @@ def common_noise(observation_noise: Any) -> tuple[np.ndarray | None, bool]:
 
 def spread(band: Interval, observation_noise: Any) -> np.ndarray:
     """Return the standard deviation that the model claims for a new response: that of the mean and of the noise."""
-    fresh = band.noise if observation_noise is None else as_numbers("observation_noise", observation_noise)
-    return np.hypot(band.standard_error, fresh)
+    if observation_noise is not None:
+        return np.hypot(band.standard_error, as_numbers("observation_noise", observation_noise))
+    return np.hypot(band.standard_error, band.noise if band.observation_noise is None else band.observation_noise)
 
 
 def split_scores(band: Interval, y: Any, observation_noise: Any) -> np.ndarray:

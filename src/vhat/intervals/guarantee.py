@@ -49,6 +49,7 @@ class Basis:
         points: How many values there are.
         unsupported: At how many of them the training data hold less than half of the prediction's freedom.
         refit: Where the model is the linearisation of another, whose refit it is; else None.
+        variance_head: Whether the noise is a multiple of what the model's own variance head predicts.
     """
 
     options: Options
@@ -65,6 +66,7 @@ class Basis:
     unsupported: int
     off_minimum: int
     refit: RidgeRefit | None = None
+    variance_head: bool = False
 
     @property
     def guaranteed(self) -> bool:
@@ -84,6 +86,8 @@ class Basis:
 
         Of several outputs, the fit mixes noise levels that were estimated one by one.
         """
+        if self.variance_head:
+            return False
         if not self.noise.estimated:
             return True
         return self.noise.independent and self.matched and self.noise.level.size == 1
@@ -210,7 +214,7 @@ def _assumed(basis: Basis) -> list[str]:
             why = f" ({basis.chosen.reason})" if basis.chosen.reason else ""
             found.append(f"Gauss-Newton in place of the exact Hessian{why}")
         found += _assumed_of_norm(basis)
-    found.append(f"Gaussian noise, {_noise_shape(basis)}, its level {basis.noise.source}{_freedom(basis)}")
+    found.append(_assumed_noise(basis))
     if basis.bound != "exact":
         found.append("one minimum that moves continuously with the noise, without jumps")
     if basis.options.bias is not None:
@@ -274,7 +278,19 @@ def _assumed_tail(tail: Tail | str | None, bound: str) -> str:
     return "the tail of V that was supplied"
 
 
+def _assumed_noise(basis: Basis) -> str:
+    """Return what is taken for granted of the noise."""
+    if basis.noise.own:
+        return (
+            "independent Gaussian noise as the model's own variance head has it, which is held fixed at its fitted "
+            "values although it came from these responses"
+        )
+    return f"Gaussian noise, {_noise_shape(basis)}, its level {basis.noise.source}{_freedom(basis)}"
+
+
 def _noise_shape(basis: Basis) -> str:
+    if basis.variance_head:
+        return "independent, its size in each row that of the model's own variance head (held fixed) times one factor"
     return "the same in every row" if basis.noise.uniform else "independent, its size in each row as described"
 
 

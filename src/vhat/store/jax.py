@@ -14,11 +14,12 @@ from vhat.models.jax import jax_problem
 from vhat.models.jax import pytrees as trees
 from vhat.models.jax.autodiff import JaxAutodiff
 from vhat.models.jax.last_layer import JaxHead
+from vhat.models.jax.modules import is_nnx, split_module
 from vhat.models.networks import Network, VarianceScaling
 from vhat.models.problem import Problem
 from vhat.models.selection import ALL, LAST, Selection
 from vhat.store.document import Document, is_plain
-from vhat.store.match_model import Brought
+from vhat.store.match_model import Brought, describe_output
 
 __all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
 
@@ -32,6 +33,7 @@ def describe(problem: Problem) -> Document:
         "loss": "half_mse" if autodiff.model.loss is None else "function",
         "plain": is_plain(_params(problem)),
         "columns": autodiff.leaf_columns,
+        "output": describe_output(autodiff.output),
         "dtype": autodiff.dtype,
         "selected": autodiff.selected,
         "last": isinstance(problem.autodiff, JaxHead),
@@ -101,6 +103,8 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
         brought: The caller's function and options.
     """
     model = saved["model"]
+    if is_nnx(brought.model):
+        brought = replace(brought, model=split_module(brought.model))
     predict, params = _predict_and_params(model, at, brought)
     selected = model.get("selected")
     with jax.enable_x64(True):
@@ -113,6 +117,7 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
         weight_decay=layout.unflatten(saved["weight_decay"], fixed),
         loss=brought.loss_for(model["loss"]),
         parameters=_selection(model),
+        output=brought.output_for(model.get("output", {})),
         memory=brought.memory,
     )
     autodiff = replace(_autodiff(problem), dtype=model["dtype"], leaf_columns=model["columns"])

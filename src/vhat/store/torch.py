@@ -15,8 +15,9 @@ from vhat.models.selection import ALL
 from vhat.models.torch import torch_problem
 from vhat.models.torch.autodiff import TorchAutodiff, unwrapped
 from vhat.models.torch.model import State, TorchModel, read_state
+from vhat.models.torch.variance_head import GAUSSIAN_NLL
 from vhat.store.document import Document
-from vhat.store.match_model import Brought
+from vhat.store.match_model import Brought, describe_output
 
 __all__ = [
     "describe",
@@ -47,11 +48,19 @@ def describe_module(autodiff: TorchAutodiff) -> Document:
         "fixed": {name: _array(value) for name, value in state.fixed.items()},
         "frozen": state.frozen,
         "selected": state.selected,
-        "loss": "half_mse" if isinstance(autodiff.named_loss, str) else "function",
+        "loss": _loss(autodiff),
         "target_key": autodiff.target_key,
+        "output": describe_output(model.output if autodiff.head is None else autodiff.head.output),
+        "variance_head": None if autodiff.head is None else autodiff.head.kind,
         "columns": model.layout.columns,
         "dtype": state.dtype,
     }
+
+
+def _loss(autodiff: TorchAutodiff) -> str:
+    if autodiff.head is not None:
+        return GAUSSIAN_NLL
+    return "half_mse" if isinstance(autodiff.named_loss, str) else "function"
 
 
 def _autodiff(problem: Problem) -> TorchAutodiff:
@@ -97,18 +106,21 @@ def rebuild(saved: Document, at: dict[str, np.ndarray], X: Any, y: Any, brought:
     model = saved["model"]
     module = module_of(model, brought)
     parameters = tuple(at) if model.get("selected") else ALL
-    state, _ = read_state(module, parameters)
+    state, theta = read_state(module, parameters)
+    kind = model.get("variance_head")
+    if kind is not None:  # what only the variance uses was held fixed
+        state = state.hold([name for name in state.names if name not in model["fixed"]], {}, state.split(theta))
     refuse_other_tensors(state, model, at)
-    sizes = np.cumsum([value.size for value in at.values()])[:-1]
-    parts = zip(at.items(), np.split(saved["weight_decay"], sizes), strict=True)
     problem = torch_problem(
         with_tensors(module, {**at, **model["fixed"]}, state.device),
         _tensors(X),
         y,
-        weight_decay={name: decay.reshape(value.shape) for (name, value), decay in parts},
+        weight_decay=0.0,
         loss=brought.loss_for(model["loss"]),
         target_key=model["target_key"],
         parameters=parameters,
+        output=brought.output_for(model.get("output", {})),
+        variance_head=kind or "log_variance",
         memory=brought.memory,
     )
     own = _model(problem)
@@ -118,7 +130,8 @@ def rebuild(saved: Document, at: dict[str, np.ndarray], X: Any, y: Any, brought:
         layout=replace(own.layout, columns=model["columns"]),
     )
     autodiff = replace(_autodiff(problem), model=function)
-    return replace(problem, autodiff=autodiff, weights=saved["sample_weight"])
+    decay = autodiff.arrays.native(saved["weight_decay"])
+    return replace(problem, autodiff=autodiff, decay=decay, weights=saved["sample_weight"])
 
 
 def module_of(model: Document, brought: Brought) -> Any:
@@ -135,7 +148,9 @@ def module_of(model: Document, brought: Brought) -> Any:
 
 def move(problem: Problem, to: dict[str, np.ndarray]) -> Problem:
     """Return the problem at other saved parameters."""
-    return problem.at(np.concatenate([np.ravel(to[name]) for name in _model(problem).state.names]))
+    state = _model(problem).state
+    parts = [to[name][_array(state.slots[name].rows)] if name in state.slots else to[name] for name in state.names]
+    return problem.at(np.concatenate([np.ravel(part) for part in parts]))
 
 
 def whose(_: Document) -> str:

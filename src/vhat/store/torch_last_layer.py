@@ -82,7 +82,8 @@ def rebuild(saved: Document, at: dict[str, np.ndarray], X: np.ndarray, y: Any, b
     layout = Layout(model["kind"], model["names"], model["features"], model["floating"], model["columns"])
     sample = tuple(torch.from_numpy(part).to(state.device) for part in model["sample"])
     copied = with_tensors(module, {**at, **model["fixed"]}, state.device)
-    found = make_head(copied, layout, sample, brought.loss_for(model["loss"]), model["target_key"])
+    output = brought.output_for(model.get("output", {}))
+    found = make_head(copied, layout, sample, brought.loss_for(model["loss"]), model["target_key"], output)
     own = found.base.model
     if own.state.names != tuple(at):
         raise StoreError(f"the last layer of the module given is {own.state.names}, of the one saved {tuple(at)}.")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ __all__ = [
     "given_noise",
     "held_out_noise",
     "measure_freedom",
+    "own_noise",
     "projected_noise",
     "weights_match",
 ]
@@ -64,6 +65,7 @@ class Noise:
         uniform: Whether every row of an output has the same noise.
         independent: Whether the level was read off what no parameter explains, so that it is independent of the fit
             where the weights match the noise.
+        own: Whether the model's own variance head gives it.
     """
 
     values: np.ndarray
@@ -73,6 +75,7 @@ class Noise:
     df: np.ndarray | None
     uniform: bool
     independent: bool = False
+    own: bool = field(default=False, kw_only=True)
 
     @property
     def estimated(self) -> bool:
@@ -167,6 +170,12 @@ def held_out_noise(level: np.ndarray, shape: np.ndarray, rows: int) -> Noise:
     """
     df = np.full(len(level), float(rows))
     return _make(level * shape, f"estimated from {rows:,} validation rows", df, _is_uniform(shape))
+
+
+def own_noise(deviations: np.ndarray) -> Noise:
+    """Return the noise that the model's own variance head predicts, (n, K)."""
+    found = _make(deviations, "as the model's own variance head has it", None, _is_uniform(deviations))
+    return replace(found, own=True)
 
 
 def _is_uniform(values: np.ndarray) -> bool:

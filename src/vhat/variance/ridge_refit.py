@@ -77,10 +77,13 @@ def choose_ridge(problem: Problem, inputs: object, y: np.ndarray, seed: int = 0)
     decay = problem.numpy(problem.decay)
     shape = decay / decay.mean() if np.all(decay > 0) else np.ones(problem.p)
     spectrum, parts = _spectrum(problem, inputs, np.sqrt(shape), seed)
-    errors = problem.predict(inputs) - y
+    # A model with a variance head: errors in units of its own noise, whose level is profiled all the same.
+    own = problem.own_noise(inputs)
+    unit = np.ones(1) if own is None else own
+    errors = (problem.predict(inputs) - y) / unit
     # The columns of J are scaled by the shape, so that one number is the whole penalty.
     grid = spectrum.max() * np.logspace(-9, 3, _GRID)
-    found = [_profiled(errors, _norms(parts, spectrum, lam, errors.shape) / problem.n) for lam in grid]
+    found = [_profiled(errors, _norms(parts, spectrum, lam, errors.shape) / problem.n / unit**2) for lam in grid]
     likelihood = np.array([value for value, _ in found])
     best = int(np.argmax(likelihood))
     gain = 2.0 * (likelihood[best] - _profiled(errors, np.zeros_like(errors))[0])
@@ -89,9 +92,15 @@ def choose_ridge(problem: Problem, inputs: object, y: np.ndarray, seed: int = 0)
         rows=len(errors),
         gain=float(gain),
         at_end=best in (0, len(grid) - 1),
-        noise=found[best][1],
+        noise=found[best][1] * _level_of_rows(problem),
         noise_rows=len(errors),
     )
+
+
+def _level_of_rows(problem: Problem) -> np.ndarray:
+    """Return the root mean square of the training rows' noise as the model itself predicts it, (K,); else ones."""
+    own = problem.own_noise(problem.X)
+    return np.ones(problem.outputs) if own is None else np.sqrt(np.mean(own**2, axis=0))
 
 
 def _spectrum(problem: Problem, inputs: object, root: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -23,6 +23,7 @@ from vhat.variance.noise import (
     estimate_noise,
     given_noise,
     measure_freedom,
+    own_noise,
     projected_noise,
     weights_match,
 )
@@ -50,6 +51,8 @@ noise and on small networks: 1.01 +- 0.03 where 5 to 10% are added (191 fits), 0
 _ADDED_MOST = 1.0
 """Degrees of freedom that it may add, however many there are. One is what a direction adds that moves twice as far as
 Gauss-Newton says; those 1619 curves add 0.51 at most."""
+_ONE_FACTOR = 1e-9
+"""Relative spread of a ratio over rows that counts as rounding."""
 _EQUAL = "equal"
 _BY_WEIGHTS = "weights"
 
@@ -218,6 +221,36 @@ class Workspace(LinearAlgebra):
         self.check_noise_shape(given)
         if given is None and self.held_out is not None:
             return self.held_out
+        if given is None and (deviations := self.own_deviations()) is not None:
+            return own_noise(deviations)
+        return self.residual_noise(given, curvature, seed)
+
+    def own_deviations(self) -> np.ndarray | None:
+        """Return the noise of the training responses as the model itself predicts it, (n, K); None where it does not.
+
+        It is that of the parameters that were given: polish moves the mean and leaves the variances.
+        """
+        return self.keep("own noise", lambda: self.problem.own_noise(self.problem.X))
+
+    def own_factor(self, noise: Noise) -> np.ndarray | None:
+        """Return by how much the noise exceeds what the model itself predicts, (K,).
+
+        None where it is not a multiple of that: the model predicts no noise, or the user gave it.
+        """
+        deviations = self.own_deviations()
+        if deviations is None or noise.source == "given":
+            return None
+        ratio = noise.values / deviations
+        return ratio[0] if np.all(np.ptp(ratio, axis=0) <= _ONE_FACTOR * ratio[0]) else None
+
+    def residual_noise(self, given: str | None, curvature: Curvature, seed: int) -> Noise:
+        """Estimate the noise from the residuals.
+
+        Args:
+            given: None, ``"equal"`` or ``"weights"``: how it varies over the rows.
+            curvature: The curvature whose smoother left the residuals their freedom.
+            seed: Seed of random probes of that freedom.
+        """
         projected = self._projected(given)
         if projected is not None and self._suffices(projected, curvature, seed, given):
             return projected

@@ -44,6 +44,8 @@ _NEARLY_SINGULAR = 1e-8
 _LEAST_SHARE = 0.01
 _FEW = 5
 """Below so many residual degrees of freedom the estimated noise is off by a third and more."""
+_HEAD_OFF = 1.25
+"""Factor by which the residuals may differ from what a variance head says: at 1.25 a 90% interval covers 81%."""
 _REDRAWS = 8
 _FEW_ROWS = 128
 _ACCURATE = 1e-3
@@ -384,6 +386,9 @@ def _noise_line(work: Workspace, noise: Any, curvature: Curvature, seed: int) ->
         return given, Line("noise", share, _LEAST_SHARE, "assumed", _told(given, None), meaning)
     if given is not None:
         return given, Line("noise", share, _LEAST_SHARE, "assumed", _told(given, estimate), meaning)
+    if estimate.own:
+        verdict, remedy = _judge_own(work, estimate, curvature, seed)
+        return estimate, Line("noise", share, _LEAST_SHARE, verdict, remedy, meaning)
     verdict, remedy = _judge_estimate(estimate, work.amplifies(curvature, seed))
     return estimate, Line("noise", share, _LEAST_SHARE, verdict, remedy, meaning)
 
@@ -399,6 +404,26 @@ def _judge_estimate(estimate: Noise, amplified: bool) -> tuple[Verdict, str]:
         why = "The minimum may be near a fold, or the model nearly interpolates."
         return "undecided", f"{told} {why} Give noise=, or raise weight_decay."
     return "holds", told
+
+
+def _judge_own(work: Workspace, noise: Noise, curvature: Curvature, seed: int) -> tuple[Verdict, str]:
+    """Whether the residuals are of the size that the model's own variance head says."""
+    told = f"The noise is as the model's own variance head has it, {_level(noise)} (root mean square)."
+    try:
+        estimate = work.residual_noise(None, curvature, seed)
+    except NoiseError:
+        return "assumed", told
+    ratio = estimate.level / noise.level
+    worst = float(ratio[np.argmax(np.abs(np.log(ratio)))])
+    left = float(np.min(estimate.df)) if estimate.df is not None else 1.0
+    # Three standard errors of the logarithm of an estimated level.
+    if abs(np.log(worst)) <= np.log(_HEAD_OFF) + 3 / np.sqrt(2 * max(left, 1.0)):
+        return "assumed", f"{told} The residuals speak for {worst:.3g} times that."
+    remedy = (
+        'Pass noise="weights" to take the level from the residuals and its shape from the head, give noise= and '
+        "observation_noise=, or calibrate: fitted.calibrate(X, y)."
+    )
+    return "fails", f"{told} The residuals speak for {worst:.3g} times that. {remedy}"
 
 
 def _told(given: Noise | None, estimate: Noise | None) -> str:

@@ -33,6 +33,7 @@ class JaxAutodiff:
         dtype: The dtype in which the parameters were given.
         leaf_columns: The names of the columns of each array of inputs that was a data frame.
         selected: The names of the trained leaves, where ``parameters=`` has chosen them.
+        output: Which part of what the user's function returns is the prediction, as it was given.
     """
 
     model: kernels.Model
@@ -40,6 +41,7 @@ class JaxAutodiff:
     dtype: str
     leaf_columns: tuple[tuple[Any, ...] | None, ...]
     selected: tuple[str, ...] | None = None
+    output: Any = None
 
     framework = "jax"
     arrays = JaxArrays()

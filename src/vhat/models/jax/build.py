@@ -20,9 +20,11 @@ from vhat.checks import (
 from vhat.errors import InputError, ModelError
 from vhat.models.jax import compiled, pytrees
 from vhat.models.jax.autodiff import JaxAutodiff
+from vhat.models.jax.fingerprint import python_function
 from vhat.models.jax.last_layer import affine_paths, last_layer_problem
 from vhat.models.jax.paths import selected_paths
 from vhat.models.jax.probe import refuse_unusable
+from vhat.models.outputs import Chosen, check_output, flatten_remedy, select
 from vhat.models.problem import Problem
 from vhat.models.selection import ALL, LAST, Selection
 
@@ -41,6 +43,7 @@ def jax_problem(
     loss: Any = "half_mse",
     sample_weight: Any = None,
     parameters: Selection = ALL,
+    output: Any = None,
     memory: float | None = None,
 ) -> Problem:
     """Check a JAX model and its data at the door and make a problem of them.
@@ -58,6 +61,7 @@ def jax_problem(
         parameters: What counts as trained: ``"all"`` floating-point leaves; ``"last"``, the last linear layer
             (:mod:`vhat.models.jax.last_layer`); names of leaves or subtrees (:mod:`vhat.models.jax.paths`); or a
             function of a name. All else is held fixed.
+        output: The prediction in what ``predict`` returns: a key, an attribute, an index, or a function of it.
         memory: Budget in bytes.
 
     Returns:
@@ -70,6 +74,9 @@ def jax_problem(
     check_loss(loss)
     if not callable(predict):
         raise InputError(f"predict must be a function predict(params, X); got {type(predict).__name__}.")
+    check_output(output)
+    if output is not None:
+        predict = Chosen(python_function(predict), output)
     last = isinstance(parameters, str) and parameters == LAST
     if last:
         parameters = affine_paths(predict, params, X)
@@ -85,7 +92,7 @@ def jax_problem(
             example = pytrees.shapes_of((fixed, theta, pytrees.first_rows(inputs, _FEW)))
             model = compiled.Model.of(pytrees.Held(predict), layout, held, len(shape) == 1, example)
         problem = Problem(
-            autodiff=JaxAutodiff(model, fixed, dtype, pytrees.columns_of(X), selected),
+            autodiff=JaxAutodiff(model, fixed, dtype, pytrees.columns_of(X), selected, output),
             theta=jnp.asarray(theta),
             decay=jnp.asarray(decay),
             X=inputs,
@@ -100,11 +107,12 @@ def jax_problem(
 def _probe(predict: Callable[..., Any], theta: Any, X: Any) -> tuple[int, ...]:
     """Return the shape that the model gives for all rows, without running it on them."""
     n = len(jax.tree.leaves(X)[0])
-    with pytrees.in_words("tracing predict(params, X)"):
-        output = jax.eval_shape(predict, theta, X)
-    shape = getattr(output, "shape", None)
-    if shape is None:
-        raise ModelError(f"predict returned {type(output).__name__}; it must return one array.")
-    check_prediction(shape, n)
+    try:
+        with pytrees.in_words("tracing predict(params, X)"):
+            output = jax.eval_shape(lambda t, x: select(None, predict(t, x), "predict"), theta, X)
+    except ModelError as error:  # without the note that JAX adds to what is raised while it traces
+        raise ModelError(str(error)) from error.__cause__
+    shape = output.shape
+    check_prediction(shape, n, flatten_remedy(shape, n, None, output))
     check_real_prediction(output.dtype)
     return tuple(shape)

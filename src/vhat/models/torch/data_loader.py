@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils import data
 
-from vhat.errors import InputError, MemoryBudgetError, name_rows
+from vhat.errors import InputError, MemoryBudgetError, VhatError, name_rows
 from vhat.models.torch.inputs import preserved_rng
 
 __all__ = ["is_loader", "read_loader", "stream_loader"]
@@ -209,6 +209,8 @@ def _batches(loader: Any, indices: list[int] | None) -> Iterator[Any]:
 def _collate(collate: Any, items: Any) -> Any:
     try:
         return collate(items)
+    except VhatError:
+        raise
     except (RuntimeError, TypeError, ValueError, KeyError) as error:
         raise InputError(f"the DataLoader's collate_fn cannot make a batch of these rows: {error}") from error
 

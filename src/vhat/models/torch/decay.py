@@ -11,7 +11,7 @@ import torch
 from vhat.checks import as_numbers, check_nonnegative
 from vhat.errors import InputError
 from vhat.models.selection import close_to, listed, under
-from vhat.models.torch.inputs import plain
+from vhat.models.torch.inputs import plain, to_array
 from vhat.models.torch.model import State
 
 __all__ = ["decay_of"]
@@ -37,6 +37,8 @@ def decay_of(weight_decay: Any, state: State) -> Any:
         paths = [path for path in weight_decay if path == "" or under(name, path, ".")]
         value = as_numbers(f"weight_decay of {name!r}", plain(weight_decay[max(paths, key=len)] if paths else 0.0))
         check_nonnegative(f"weight_decay of {name!r}", value)
+        if name in state.slots and value.shape == tuple(state.slots[name].base.shape):
+            value = value[to_array(state.slots[name].rows)]
         if value.shape not in ((), shape):
             raise InputError(f"weight_decay of {name!r} has shape {value.shape}; give a number or shape {shape}.")
         parts.append(np.broadcast_to(value, shape).reshape(-1))

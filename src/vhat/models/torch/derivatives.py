@@ -188,11 +188,12 @@ def jacobian_blocks(
         rows: Inputs.
         names: The parameters that are asked for.
     """
-    trained = model.state.split(theta.detach())
+    state = model.state
+    trained = state.pieces(theta.detach())
     asked = {name: trained[name] for name in names}
 
     def one(asked: dict[str, Any], row: Rows) -> Any:
-        return model.at({**trained, **asked}, tuple(value[None] for value in row))[0]
+        return model.at(state.filled({**trained, **asked}), tuple(value[None] for value in row))[0]
 
     size = rows_together(sum(value.numel() for value in asked.values()) * model.outputs)
     for start in range(0, len(rows[0]), size):

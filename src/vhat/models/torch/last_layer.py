@@ -185,13 +185,14 @@ def run(model: TorchModel, theta: Any, rows: Rows, layer: Linear, replaced: Any 
     return watch.vectors[layer.weight].reshape(len(rows[0]), -1), f
 
 
-def find_head(module: Any, layout: Layout, rows: Rows) -> tuple[TorchModel, Any, Linear, Head]:
+def find_head(module: Any, layout: Layout, rows: Rows, output: Any) -> tuple[TorchModel, Any, Linear, Head]:
     """Find the last linear layer of a module.
 
     Args:
         module: The module, in evaluation mode.
         layout: How its inputs are given.
         rows: A few rows of them.
+        output: The prediction in what the module returns.
 
     Returns:
         The module as a function of the layer's parameters, these, the layer's names, and the layer.
@@ -200,7 +201,7 @@ def find_head(module: Any, layout: Layout, rows: Rows) -> tuple[TorchModel, Any,
         ModelError: Where there is none, or the module is random or mixes rows.
     """
     everything, flat = read_state(module, [name for name, _ in module.named_parameters()])
-    whole = probe.probe_predictions(module, everything, flat, layout, rows)
+    whole = probe.probe_predictions(module, everything, flat, layout, rows, output)
     rows = probe.few_rows(rows)
     trained = everything.split(flat)
     with torch.inference_mode(False), torch.no_grad(), _Layers(trained) as watch:

@@ -47,6 +47,7 @@ def last_layer_problem(
     loss: Any,
     sample_weight: Any,
     target_key: str | None,
+    output: Any,
     memory: int,
 ) -> Problem:
     """Make the problem of a module's last linear layer; everything before it is held fixed.
@@ -59,6 +60,7 @@ def last_layer_problem(
         loss: As there.
         sample_weight: As there.
         target_key: As there.
+        output: As there.
         memory: Budget in bytes.
 
     Raises:
@@ -74,7 +76,7 @@ def last_layer_problem(
     device = next(iter(module.parameters()), torch.empty(0)).device
     with preserved_rng(device), torch.inference_mode(False):
         layout, rows = read_rows(first[0], device)
-        autodiff = make_head(module, layout, probe.few_rows(rows, _SAMPLE), named, target_key)
+        autodiff = make_head(module, layout, probe.few_rows(rows, _SAMPLE), named, target_key, output)
         Z, targets = _read(autodiff, layout, chain([(rows, first[1])], batches), count, memory)
         n = len(Z)
         shape = (n,) if autodiff.squeeze else (n, len(autodiff.head.mixing))
@@ -92,9 +94,9 @@ def last_layer_problem(
     return problem
 
 
-def make_head(module: Any, layout: Layout, sample: Rows, loss: Loss, target_key: str | None) -> TorchHead:
+def make_head(module: Any, layout: Layout, sample: Rows, loss: Loss, target_key: str | None, output: Any) -> TorchHead:
     """Find the last layer of a module on a few rows, and how many rows may go through the module together."""
-    model, theta, layer, head = find_head(module, layout, sample)
+    model, theta, layer, head = find_head(module, layout, sample, output)
     with in_words("evaluating the module"):
         row_bytes = written_bytes_per_row(model, theta, probe.few_rows(sample))
         casts = probe.narrow_casts(model, theta, sample)
