@@ -492,3 +492,23 @@ def test_behind_a_frozen_backbone_it_is_the_ridge_regression_on_its_output(make,
     np.testing.assert_allclose(band.center[:, 0], Z[:5] @ theta, rtol=1e-7)
     se = 0.1 * np.sqrt(np.einsum("ij,jk,ik->i", Z[:5], covariance, Z[:5]))
     np.testing.assert_allclose(band.standard_error[:, 0], se, rtol=1e-7)
+
+
+def test_the_last_layer_of_a_part_of_what_a_module_returns():
+    """``output=`` goes along: the answer is that of a module which returns this part alone, also when loaded."""
+
+    class Two(torch.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return {"prediction": self.inner(x), "inputs": x}
+
+    torch.manual_seed(0)
+    inner = torch.nn.Sequential(torch.nn.Linear(2, 5), torch.nn.ReLU(), torch.nn.Linear(5, 1)).double().eval()
+    X = torch.randn(40, 2, dtype=torch.float64)
+    y = X[:, :1].sin()
+    alone = vhat.from_torch(inner, X, y, weight_decay=1e-3, parameters="last").polish()
+    part = vhat.from_torch(Two(inner), X, y, weight_decay=1e-3, parameters="last", output="prediction").polish()
+    np.testing.assert_allclose(part.interval(X[:3]).upper, alone.interval(X[:3]).upper, rtol=1e-12)
