@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from vhat.fit.score_curve import Curve
+    from vhat.fitted.generalised_freedom import GeneralisedFreedom
     from vhat.methods.comparison import Comparison
     from vhat.variance.weighted_norm import WeightedNorm
 
@@ -100,11 +101,11 @@ class Interrupted(KeyboardInterrupt):
 
     Attributes:
         record: The :class:`vhat.WeightedNorm` of all predictions that were asked for, the :class:`vhat.fit.Curve` of
-            all weight decays (what was not finished has the status ``interrupted`` and no number), or the
-            :class:`vhat.Comparison` of what was compared.
+            all weight decays (what was not finished has the status ``interrupted`` and no number), the
+            :class:`vhat.Comparison` of what was compared, or the generalised degrees of freedom so far.
     """
 
-    def __init__(self, message: str, record: WeightedNorm | Curve | Comparison) -> None:
+    def __init__(self, message: str, record: WeightedNorm | Curve | Comparison | GeneralisedFreedom) -> None:
         super().__init__(message, record)
         self.record = record
 

@@ -25,6 +25,7 @@ def from_jax(
     loss: Any = "half_mse",
     sample_weight: Any = None,
     memory: float | None = None,
+    validation: Any = None,
 ) -> FittedModel:
     """Take a JAX function, its fitted parameters and its training data.
 
@@ -39,6 +40,7 @@ def from_jax(
             half, or ``loss(f_i, y_i)`` of one row.
         sample_weight: Weights ``w_i >= 0`` of ``1/n sum w_i l_i``.
         memory: Budget in bytes; half of the free memory by default.
+        validation: ``(X, y)`` that training did not fit: see :meth:`vhat.FittedModel.with_validation`.
 
     Returns:
         The fitted model.
@@ -59,7 +61,7 @@ def from_jax(
     """
     from vhat.models.jax import jax_problem
 
-    return FittedModel(
+    fitted = FittedModel(
         jax_problem(
             predict,
             params,
@@ -71,6 +73,7 @@ def from_jax(
             memory=memory,
         )
     )
+    return _with_rows(fitted, validation)
 
 
 def from_torch(
@@ -83,6 +86,7 @@ def from_torch(
     sample_weight: Any = None,
     target_key: str | None = None,
     memory: float | None = None,
+    validation: Any = None,
 ) -> FittedModel:
     """Take a trained ``nn.Module`` and its training data.
 
@@ -98,6 +102,8 @@ def from_torch(
         sample_weight: Weights of the rows.
         target_key: The key of the responses in dict batches.
         memory: Budget in bytes.
+        validation: ``(X, y)`` that training did not fit, or a DataLoader or Dataset of such rows: see
+            :meth:`vhat.FittedModel.with_validation`.
 
     Returns:
         The fitted model.
@@ -108,7 +114,7 @@ def from_torch(
     """
     from vhat.models.torch import torch_problem
 
-    return FittedModel(
+    fitted = FittedModel(
         torch_problem(
             module,
             X,
@@ -120,6 +126,7 @@ def from_torch(
             memory=memory,
         )
     )
+    return _with_rows(fitted, validation)
 
 
 def from_numpy(
@@ -134,6 +141,7 @@ def from_numpy(
     loss: Any = "half_mse",
     sample_weight: Any = None,
     memory: float | None = None,
+    validation: Any = None,
 ) -> FittedModel:
     """Take a NumPy function with a modest number of parameters.
 
@@ -150,6 +158,7 @@ def from_numpy(
         loss: As in :func:`from_jax`, with a NumPy callable.
         sample_weight: Weights of the rows.
         memory: Budget in bytes.
+        validation: ``(X, y)`` that training did not fit: see :meth:`vhat.FittedModel.with_validation`.
 
     Returns:
         The fitted model.
@@ -176,7 +185,7 @@ def from_numpy(
     """
     from vhat.models.numpy import numpy_problem
 
-    return FittedModel(
+    fitted = FittedModel(
         numpy_problem(
             predict,
             theta,
@@ -190,6 +199,7 @@ def from_numpy(
             memory=memory,
         )
     )
+    return _with_rows(fitted, validation)
 
 
 def from_curve_fit(
@@ -238,6 +248,11 @@ def from_curve_fit(
         )
     problem, shape = curve_fit_problem(f, popt, x, y, sigma)
     return FittedModel(problem, noise_shape=None if shape is None else shape[:, None])
+
+
+def _with_rows(fitted: FittedModel, validation: Any) -> FittedModel:
+    """Return the model with validation rows, where some were given."""
+    return fitted if validation is None else fitted.with_validation(validation)
 
 
 def load(

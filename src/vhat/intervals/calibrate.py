@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -28,6 +28,7 @@ from vhat.level import level_text
 from vhat.linalg.solvers import Status
 from vhat.models.problem import Problem
 from vhat.variance.noise import Noise
+from vhat.variance.repeated_rows import repeated_rows
 
 __all__ = ["Calibrated", "Source", "common_noise", "left_out_scores", "refuse_training_rows", "split_scores"]
 
@@ -227,11 +228,7 @@ def refuse_training_rows(problem: Problem, inputs: Any, y: Any) -> int:
         InputError: When every calibration row is a training row.
     """
     responses = as_numbers("y_cal", y).reshape(-1, problem.outputs)
-    try:
-        fitted = set(_row_keys(problem, problem.X, problem.targets))
-        same = [row for row, key in enumerate(_row_keys(problem, inputs, responses)) if key in fitted]
-    except TypeError:  # a container of the user's own, whose arrays are not ours to find
-        return 0
+    same = repeated_rows(problem, inputs, responses)
     if same and len(same) == problem.count(inputs):
         raise InputError(
             "every calibration row is also a training row, input and response alike: its residual says nothing about "
@@ -245,34 +242,6 @@ def refuse_training_rows(problem: Problem, inputs: Any, y: Any) -> int:
             stacklevel=outside(),
         )
     return len(same)
-
-
-def _row_keys(problem: Problem, inputs: Any, targets: np.ndarray) -> list[Any]:
-    """Return one hashable key a row of checked inputs and their responses."""
-    tables = [_table(problem, leaf) for leaf in (*_leaves(inputs), targets)]
-    return list(zip(*(map(_key, table) for table in tables), strict=True))
-
-
-def _leaves(inputs: Any) -> Iterator[Any]:
-    """Yield the arrays of checked inputs, whatever holds them together."""
-    parts = inputs.values() if isinstance(inputs, Mapping) else inputs
-    if isinstance(inputs, Mapping | tuple | list):
-        for part in parts:
-            yield from _leaves(part)
-    else:
-        yield inputs
-
-
-def _table(problem: Problem, leaf: Any) -> np.ndarray:
-    """Return an array of inputs as (rows, columns): numbers as float64, without a negative zero."""
-    try:
-        return problem.numpy(leaf).reshape(len(leaf), -1) + 0.0
-    except (TypeError, ValueError):  # names or dates, which a NumPy model may take
-        return np.asarray(leaf, dtype=object).reshape(len(leaf), -1)
-
-
-def _key(row: np.ndarray) -> Any:
-    return tuple(row) if row.dtype == object else row.tobytes()
 
 
 def _sentence(found: Calibrated, level: str, miss: str) -> str:

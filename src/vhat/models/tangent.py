@@ -69,6 +69,11 @@ class TangentAutodiff:
         """Check test inputs as the model itself does."""
         return self.base.autodiff.check(x, X)
 
+    def read_labelled(self, source: Any, memory: int) -> Any:
+        """Read a source of rows as the model itself does; None where it is none."""
+        read = getattr(self.base.autodiff, "read_labelled", None)
+        return None if read is None else read(source, memory)
+
     def count(self, inputs: Any, /) -> int:
         """Return how many rows checked inputs hold."""
         return self.base.autodiff.count(inputs)

@@ -62,6 +62,7 @@ class Noise:
         uniform: Whether every row of an output has the same noise.
         independent: Whether the level was read off what no parameter explains, so that it is independent of the fit
             where the weights match the noise.
+        validation_rows: How many rows that training did not fit told the level; 0 where it came from elsewhere.
     """
 
     values: np.ndarray
@@ -71,10 +72,11 @@ class Noise:
     df: np.ndarray | None
     uniform: bool
     independent: bool = False
+    validation_rows: int = 0
 
     @property
     def estimated(self) -> bool:
-        """Whether the level came from the residuals."""
+        """Whether the level came from residuals, of training rows or of others."""
         return self.source.startswith("estimated")
 
     @property
@@ -164,7 +166,10 @@ def held_out_noise(level: np.ndarray, shape: np.ndarray, rows: int) -> Noise:
         rows: How many rows told it.
     """
     df = np.full(len(level), float(rows))
-    return _make(level * shape, f"estimated from {rows:,} validation rows", df, _is_uniform(shape))
+    uniform = _is_uniform(shape)
+    average = "" if uniform else ", as if their noise were that of an average training row"
+    found = _make(level * shape, f"estimated from {rows:,} validation rows{average}", df, uniform)
+    return replace(found, validation_rows=rows)
 
 
 def _is_uniform(values: np.ndarray) -> bool:

@@ -14,6 +14,7 @@ from vhat.evidence.audit.alignment import alignment_lines
 from vhat.evidence.audit.basin import basin_line, polish_first
 from vhat.evidence.audit.data_support import support_line
 from vhat.evidence.audit.lack_of_fit import lack_of_fit_line
+from vhat.evidence.audit.linearisation import constructed_lines, noise_of_fitted_rows, refit_lines
 from vhat.evidence.audit.noise_moves import noise_pushes
 from vhat.evidence.audit.outliers import outliers_line
 from vhat.evidence.audit.residual_curvature import residual_curvature_line
@@ -27,7 +28,6 @@ from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.linalg.solvers import Status
 from vhat.models.problem import Curvature, Problem
 from vhat.variance.noise import Noise, given_noise
-from vhat.variance.ridge_refit import CHI_SQUARE, RidgeRefit
 
 if TYPE_CHECKING:
     from vhat.variance.workspace import Workspace
@@ -70,13 +70,13 @@ def audit_fit(
         kind = noise if isinstance(noise, str) else None
         return Audit(
             (
-                *_constructed(),
-                _of_fitted_rows(noise_found, work.refit, level),
+                *constructed_lines(),
+                noise_of_fitted_rows(noise_found, work.refit, level),
                 # Rows left out of the refit would not tell of the model that was trained.
                 *residual_lines(work, chosen, level, seed, False, kind),
                 support_line(work, chosen, seed),
                 *_model_lines(problem),
-                *_refit_lines(work.refit),
+                *refit_lines(work.refit),
                 *_assumptions(problem)[1:],  # that V has no tail is true by construction
             )
         )
@@ -101,44 +101,6 @@ def audit_fit(
             *_assumptions(problem),
         )
     )
-
-
-def _constructed() -> list[Line]:
-    """Return the lines that every linearisation satisfies."""
-    remedy = "A linearisation is smooth, and its minimum is at the parameters of the model."
-    names = ("stationarity", "alignment", "smallest eigenvalue", "residual curvature", "smoothness", "basin", "tail")
-    return [Line(name, NAN, NAN, "by construction", remedy, "") for name in names]
-
-
-def _of_fitted_rows(line: Line, refit: RidgeRefit, level: Noise | None) -> Line:
-    """Return the noise line of a linearisation: rows that training fitted do not decide it."""
-    if refit.noise_rows or level is None or not level.estimated:
-        return line
-    remedy = (
-        f"The level {_level(level)} was {level.source}, at rows that training fitted: it is too small where the model "
-        "is overfitted. Give validation=(X, y) to linearised(), or noise=."
-    )
-    return replace(line, verdict="undecided", remedy=remedy)
-
-
-def _refit_lines(refit: RidgeRefit) -> list[Line]:
-    """Say what the width of a linearisation rests on."""
-    meaning = "twice the log-likelihood of the validation rows over that of an infinite lam"
-    if refit.rows == 0:
-        penalty = Line("ridge penalty", NAN, NAN, "assumed", f"The width rests on {refit.told}.", "")
-    elif refit.identified:
-        penalty = Line("ridge penalty", refit.gain, CHI_SQUARE, "holds", f"The width rests on {refit.told}.", meaning)
-    else:
-        remedy = (
-            "The validation rows do not tell how much a refit varies: their errors do not grow with V, or there are "
-            "too few of them. Give more validation rows, or weight_decay= yourself; fitted.calibrate() needs no lam."
-        )
-        penalty = Line("ridge penalty", refit.gain, CHI_SQUARE, "fails", remedy, meaning)
-    remedy = "Training again, with another seed or on other responses, may vary more or less than this refit."
-    return [
-        penalty,
-        Line("linearisation", NAN, NAN, "assumed", remedy, "whether a refit of the linearisation stands for training"),
-    ]
 
 
 def _near_fold(work: Workspace, curvature: Curvature, seed: int) -> bool:

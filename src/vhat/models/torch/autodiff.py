@@ -16,7 +16,7 @@ from vhat.models.protocols import Functional, Linearised, Point, slices
 from vhat.models.torch import loss as losses
 from vhat.models.torch.affine import is_affine
 from vhat.models.torch.arrays import TorchArrays
-from vhat.models.torch.data_loader import is_loader
+from vhat.models.torch.data_loader import is_loader, read_loader
 from vhat.models.torch.derivatives import recording
 from vhat.models.torch.inputs import Rows, check_rows, preserved_rng, take_rows, to_array
 from vhat.models.torch.linearised import TorchLinearised
@@ -82,6 +82,21 @@ class TorchAutodiff:
                 f"x is a {type(x).__name__}; give test inputs as tensors, in the structure of the module's."
             )
         return check_rows(x, self.model.layout, self.model.state.device, self.target_key)
+
+    def read_labelled(self, source: Any, memory: int) -> tuple[Any, np.ndarray] | None:
+        """Return inputs and responses of a DataLoader or Dataset; None of anything else."""
+        if not is_loader(source):
+            return None
+        inputs, targets = read_loader(source, self.target_key, memory)
+        return inputs, to_array(targets)
+
+    def as_given(self, inputs: Rows, /) -> Any:
+        """Return checked inputs as NumPy arrays, in the structure in which they were given."""
+        layout = self.model.layout
+        parts = tuple(to_array(part) for part in inputs)
+        if layout.kind == "dict":
+            return dict(zip(layout.names, parts, strict=True))
+        return parts if layout.kind == "tuple" else parts[0]
 
     def count(self, inputs: Rows, /) -> int:
         """Return how many rows checked inputs hold."""
