@@ -19,6 +19,7 @@ __all__ = [
     "ConditioningWarning",
     "ConvergenceWarning",
     "CurvatureWarning",
+    "EarlyStoppingWarning",
     "FixedParameterWarning",
     "InputError",
     "Interrupted",
@@ -123,6 +124,10 @@ class CurvatureWarning(VhatWarning):
 
 class NotMinimumWarning(VhatWarning):
     """The parameters are not a minimum of the objective that was described."""
+
+
+class EarlyStoppingWarning(VhatWarning):
+    """A minimum predicts validation rows worse than the model that was stopped on the way to it."""
 
 
 class ConditioningWarning(VhatWarning):

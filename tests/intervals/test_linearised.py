@@ -172,3 +172,34 @@ def test_refusals_name_the_call_that_works():
             fitted.linearised(lam)
     with pytest.raises(vhat.InputError, match="y has shape"):
         fitted.linearised(validation=(x, np.zeros(3)))
+
+
+# -- everything else that a fitted model can do ------------------------------------------------------
+def test_functionals_and_acquisition_are_those_of_the_ridge_refit():
+    """Against the closed form: covariance of the parameters, and the pool's variance after each choice."""
+    fitted, _ = numpy_model()
+    tangent = fitted.linearised(LAM)
+    J = jacobian(fitted, fitted.problem.X)
+    inverse = np.linalg.inv(J.T @ J / N + LAM * np.eye(9))
+    weights = np.linspace(-1, 1, 9)
+    band = tangent.functional(lambda q: q @ weights, noise=0.2)
+    np.testing.assert_allclose(band.center, np.asarray(fitted.params) @ weights, rtol=1e-12)
+    np.testing.assert_allclose(band.standard_error, 0.2 * np.linalg.norm(weights @ inverse @ J.T / N), rtol=1e-8)
+    np.testing.assert_allclose(tangent.covariance(noise=0.2), 0.04 * inverse @ J.T @ J @ inverse / N**2, rtol=1e-6)
+    pool = np.random.default_rng(4).normal(size=(12, 2))
+    g = jacobian(fitted, fitted.problem.inputs(pool))
+    kernel = g @ inverse @ g.T / N  # the posterior kernel that acquisition reduces
+    first = np.argmax(np.sum(kernel**2, axis=0) / (1 + np.diag(kernel)))
+    assert tangent.acquire(pool, 3).indices[0] == first
+
+
+def test_calibration_covers_and_says_so():
+    q = data()[1]
+    rng = np.random.default_rng(6)
+    Z, fresh = rng.normal(size=(999, 2)), rng.normal(size=(2000, 2))
+    calibrated = numpy_model()[0].linearised(LAM).calibrate(Z, smooth(q, Z) + 0.2 * rng.normal(size=999))
+    assert "is missed with probability at most delta" in calibrated.guarantee
+    band = calibrated.interval(fresh, 0.1)
+    inside = np.abs(smooth(q, fresh) + 0.2 * rng.normal(size=2000) - band.center) <= band.half_width
+    error = np.sqrt(0.09 / 1000 + 0.09 / 2000)  # of the calibration rows and of the fresh ones
+    assert abs(np.mean(inside) - 0.9) < 3 * error

@@ -262,6 +262,7 @@ def load(
     loss: Any = None,
     data: Any = None,
     memory: float | None = None,
+    validation: Any = None,
 ) -> FittedModel:
     """Load a fitted model that :meth:`vhat.FittedModel.save` has saved.
 
@@ -279,6 +280,8 @@ def load(
         loss: The loss, where it was a function.
         data: ``(X, y)``, where the model was saved with ``data="reference"``.
         memory: Budget in bytes; by default the one that was saved, or half of what is free now if that is less.
+        validation: ``(X, y)`` that training did not fit, where the model has such rows and was saved with
+            ``data="reference"``.
 
     Returns:
         The fitted model, with the intervals and the audit that it had: to the last bit with the same versions on the
@@ -302,7 +305,7 @@ def load(
     """
     from vhat.store import KIND, Brought, read, restore
 
-    return assemble(restore(read(folder, KIND), Brought(model, loss, data, memory)))
+    return assemble(restore(read(folder, KIND), Brought(model, loss, data, memory, validation)))
 
 
 def assemble(saved: Restored) -> FittedModel:
@@ -315,6 +318,8 @@ def assemble(saved: Restored) -> FittedModel:
         polished=saved.polished,
         given=saved.given,
         decay_chosen=saved.decay_chosen,
+        validation=saved.validation,
+        refit=saved.refit,
     )
     if saved.factorisation is not None:
         with saved.problem.scope():

@@ -16,11 +16,19 @@ from vhat.evidence.acquire import Acquisition, acquire
 from vhat.evidence.audit import Audit, audit_fit
 from vhat.evidence.leave_one_out import LeaveOneOut, describe, leave_rows_out
 from vhat.evidence.minimise.polish import Polished, polish
+from vhat.evidence.minimise.validation_error import warn_of_worse
 from vhat.fitted.generalised_freedom import RETRAININGS
 from vhat.fitted.linearise import find_ridge
 from vhat.fitted.recipes import Recipe
 from vhat.intervals.build import Question, build
-from vhat.intervals.calibrate import Calibrated, common_noise, left_out_scores, refuse_training_rows, split_scores
+from vhat.intervals.calibrate import (
+    Calibrated,
+    common_noise,
+    count_validation_rows,
+    left_out_scores,
+    refuse_training_rows,
+    split_scores,
+)
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
 from vhat.intervals.fingerprint import fingerprint
 from vhat.intervals.interval import Interval
@@ -474,8 +482,9 @@ class FittedModel:
         inputs = self._checked("X_cal", X_cal)
         scores = split_scores(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
         repeated = refuse_training_rows(self.problem, inputs, y_cal)
+        reused = count_validation_rows(self._work, inputs, y_cal)
         common, per_row = common_noise(observation_noise)
-        return Calibrated("split", scores, repeated, base, observation_noise=common, per_row=per_row)
+        return Calibrated("split", scores, repeated, base, observation_noise=common, per_row=per_row, reused=reused)
 
     @_scoped
     def acquire(self, pool: Any, k: int = 1, *, solver: Solver | str = "auto", curvature: str = "auto") -> Acquisition:
@@ -574,6 +583,9 @@ class FittedModel:
             user's module: predict with ``polished.predict``, or copy the parameters by :meth:`write_to`. How far the
             predictions moved stands in the audit and in every guarantee.
 
+        Warns:
+            EarlyStoppingWarning: When validation rows (:meth:`with_validation`) are predicted worse at the minimum.
+
         Raises:
             PolishError: When there is no certified minimum to be reached: kinks, or too few steps.
         """
@@ -589,6 +601,8 @@ class FittedModel:
                 progress=show,
                 seed=seed,
             )
+        if self._work.validation is not None:
+            warn_of_worse(self.problem, record.problem, self._work.validation)
         given = self.problem if self.given is None else self.given
         return FittedModel(
             record.problem,

@@ -29,8 +29,17 @@ from vhat.linalg.solvers import Status
 from vhat.models.problem import Problem
 from vhat.variance.noise import Noise
 from vhat.variance.repeated_rows import repeated_rows
+from vhat.variance.workspace import Workspace
 
-__all__ = ["Calibrated", "Source", "common_noise", "left_out_scores", "refuse_training_rows", "split_scores"]
+__all__ = [
+    "Calibrated",
+    "Source",
+    "common_noise",
+    "count_validation_rows",
+    "left_out_scores",
+    "refuse_training_rows",
+    "split_scores",
+]
 
 Source = Literal["split", "loo"]
 
@@ -51,6 +60,8 @@ class Calibrated:
             (1, outputs); :meth:`interval` uses it for new responses. None where none was given, or one per row.
         per_row: Whether each scored row had a noise level of its own; :meth:`interval` then needs that of the new
             responses.
+        reused: How many calibration rows are among the validation rows that told the noise, or chose the penalty of a
+            linearised model.
 
     Examples:
         >>> import numpy as np, vhat
@@ -70,6 +81,7 @@ class Calibrated:
     rough: int = 0
     observation_noise: np.ndarray | None = None
     per_row: bool = False
+    reused: int = 0
 
     @property
     def guarantee(self) -> str:
@@ -244,6 +256,15 @@ def refuse_training_rows(problem: Problem, inputs: Any, y: Any) -> int:
     return len(same)
 
 
+def count_validation_rows(work: Workspace, inputs: Any, y: Any) -> int:
+    """Return how many calibration rows, input and response, are validation rows of the model too."""
+    rows = work.validation
+    if rows is None:
+        return 0
+    responses = as_numbers("y_cal", y).reshape(-1, work.problem.outputs)
+    return len(repeated_rows(work.problem, inputs, responses, (rows.inputs, rows.targets)))
+
+
 def _sentence(found: Calibrated, level: str, miss: str) -> str:
     m, each = len(found.scores), " (each output alone)" if found.scores.ndim == 2 else ""
     if found.source == "loo":
@@ -255,6 +276,8 @@ def _sentence(found: Calibrated, level: str, miss: str) -> str:
             f"a fit that hardly depends on any one row{leans}."
         )
     known = f", BUT {found.repeated} OF THEM ARE TRAINING ROWS TOO" if found.repeated else ""
+    if found.reused:
+        known += f", BUT {found.reused} OF THEM ARE VALIDATION ROWS, WHICH TOLD THE NOISE AND MAY HAVE CHOSEN lam"
     return (
         f"A new response at one point{each} is missed with probability at most {miss}, bias included, in the mean over "
         f"draws of the {m} calibration rows and of the new one together, not for each x nor for these {m} rows given "

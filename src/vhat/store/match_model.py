@@ -27,12 +27,14 @@ class Brought:
         loss: The loss, where it was a function.
         data: ``(X, y)``, where only a reference to them was kept.
         memory: Budget in bytes, or None.
+        validation: ``(X, y)`` that training did not fit, where only a reference to them was kept.
     """
 
     model: Any = None
     loss: Any = None
     data: Any = None
     memory: float | None = None
+    validation: Any = None
 
     def required(self, what: str) -> Any:
         """Return the model.

@@ -21,7 +21,7 @@ from vhat.variance.noise import Noise, held_out_noise
 from vhat.variance.repeated_rows import repeated_rows
 from vhat.variance.weighted_norm import gradient_blocks, measure
 
-__all__ = ["Validation", "check_validation", "measure_held_out", "require_location"]
+__all__ = ["Validation", "check_validation", "measure_held_out", "require_location", "rows_to_solve"]
 
 _BUDGET = 1000.0
 """Cost of V at validation rows, in gradients of the loss: no more than the intervals of some hundred points take."""
@@ -147,7 +147,7 @@ def measure_held_out(problem: Problem, prepared: Prepared, validation: Validatio
         raise NoiseError(
             "the model predicts every validation response without error, which tells nothing of the noise. Give noise=."
         )
-    inputs, index = validation.sample(problem, _rows_to_solve(problem))
+    inputs, index = validation.sample(problem, rows_to_solve(problem))
     level = np.sqrt(squares)
     for _ in range(1 if problem.outputs == 1 else 3):
         # Several outputs: V of one output holds the noise of the others, so that their levels are found in turn.
@@ -167,7 +167,7 @@ def _relative_variance(problem: Problem, prepared: Prepared, inputs: Any, sigma:
     return variance.reshape(rows, problem.outputs) / problem.n
 
 
-def _rows_to_solve(problem: Problem) -> int:
+def rows_to_solve(problem: Problem) -> int:
     """Return at how many validation rows V is computed, by what one costs."""
     each = problem.outputs * max(1.0, choose(problem).solver.cost(problem, "ggn").each.gradients)
     return int(np.clip(_BUDGET / each, _FEWEST_SOLVED, _MOST_SOLVED))

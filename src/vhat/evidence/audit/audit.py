@@ -13,6 +13,7 @@ from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
 from vhat.evidence.audit.alignment import alignment_lines
 from vhat.evidence.audit.basin import basin_line, polish_first
 from vhat.evidence.audit.data_support import support_line
+from vhat.evidence.audit.early_stopping import early_stopping_line, refit_comparison_line
 from vhat.evidence.audit.lack_of_fit import lack_of_fit_line
 from vhat.evidence.audit.linearisation import constructed_lines, noise_of_fitted_rows, refit_lines
 from vhat.evidence.audit.noise_moves import noise_pushes
@@ -23,6 +24,7 @@ from vhat.evidence.audit.row_groups import group_rows
 from vhat.evidence.audit.smoothness import smoothness_line
 from vhat.evidence.audit.standardised_residuals import NotTested, seen_rows, standardised_residuals
 from vhat.evidence.audit.unequal_noise import unequal_noise_line
+from vhat.evidence.audit.validation_residuals import as_problem, validation_residuals
 from vhat.evidence.minimise.stationarity import evaluate, relative_gradient, units
 from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.linalg.solvers import Status
@@ -76,6 +78,7 @@ def audit_fit(
                 *residual_lines(work, chosen, level, seed, False, kind),
                 support_line(work, chosen, seed),
                 *_model_lines(problem),
+                *([] if work.validation is None else [refit_comparison_line(work, work.validation)]),
                 *refit_lines(work.refit),
                 *_assumptions(problem)[1:],  # that V has no tail is true by construction
             )
@@ -97,6 +100,7 @@ def audit_fit(
             basin_line(
                 work, chosen, level, refits, seed, stationary=stationary, near_fold=_near_fold(work, chosen, seed)
             ),
+            *([] if work.validation is None else [early_stopping_line(work, work.validation, chosen, given)]),
             *_moved_lines(given, problem, level),
             *_assumptions(problem),
         )
@@ -125,8 +129,14 @@ def residual_lines(
     work: Workspace, curvature: Curvature, level: Noise | None, seed: int, minimum: bool, noise_kind: str | None = None
 ) -> tuple[Line, Line, Line]:
     """What the residuals say of the model and of its noise."""
-    found = standardised_residuals(work, curvature, level, seed, minimum=minimum)
-    groups = None if isinstance(found, NotTested) else group_rows(work.problem, found)
+    rows = work.validation
+    if rows is None:
+        found = standardised_residuals(work, curvature, level, seed, minimum=minimum)
+        source = work.problem
+    else:
+        found = validation_residuals(work, rows, curvature, level, seed)
+        source = as_problem(work.problem, rows)
+    groups = None if isinstance(found, NotTested) else group_rows(source, found)
     fit = lack_of_fit_line(work, curvature, level, found, groups, seed, noise_kind)
     unequal = unequal_noise_line(found, groups)
     if fit.verdict == "fails" and unequal.verdict == "fails":
@@ -142,7 +152,7 @@ def _settled(line: Line, level: Noise | None, problem: Problem, minimum: bool) -
     A fit with many parameters that was stopped early has used little of their freedom: its residuals are divided by
     the degrees of freedom that the minimum would leave, which are too few, and the estimate is too large.
     """
-    if minimum or level is None or not level.estimated:
+    if minimum or level is None or not level.estimated or level.validation_rows:
         return line
     seen = seen_rows(problem)
     size = np.sqrt(np.mean((problem.targets - problem.fitted_values)[seen] ** 2, axis=0))
@@ -150,7 +160,7 @@ def _settled(line: Line, level: Noise | None, problem: Problem, minimum: bool) -
     remedy = (
         f"The level {_level(level)} was {level.source}: it is divided by the freedom that a minimum would leave to the "
         "residuals, and these parameters are not known to be one. The residuals as they are have a root mean square of "
-        f"{raw}. Give noise= from held-out rows or from replicates."
+        f"{raw}. Call fitted.with_validation(X, y) with rows that training did not fit, or give noise= from replicates."
     )
     return replace(line, verdict="undecided", remedy=remedy)
 
