@@ -38,6 +38,8 @@ _MOST_POINTS = 1000
 """Validation rows, times outputs, at which V is followed; the others are taken to have its mean."""
 _GENERAL_FLOPS = 3e8
 """Operations of V at these rows for one lam where the noise differs between rows: they are fewer then."""
+_GRADIENT_NUMBERS = 4e6
+"""Numbers in the gradients of these rows: half of the rows are taken where there are 8,000 parameters."""
 _FEWEST_POINTS = 100
 _T = 4.0
 """Degrees of freedom of Student's t against outliers."""
@@ -200,9 +202,9 @@ def gather(
 def _points(problem: Problem) -> int:
     """Return at how many validation rows V is followed."""
     rank = min(problem.n * problem.outputs, problem.p, 2000)
-    affordable = _MOST_POINTS
+    affordable = int(np.clip(_GRADIENT_NUMBERS / problem.p, _FEWEST_POINTS, _MOST_POINTS))
     if problem.outputs > 1 or np.ptp(problem.weights) > 0:
-        affordable = int(np.clip(_GENERAL_FLOPS / rank**2, _FEWEST_POINTS, _MOST_POINTS))
+        affordable = min(affordable, int(np.clip(_GENERAL_FLOPS / rank**2, _FEWEST_POINTS, _MOST_POINTS)))
     return max(1, affordable // problem.outputs)
 
 

@@ -33,9 +33,9 @@ _FLOPS = 1e11
 """Operations of that matrix, some ten seconds on one core: no more than the intervals themselves take."""
 _RANK = 1e-13
 """Share of the largest eigenvalue below which one is rounding."""
-_PROBES, _STEPS = 8, 40
+_PROBES, _STEPS = 4, 25
 """Random vectors and Lanczos steps by which traces are estimated where no decomposition of all rows is affordable: some
-three percent of a few hundred degrees of freedom, for 320 products with the matrix."""
+four percent of a few hundred degrees of freedom, for 100 products with the matrix."""
 _BLOCK_BYTES = 2**26
 """What gradients that are made together may take."""
 
@@ -109,8 +109,10 @@ def find_spectrum(problem: Problem, root: np.ndarray, seed: int = 0) -> Spectrum
     """
     if not _whole(problem):
         return _estimate(problem, root, seed)
-    values = scipy.linalg.eigvalsh(_matrix(problem, root, None, dual=_is_dual(problem)))
-    return _spectrum(values[::-1])
+    if _is_dual(problem):
+        B = _all_rows(problem, root)
+        return _spectrum(scipy.linalg.eigvalsh(B @ B.T)[::-1])
+    return _spectrum(scipy.linalg.eigvalsh(_moments(problem, root))[::-1])
 
 
 def follow(problem: Problem, inputs: Any, root: np.ndarray, noise: np.ndarray, seed: int = 0) -> Path:
@@ -126,12 +128,12 @@ def follow(problem: Problem, inputs: Any, root: np.ndarray, noise: np.ndarray, s
     whole = _whole(problem)
     part, sigma = (problem, noise) if whole else _sampled(problem, noise, seed)
     spread = (_weights(part) * sigma**2).reshape(-1)  # D: the variance of sqrt(c) y
-    dual = _is_dual(part)
-    values, vectors = scipy.linalg.eigh(_matrix(part, root, None, dual=dual))
+    B = _all_rows(part, root) if _is_dual(part) else None
+    values, vectors = scipy.linalg.eigh(_moments(part, root) if B is None else B @ B.T)
     kept = values > _RANK * values[-1]
     values, vectors = values[kept][::-1], vectors[:, kept][:, ::-1]
-    images = _images(part, inputs, root, vectors, dual=dual)
-    variances, along = _variances(part, root, values, vectors, spread, dual=dual)
+    images = _images(part, inputs, root, vectors if B is None else B.T @ vectors)
+    variances, along = _variances(part, root, values, vectors, spread)
     spectrum = _spectrum(values) if whole else _estimate(problem, root, seed)
     return Path(spectrum, values, images, variances, along if whole else None, part.n)
 
@@ -177,42 +179,41 @@ def _scaled_rows(problem: Problem, root: np.ndarray) -> Iterator[tuple[slice, np
         yield slice(start * K, stop * K), weights[start:stop].reshape(-1, 1) * J / root
 
 
-def _matrix(problem: Problem, root: np.ndarray, spread: np.ndarray | None, *, dual: bool) -> np.ndarray:
-    """Return ``B B'`` (dual) or ``B'B``, (p, p); with ``spread``, ``B'DB``."""
-    if dual:
-        B = np.concatenate([block for _, block in _scaled_rows(problem, root)])
-        return np.asarray(B @ B.T)
+def _all_rows(problem: Problem, root: np.ndarray) -> np.ndarray:
+    """Return B, (n * K, p)."""
+    return np.concatenate([block for _, block in _scaled_rows(problem, root)])
+
+
+def _moments(problem: Problem, root: np.ndarray, spread: np.ndarray | None = None) -> np.ndarray:
+    """Return ``B'B``, (p, p); with ``spread``, ``B'DB``."""
     total = np.zeros((problem.p, problem.p))
     for pairs, block in _scaled_rows(problem, root):
         total += block.T @ (block if spread is None else spread[pairs, None] * block)
     return total
 
 
-def _images(problem: Problem, inputs: Any, root: np.ndarray, vectors: np.ndarray, *, dual: bool) -> np.ndarray:
-    """Return t of each point, (points * K, r)."""
-    count, K = problem.count(inputs), problem.outputs
-    step = max(1, _BLOCK_BYTES // (8 * problem.p * K))
+def _images(problem: Problem, inputs: Any, root: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """Return t of each point, (points * K, r): its gradient along the directions ``B'U`` or ``W``, (p, r)."""
+    count = problem.count(inputs)
+    step = max(1, _BLOCK_BYTES // (8 * problem.p * problem.outputs))
     parts = []
     for start in range(0, count, step):
-        g = problem.numpy(problem.gradients(problem.take(inputs, start, min(start + step, count)))) / root
-        if dual:
-            g = np.concatenate([g @ block.T for _, block in _scaled_rows(problem, root)], axis=1)
-        parts.append(g @ vectors)
+        g = problem.numpy(problem.gradients(problem.take(inputs, start, min(start + step, count))))
+        parts.append((g / root) @ directions)
     return np.concatenate(parts)
 
 
 def _variances(
-    problem: Problem, root: np.ndarray, values: np.ndarray, vectors: np.ndarray, spread: np.ndarray, *, dual: bool
+    problem: Problem, root: np.ndarray, values: np.ndarray, vectors: np.ndarray, spread: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return M, or its diagonal where D is one number, and D along each eigenvector."""
+    dual = _is_dual(problem)
     seen = spread[spread > 0]
     scale = np.ones_like(values) if dual else values
     if seen.size and np.ptp(seen) <= 1e-9 * seen.max():  # rows that the loss does not see have no part in U
         return seen[0] * scale, np.full(len(values), seen[0])
-    if dual:
-        M = vectors.T @ (spread[:, None] * vectors)
-    else:
-        M = vectors.T @ _matrix(problem, root, spread, dual=False) @ vectors
+    right = spread[:, None] * vectors if dual else _moments(problem, root, spread) @ vectors
+    M = vectors.T @ right
     return M, np.diag(M) / scale
 
 
