@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from vhat.evidence.audit import Audit
+    from vhat.evidence.leave_one_out import LeaveOneOut
     from vhat.fit.score_curve import Curve
     from vhat.fitted.generalised_freedom import GeneralisedFreedom
     from vhat.methods.comparison import Comparison
@@ -103,10 +105,13 @@ class Interrupted(KeyboardInterrupt):
     Attributes:
         record: The :class:`vhat.WeightedNorm` of all predictions that were asked for, the :class:`vhat.fit.Curve` of
             all weight decays (what was not finished has the status ``interrupted`` and no number), the
-            :class:`vhat.Comparison` of what was compared, or the generalised degrees of freedom so far.
+            :class:`vhat.Comparison` of what was compared, the :class:`vhat.LeaveOneOut` of all training rows, the
+            :class:`vhat.Audit` of the lines that are finished, or the generalised degrees of freedom so far.
     """
 
-    def __init__(self, message: str, record: WeightedNorm | Curve | Comparison | GeneralisedFreedom) -> None:
+    def __init__(
+        self, message: str, record: WeightedNorm | Curve | Comparison | LeaveOneOut | Audit | GeneralisedFreedom
+    ) -> None:
         super().__init__(message, record)
         self.record = record
 

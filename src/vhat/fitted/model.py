@@ -14,7 +14,7 @@ from vhat.checks import check_choice, check_count
 from vhat.errors import InputError, NoiseError
 from vhat.evidence.acquire import Acquisition, acquire
 from vhat.evidence.audit import Audit, audit_fit
-from vhat.evidence.leave_one_out import LeaveOneOut, describe, leave_rows_out
+from vhat.evidence.leave_one_out import LeaveOneOut, describe, keeping_rows, leave_rows_out
 from vhat.evidence.minimise.polish import Polished, polish
 from vhat.evidence.minimise.validation_error import warn_of_worse
 from vhat.fitted.generalised_freedom import RETRAININGS
@@ -427,7 +427,8 @@ class FittedModel:
             level = None
         at_minimum(self._work, level, chosen, seed)
         solver = self._work.own_solver(chosen.curvature)
-        found = leave_rows_out(self.problem, solver, self._work.shape)
+        with keeping_rows(self.problem, self._levels(), chosen.curvature, solver.name):
+            found = leave_rows_out(self.problem, solver, self._work.shape)
         return describe(self.problem, found, self._levels(), chosen.curvature, solver.name)
 
     @_scoped

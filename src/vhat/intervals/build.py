@@ -31,6 +31,7 @@ from vhat.intervals.prepare import (
     warn_of_failed,
     warn_of_weights,
 )
+from vhat.linalg.curvature.kinks import way_on
 from vhat.linalg.solvers import Prepared, Solver
 from vhat.models.problem import Array, Problem
 from vhat.variance.noise import Noise
@@ -107,7 +108,7 @@ def build(
     if normal:
         options = replace(options, tail="constant")
     elif isinstance(options.tail, Redraws):
-        _require_minimum(stationary)
+        _require_minimum(work, stationary)
         with recorder.keeping(found):
             tail = _redraw_tail(work, question, chosen, level, reference)
         options = replace(options, tail=tail)
@@ -320,12 +321,18 @@ def _undetermined(work: Workspace, level: Noise, chosen: Chosen, seed: int) -> f
     return share if share > MOSTLY else None
 
 
-def _require_minimum(stationary: Verdict) -> None:
+def _require_minimum(work: Workspace, stationary: Verdict) -> None:
+    if work.kinks.verdict == "kinked":
+        raise InputError(
+            f"tail='estimated' follows the minimum as the responses are redrawn, and the model has {work.kinks.told}: "
+            f"no minimum of it can be certified. {way_on(work.problem)} The V of a linear model has no tail."
+        )
     if stationary != "holds":
         known = "are not" if stationary == "fails" else "are not known to be"
         raise InputError(
             f"tail='estimated' follows the minimum as the responses are redrawn, and these parameters {known} a "
-            "minimum. Call fitted.polish() first."
+            "minimum. Call fitted.polish() first; fitted.linearised(validation=(X, y)) needs none, and its V has no "
+            "tail."
         )
 
 

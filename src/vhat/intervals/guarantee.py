@@ -150,7 +150,10 @@ def _doubts(basis: Basis) -> list[str]:
             )
     if basis.stationary == "holds" and basis.off_minimum:
         where = "this value is" if basis.points == 1 else f"{basis.off_minimum} of {basis.points} values are"
-        found.append(f"{where} not yet where the minimum would put it (call fitted.polish())")
+        remedy = "" if basis.chosen.kinks else " (call fitted.polish())"
+        found.append(f"{where} not yet where the minimum would put it{remedy}")
+    if basis.chosen.kinks and basis.chosen.curvature == "hessian":
+        found.append(f"the model has {basis.chosen.kinks}, of which the exact Hessian knows nothing")
     if basis.bound == "exact" and basis.decay_from_data:
         found.append(
             "the weight decay, or its unit, was taken from these responses, which the level does not allow for"

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from vhat.models.kinks import NO_KINKS
 from vhat.models.loss import LossDerivatives
 from vhat.models.problem import Problem
 from vhat.models.protocols import Array, Arrays, Curvature, Functional, Linearised, ModelFacts, Point, slices
@@ -35,6 +36,7 @@ class TangentAutodiff:
     base: Problem
 
     linear = True
+    kinks = NO_KINKS
 
     def origin(self, tangent: Problem) -> Problem:
         """Return the problem that was linearised, in the units of the user of its tangent model."""

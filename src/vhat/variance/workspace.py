@@ -13,8 +13,10 @@ import numpy as np
 from vhat.checks import check_choice
 from vhat.errors import CurvatureWarning, InputError, ModelError, NotPositiveDefinite, outside
 from vhat.linalg.curvature.definiteness import Definiteness
+from vhat.linalg.curvature.kinks import Kinks, find_kinks, way_on
 from vhat.linalg.workspace import Workspace as LinearAlgebra
 from vhat.models.problem import Curvature
+from vhat.progress import bar
 from vhat.variance.noise import (
     Freedom,
     Noise,
@@ -63,11 +65,13 @@ class Chosen:
         curvature: ``"hessian"`` or ``"ggn"``.
         definite: What is known of the sign of ``A``.
         reason: Empty, or why Gauss-Newton took the place of the exact Hessian.
+        kinks: The kinks of the model in words, where it has some; else empty.
     """
 
     curvature: Curvature
     definite: Definiteness
     reason: str = ""
+    kinks: str = ""
 
 
 @dataclass(eq=False)
@@ -113,7 +117,8 @@ class Workspace(LinearAlgebra):
         solver = self.own_solver(curvature)
 
         def find() -> Freedom:
-            return measure_freedom(self.problem, solver, self.noise_shape(kind), seed)
+            with bar("degrees of freedom", 1):
+                return measure_freedom(self.problem, solver, self.noise_shape(kind), seed)
 
         return self.keep(("freedom", curvature, seed, kind), find)
 
@@ -260,8 +265,11 @@ class Workspace(LinearAlgebra):
         check_choice("curvature", asked, ("auto", "hessian", "ggn"))
         if asked == "ggn":
             return Chosen("ggn", self._require("ggn"))
+        kinked = self.kinks.verdict == "kinked"
         if asked == "hessian":
-            return Chosen("hessian", self._require("hessian"))
+            return Chosen("hessian", self._require("hessian"), kinks=self.kinks.told if kinked else "")
+        if kinked:
+            return self._across_kinks(quiet)
         try:
             sign = self.definiteness("hessian")
         except ModelError as error:  # second derivatives by differences that do not settle
@@ -277,21 +285,47 @@ class Workspace(LinearAlgebra):
         chosen = Chosen("ggn", self._require("ggn"), reason)
         if not quiet and self.first("warned curvature"):
             warnings.warn(
-                f"{reason}. Call fitted.polish() for a true minimum, fitted.linearised(validation=(X, y)) to take a "
-                "network as it is, or ask for curvature='ggn' to accept it.",
+                f"{reason}. fitted.linearised(validation=(X, y)) takes a network that was stopped early as it is; "
+                "fitted.polish() goes on to a true minimum; curvature='ggn' accepts this.",
                 CurvatureWarning,
                 stacklevel=outside(),
             )
         return chosen
 
+    @property
+    def kinks(self) -> Kinks:
+        """What is known of kinks near the parameters; looked for once."""
+        return self.keep("kinks", lambda: find_kinks(self.problem))
+
+    def _across_kinks(self, quiet: bool) -> Chosen:
+        """Choose Gauss-Newton for a model with kinks: its Hessian leaves out what the kinks do, and is not formed."""
+        told = self.kinks.told
+        reason = (
+            f"the model has {told} near its parameters, so that it has no Hessian there in the sense of the theory, "
+            "and the Gauss-Newton matrix takes its place"
+        )
+        if not quiet and self.first("warned curvature"):  # at once: the solves may take minutes
+            warnings.warn(
+                f"{reason}. {way_on(self.problem)} curvature='ggn' accepts this.",
+                CurvatureWarning,
+                stacklevel=outside(),
+            )
+        return Chosen("ggn", self._require("ggn"), reason, told)
+
     def _require(self, curvature: Curvature) -> Definiteness:
         sign = self.definiteness(curvature)
         if curvature == "hessian" and (sign.verdict == "indefinite" or sign.singular):
             kind = "singular to rounding" if sign.singular else "indefinite"
+            found = f"H + lam is {kind}: its smallest eigenvalue is {sign.value:.3g} in unit-free scale."
+            if self.kinks.verdict == "kinked":
+                raise NotPositiveDefinite(
+                    f"{found} The model has {self.kinks.told}, of which a Hessian knows nothing: use curvature='ggn'. "
+                    f"{way_on(self.problem)}"
+                )
             raise NotPositiveDefinite(
-                f"H + lam is {kind}: its smallest eigenvalue is {sign.value:.3g} in unit-free scale. The "
-                "parameters are not a minimum: call fitted.polish(), check weight_decay and loss with fitted.audit(), "
-                "or use curvature='ggn'."
+                f"{found} The parameters are not a minimum: check weight_decay and loss with fitted.audit(), or use "
+                "curvature='ggn'. fitted.linearised(validation=(X, y)) takes a model that was stopped early as it is; "
+                "fitted.polish() goes on to a minimum."
             )
         if curvature == "ggn" and (sign.verdict == "indefinite" or sign.singular):
             raise NotPositiveDefinite(

@@ -16,6 +16,7 @@ from vhat.evidence.minimise.quasi_newton import quasi_newton
 from vhat.evidence.minimise.stationarity import Point, decrease, evaluate
 from vhat.linalg.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.linalg.curvature.hidden_kinks import UNEXPLAINED, unexplained_change
+from vhat.linalg.curvature.kinks import find_kinks, way_on
 from vhat.models.problem import Problem
 
 __all__ = ["Polished", "polish"]
@@ -101,6 +102,7 @@ def polish(
         NotPositiveDefinite: When a parameter given has no influence on any training prediction and no decay.
     """
     _check(gtol, max_steps, warmup, seed)
+    _refuse_kinks(problem)
     with problem.scope():
         start = Descent.begin(_start(problem), metric)
         told = _numbered(progress)
@@ -172,6 +174,17 @@ def _check(gtol: float, max_steps: int, warmup: int, seed: int) -> None:
     check_count("seed", seed)
 
 
+def _refuse_kinks(problem: Problem) -> None:
+    """Refuse a model with kinks near its parameters: steps that derivatives promise end at them, after a long time."""
+    kinks = find_kinks(problem)
+    if kinks.verdict == "kinked":
+        raise PolishError(
+            f"the model has {kinks.told} near its parameters, and no minimum of a kinked objective can be certified by "
+            "derivatives",
+            f"{way_on(problem)} A smooth activation such as tanh, softplus, gelu or silu has no kinks.",
+        )
+
+
 def _start(problem: Problem) -> Point:
     point = evaluate(problem)
     if not point.finite:
@@ -236,7 +249,7 @@ def _reached(now: Descent, found: Definiteness) -> str:
 def _unfinished(now: Descent, found: Definiteness) -> PolishError:
     remedy = (
         "If the model has kinks (relu, abs, max), replace them by a smooth activation such as tanh, softplus or gelu, "
-        'or keep these parameters and use curvature="ggn".'
+        'or keep these parameters and use curvature="ggn" or fitted.linearised(validation=(X, y)).'
     )
     if now.status == "moving":
         return PolishError(

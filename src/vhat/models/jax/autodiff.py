@@ -15,6 +15,7 @@ from vhat.models.jax import pytrees
 from vhat.models.jax.affine import is_affine
 from vhat.models.jax.arrays import JaxArrays
 from vhat.models.jax.linearised import JaxLinearised
+from vhat.models.kinks import KinkedOperations
 from vhat.models.loss import LossDerivatives, diagonal_if_separable, half_square
 from vhat.models.protocols import Functional, Linearised, Point
 from vhat.models.validate import refuse_flat_functional, refuse_functional
@@ -50,6 +51,11 @@ class JaxAutodiff:
     def linear(self) -> bool:
         """Whether the predictions are an affine function of the parameters, as the traced program shows."""
         return self.model.affine
+
+    @property
+    def kinks(self) -> KinkedOperations:
+        """The kinked operations that act on the parameters, as the traced program shows them."""
+        return self.model.kinks
 
     @property
     def leaves(self) -> tuple[tuple[int, ...], ...]:

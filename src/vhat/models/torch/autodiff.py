@@ -11,6 +11,7 @@ import torch
 
 from vhat.checks import Loss
 from vhat.errors import InputError, VhatError
+from vhat.models.kinks import KinkedOperations
 from vhat.models.loss import LossDerivatives
 from vhat.models.protocols import Functional, Linearised, Point, slices
 from vhat.models.torch import loss as losses
@@ -62,6 +63,11 @@ class TorchAutodiff:
     def linear(self) -> bool:
         """Whether the predictions are an affine function of the trained parameters, as the module's operations show."""
         return self.model.affine
+
+    @property
+    def kinks(self) -> KinkedOperations:
+        """The kinked operations that act on the trained parameters."""
+        return self.model.kinks
 
     @property
     def leaves(self) -> tuple[tuple[int, ...], ...]:

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vhat.errors import ModelError, VhatError
+from vhat.models.kinks import UNKNOWN_KINKS, KinkedOperations
 from vhat.models.torch.inputs import Layout, Rows
 
 __all__ = ["Linear", "State", "TorchModel", "choose_convention", "in_words", "read_state", "training_submodules"]
@@ -70,6 +71,7 @@ class TorchModel:
         mapped: Whether ``torch.vmap`` over rows works.
         linear: Layers whose gradients are known to be outer products: see :mod:`vhat.models.torch.outer_products`.
         affine: Whether predictions are an affine function of theta: see :mod:`vhat.models.torch.affine`.
+        kinks: The kinked operations that act on theta: see :mod:`vhat.models.torch.kinks`.
     """
 
     module: Any
@@ -82,6 +84,7 @@ class TorchModel:
     mapped: bool = True
     linear: tuple[Linear, ...] = ()
     affine: bool = False
+    kinks: KinkedOperations = UNKNOWN_KINKS
 
     def __call__(self, theta: Any, rows: Rows) -> Any:
         """Return predictions (m, K) in float64, differentiable in the flat ``theta``."""

@@ -17,6 +17,7 @@ from vhat.errors import ModelError
 from vhat.models.torch.affine import is_affine
 from vhat.models.torch.derivatives import Tape, recording, row_gradients, row_gradients_one_by_one
 from vhat.models.torch.inputs import Layout, Rows, take_rows
+from vhat.models.torch.kinks import kinked_operations
 from vhat.models.torch.model import (
     Linear,
     State,
@@ -192,6 +193,7 @@ def _probe_derivatives(model: TorchModel, theta: Any, rows: Rows) -> TorchModel:
         mapped=mapped,
         linear=_linear_layers(model, theta, pair, jacobian) if mapped else (),
         affine=is_affine(model, theta, rows),
+        kinks=kinked_operations(model, theta, rows),
     )
 
 
