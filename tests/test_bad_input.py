@@ -263,7 +263,7 @@ def test_inputs_that_are_not_numbers_are_refused(door, kind):
         door(X=X.astype(kind))
 
 
-@pytest.mark.parametrize("decay", [{"w": 0.1}, {"w": 0.1, "b": 0.1, "c": 0.1}, [0.1, 0.1], {"w": [0.1], "b": 0.1}])
+@pytest.mark.parametrize("decay", [{"w": 0.1, "b": 0.1, "c": 0.1}, [0.1, 0.1], {"w": [0.1], "b": 0.1}])
 def test_decay_of_another_structure_than_the_parameters_is_refused(decay):
     params = {"w": THETA, "b": 0.0}
     with refused("weight_decay does not match params. Give one number, or the same structure"):

@@ -24,6 +24,7 @@ def from_jax(
     weight_decay: Any,
     loss: Any = "half_mse",
     sample_weight: Any = None,
+    parameters: Any = "all",
     memory: float | None = None,
     validation: Any = None,
 ) -> FittedModel:
@@ -35,10 +36,14 @@ def from_jax(
             are held fixed, integers among them: a parameter that happens to be ``1`` is written ``1.0``.
         X: Training inputs: an array, or a dict or tuple of arrays, one row a point.
         y: Training responses, of the shape that ``predict`` returns.
-        weight_decay: lam of ``L + lam/2 |theta|^2``: a number, or a pytree prefix of ``params``; zeros allowed.
+        weight_decay: lam of ``L + lam/2 |theta|^2``: a number, a pytree prefix of ``params``, or a mapping from names
+            of leaves such as ``"params/Dense_1/kernel"``; zeros allowed, and what a mapping does not name has none.
         loss: ``"half_mse"`` for ``1/(2n) sum |f - y|^2``, ``"mse"`` for a mean over rows and outputs without the
             half, or ``loss(f_i, y_i)`` of one row.
         sample_weight: Weights ``w_i >= 0`` of ``1/n sum w_i l_i``.
+        parameters: What counts as trained, all else being held fixed: ``"all"``; ``"last"``, the last linear layer, as
+            in :func:`from_torch`; names of leaves or subtrees, the keys on the way to them joined by slashes
+            (``["params/Dense_1"]``); or a function of such a name.
         memory: Budget in bytes; half of the free memory by default.
         validation: ``(X, y)`` that training did not fit: see :meth:`vhat.FittedModel.with_validation`.
 
@@ -70,6 +75,7 @@ def from_jax(
             weight_decay=weight_decay,
             loss=loss,
             sample_weight=sample_weight,
+            parameters=parameters,
             memory=memory,
         )
     )
@@ -85,6 +91,7 @@ def from_torch(
     loss: Any = "half_mse",
     sample_weight: Any = None,
     target_key: str | None = None,
+    parameters: Any = "all",
     memory: float | None = None,
     validation: Any = None,
 ) -> FittedModel:
@@ -96,11 +103,18 @@ def from_torch(
         module: The module, in ``eval()`` mode where it has dropout or batch-norm.
         X: Tensor, array, tuple or dict of tensors; or a DataLoader, read once in the order of its dataset.
         y: Responses of the shape that the module returns; None with a DataLoader.
-        weight_decay: The decay of the optimiser (lam): a number, or a mapping from parameter names to numbers.
+        weight_decay: The decay of the optimiser (lam): a number, or a mapping from names of parameters or submodules to
+            numbers. As in an optimiser's parameter groups, what it does not name has no decay.
         loss: ``"half_mse"``, ``"mse"`` (torch's ``MSELoss``: lam is then outputs/2 times the decay), or
             ``loss(f_i, y_i)`` of one row.
         sample_weight: Weights of the rows.
         target_key: The key of the responses in dict batches.
+        parameters: What counts as trained, all else being held fixed: ``"all"`` that require a gradient; ``"last"``,
+            the last linear layer; names of parameters or submodules, such as ``["head"]``; or a function of a name.
+            A parameter that is named may be one that requires no gradient. For ``"last"`` the module runs once for
+            each row, a DataLoader is read batch by batch, and only the inputs of the layer are kept: the first thing
+            to try for a large network. The layer as it was trained is seldom the minimum of its own ridge regression:
+            ``.polish()`` goes there by one solve, ``.linearised(...)`` takes it as it is.
         memory: Budget in bytes.
         validation: ``(X, y)`` that training did not fit, or a DataLoader or Dataset of such rows: see
             :meth:`vhat.FittedModel.with_validation`.
@@ -123,6 +137,7 @@ def from_torch(
             loss=loss,
             sample_weight=sample_weight,
             target_key=target_key,
+            parameters=parameters,
             memory=memory,
         )
     )

@@ -96,6 +96,9 @@ class FittedModel:
         problem = self.problem
         decay = problem.numpy(problem.decay)
         lam = f"{decay.max():.3g}" if np.ptp(decay) == 0 else f"{decay.min():.3g} to {decay.max():.3g}"
+        free = int(np.sum(decay == 0))
+        if 0 < free < problem.p:
+            lam += f", {free} of {problem.p} without"
         kind = problem.autodiff.framework
         return f"FittedModel({kind}, n={problem.n}, outputs={problem.outputs}, p={problem.p}, lam={lam})"
 

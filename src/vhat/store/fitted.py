@@ -84,7 +84,8 @@ def describe(fitted: FittedModel, *, data: str = "copy", factorisation: bool = F
     refit, rows = fitted.workspace.refit, fitted.workspace.validation
     if isinstance(problem.autodiff, TangentAutodiff):  # the model that was linearised is kept, and the penalty
         problem = problem.autodiff.origin(problem)
-    framework = problem.autodiff.framework if problem.scaling is None else "standardised"
+    own = getattr(problem.autodiff, "stored_as", problem.autodiff.framework)
+    framework = own if problem.scaling is None else "standardised"
     room = _room(framework)
     with problem.scope():
         targets = problem.targets[:, 0] if problem.squeeze else problem.targets
@@ -148,7 +149,7 @@ def restore(saved: Document, brought: Brought | None = None) -> Restored:
 
 def _room(framework: str) -> ModuleType:
     """The module that knows a framework's problems; a framework is imported only where one of its models is met."""
-    if framework not in ("jax", "torch", "numpy", "standardised"):
+    if framework not in ("jax", "torch", "torch_last_layer", "numpy", "standardised"):
         raise StoreError(f"a model of framework {framework!r} cannot be saved or loaded; jax, torch and numpy can.")
     return import_module(f"vhat.store.{framework}")
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from vhat.checks import check_count, check_tolerance
 from vhat.errors import InputError, NotPositiveDefinite, PolishError
+from vhat.evidence.minimise.direct import normal_equations
 from vhat.evidence.minimise.lbfgs import lbfgs
 from vhat.evidence.minimise.newton import Descent, MetricMaker, Progress, newton
 from vhat.evidence.minimise.quasi_newton import quasi_newton
-from vhat.evidence.minimise.stationarity import Point, decrease, evaluate
+from vhat.evidence.minimise.stationarity import Point, decrease, evaluate, relative_gradient, units
 from vhat.linalg.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.linalg.curvature.hidden_kinks import UNEXPLAINED, unexplained_change
 from vhat.linalg.curvature.kinks import find_kinks, way_on
@@ -77,11 +78,12 @@ def polish(
 ) -> Polished:
     """Descend from the problem's parameters to a minimum, and certify that it is one.
 
-    L-BFGS first (left out where the gradient is small already), then L-BFGS in the metric, where there is one, then
-    trust-region Newton on exact Hessian products: in turns while none has arrived. A stationary point whose Hessian
-    is indefinite is a saddle: it is left along negative curvature. The end is a point whose relative gradient is at
-    most ``gtol`` (or as small as rounding allows) and whose ``H + lam`` is positive definite. The problem given is
-    not changed, so an interruption leaves nothing half done.
+    A model that is linear by structure is solved directly under the square loss. Otherwise L-BFGS first (left out where
+    the gradient is small already), then L-BFGS in the metric, where there is one, then trust-region Newton on exact
+    Hessian products: in turns while none has arrived. A stationary point whose Hessian is indefinite is a saddle: it is
+    left along negative curvature. The end is a point whose relative gradient is at most ``gtol`` (or as small as
+    rounding allows) and whose ``H + lam`` is positive definite. The problem given is not changed, so an interruption
+    leaves nothing half done.
 
     Args:
         problem: The training problem at the parameters to start from.
@@ -104,7 +106,7 @@ def polish(
     _check(gtol, max_steps, warmup, seed)
     _refuse_kinks(problem)
     with problem.scope():
-        start = Descent.begin(_start(problem), metric)
+        start = Descent.begin(_start(problem, gtol), metric)
         told = _numbered(progress)
         try:
             return _descend(start, gtol, max_steps, warmup, metric, told, seed)
@@ -185,13 +187,16 @@ def _refuse_kinks(problem: Problem) -> None:
         )
 
 
-def _start(problem: Problem) -> Point:
+def _start(problem: Problem, gtol: float) -> Point:
+    """Return the point to descend from: of a linear model under the square loss, its minimum."""
     point = evaluate(problem)
     if not point.finite:
         raise InputError(
             f"the objective ({point.objective}) or its gradient is not finite at the parameters given. Start "
             "from parameters at which every prediction is finite."
         )
+    if problem.linear and relative_gradient(point, units(problem)) > gtol:
+        return normal_equations(point)
     return point
 
 

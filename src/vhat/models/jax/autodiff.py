@@ -32,12 +32,14 @@ class JaxAutodiff:
         fixed: The arrays among the parameters that were not trained.
         dtype: The dtype in which the parameters were given.
         leaf_columns: The names of the columns of each array of inputs that was a data frame.
+        selected: The names of the trained leaves, where ``parameters=`` has chosen them.
     """
 
     model: kernels.Model
     fixed: tuple[Any, ...]
     dtype: str
     leaf_columns: tuple[tuple[Any, ...] | None, ...]
+    selected: tuple[str, ...] | None = None
 
     framework = "jax"
     arrays = JaxArrays()

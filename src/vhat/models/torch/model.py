@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vhat.errors import ModelError, VhatError
 from vhat.models.kinks import UNKNOWN_KINKS, KinkedOperations
+from vhat.models.selection import ALL, Selection, select
 from vhat.models.torch.inputs import Layout, Rows
 
 __all__ = ["Linear", "State", "TorchModel", "choose_convention", "in_words", "read_state", "training_submodules"]
@@ -33,6 +34,7 @@ class State:
         frozen: The names of the frozen parameters among ``fixed``.
         device: Where all of them live.
         dtype: The dtype in which the trainable parameters were given.
+        selected: Whether ``parameters=`` has named the trainable ones; else they are those that require a gradient.
     """
 
     names: tuple[str, ...]
@@ -41,6 +43,7 @@ class State:
     frozen: tuple[str, ...]
     device: Any
     dtype: str
+    selected: bool = False
 
     def split(self, theta: Any) -> dict[str, Any]:
         """Return the trainable parameters as views of the flat vector, by name."""
@@ -227,19 +230,28 @@ def _mode_matters(part: Any) -> bool:
     return isinstance(part, nn.modules.batchnorm._BatchNorm | nn.RReLU)
 
 
-def read_state(module: Any) -> tuple[State, Any]:
+def read_state(module: Any, parameters: Selection = ALL) -> tuple[State, Any]:
     """Copy a module's tensors to float64 and return them with the flat vector of trainable parameters.
 
+    Args:
+        module: The module.
+        parameters: The trainable ones: ``"all"`` that require a gradient, or a selection among all of them.
+
     Raises:
+        InputError: For a selection that names what the module does not have.
         ModelError: When there is nothing to differentiate, or the tensors cannot be float64.
     """
-    parameters = dict(module.named_parameters())
-    trained = {name: value for name, value in parameters.items() if value.requires_grad}
+    own = dict(module.named_parameters())
+    selected = not (isinstance(parameters, str) and parameters == ALL)
+    if selected:
+        trained = {name: own[name] for name in select(parameters, tuple(own), ".")}
+    else:
+        trained = {name: value for name, value in own.items() if value.requires_grad}
     if not trained:
         raise ModelError("the module has no parameter with requires_grad=True: there is nothing that training moved.")
-    tensors = {**parameters, **dict(module.named_buffers())}
+    tensors = {**own, **dict(module.named_buffers())}
     device = _device(tensors)
-    frozen = tuple(name for name in parameters if name not in trained)
+    frozen = tuple(name for name in own if name not in trained)
     with torch.inference_mode(False), torch.no_grad():
         theta = torch.cat([value.detach().to(torch.float64).reshape(-1) for value in trained.values()])
         fixed = {name: _widened(value) for name, value in tensors.items() if name not in trained}
@@ -248,7 +260,7 @@ def read_state(module: Any) -> tuple[State, Any]:
         raise ModelError(f"parameters hold NaN or infinite values: {', '.join(bad)}. Training diverged; fit again.")
     dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in trained.values()})
     shapes = tuple(tuple(value.shape) for value in trained.values())
-    return State(tuple(trained), shapes, fixed, frozen, device, ", ".join(dtypes)), theta
+    return State(tuple(trained), shapes, fixed, frozen, device, ", ".join(dtypes), selected), theta
 
 
 def _device(tensors: dict[str, Any]) -> Any:

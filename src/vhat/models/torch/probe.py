@@ -28,7 +28,7 @@ from vhat.models.torch.model import (
 )
 from vhat.models.torch.outer_products import find_linear, row_factors
 
-__all__ = ["is_repeatable", "narrow_casts", "probe_model", "refuse_module"]
+__all__ = ["few_rows", "is_repeatable", "narrow_casts", "probe_model", "probe_predictions", "refuse_module"]
 
 _FEW, _MANY = 6, 64
 
@@ -57,7 +57,17 @@ def probe_model(module: Any, state: State, theta: Any, layout: Layout, rows: Row
     Raises:
         ModelError: When it is random, mixes rows, works in place, or cannot be differentiated twice.
     """
-    few, many = _spread(rows, _FEW), _spread(rows, _MANY)
+    model = probe_predictions(module, state, theta, layout, rows)
+    return _probe_derivatives(model, theta, few_rows(rows))
+
+
+def probe_predictions(module: Any, state: State, theta: Any, layout: Layout, rows: Rows) -> TorchModel:
+    """Evaluate a module on a few rows and return it as a function, of whose derivatives nothing is known yet.
+
+    Raises:
+        ModelError: When it is random, mixes rows or works in place.
+    """
+    few, many = few_rows(rows), _spread(rows, _MANY)
     with torch.inference_mode(False), torch.no_grad():
         model = _first_look(module, state, theta, layout, few)
         if not is_repeatable(model, theta, many):
@@ -67,7 +77,12 @@ def probe_model(module: Any, state: State, theta: Any, layout: Layout, rows: Row
                 f"random mask?). Switch the randomness off.{mode}"
             )
         _refuse_mixing(model, theta, few)
-    return _probe_derivatives(model, theta, few)
+    return model
+
+
+def few_rows(rows: Rows, most: int = _FEW) -> Rows:
+    """Return a few rows, spread over all of them."""
+    return _spread(rows, most)
 
 
 def is_repeatable(model: TorchModel, theta: Any, rows: Rows) -> bool:
