@@ -411,7 +411,8 @@ def test_the_noise_of_a_fit_that_was_stopped_early_is_not_said_to_hold_and_both_
     assert line.verdict == "undecided"
     assert f"{0.35 * np.sqrt(40 / 6):.4g}" in line.remedy  # |r|^2 over n - p
     assert "root mean square of 0.35." in line.remedy
-    assert "noise= from held-out rows or from replicates" in line.remedy
+    assert "fitted.with_validation(X, y)" in line.remedy
+    assert "noise= from replicates" in line.remedy
     assert line.remedy.startswith("Settle stationarity first, which fails")
     assert given(np.zeros(34), X, y).audit(noise=0.35)["noise"].verdict == "assumed"
     assert fit(X, y).audit()["noise"].verdict == "holds"

@@ -27,6 +27,7 @@ def from_jax(
     parameters: Any = "all",
     output: Any = None,
     memory: float | None = None,
+    validation: Any = None,
 ) -> FittedModel:
     """Take a JAX function, its fitted parameters and its training data.
 
@@ -51,6 +52,7 @@ def from_jax(
         output: Which part of what ``predict`` returns is the prediction, where that is no single array: a key, an
             attribute, an index, or a function of it.
         memory: Budget in bytes; half of the free memory by default.
+        validation: ``(X, y)`` that training did not fit: see :meth:`vhat.FittedModel.with_validation`.
 
     Returns:
         The fitted model.
@@ -73,7 +75,7 @@ def from_jax(
     from vhat.models.jax.modules import arguments
 
     predict, params, X, y = arguments(predict, params, X, y)
-    return FittedModel(
+    fitted = FittedModel(
         jax_problem(
             predict,
             params,
@@ -87,6 +89,7 @@ def from_jax(
             memory=memory,
         )
     )
+    return _with_rows(fitted, validation)
 
 
 def from_torch(
@@ -102,6 +105,7 @@ def from_torch(
     output: Any = None,
     variance_head: str = "log_variance",
     memory: float | None = None,
+    validation: Any = None,
 ) -> FittedModel:
     """Take a trained ``nn.Module`` and its training data.
 
@@ -133,6 +137,8 @@ def from_torch(
         variance_head: What the second head of ``"gaussian_nll"`` gives: ``"log_variance"``, ``"variance"``, or
             ``"deviation"``, its root.
         memory: Budget in bytes.
+        validation: ``(X, y)`` that training did not fit, or a DataLoader or Dataset of such rows: see
+            :meth:`vhat.FittedModel.with_validation`.
 
     Returns:
         The fitted model.
@@ -150,7 +156,7 @@ def from_torch(
     """
     from vhat.models.torch import torch_problem
 
-    return FittedModel(
+    fitted = FittedModel(
         torch_problem(
             module,
             X,
@@ -165,6 +171,7 @@ def from_torch(
             memory=memory,
         )
     )
+    return _with_rows(fitted, validation)
 
 
 def from_numpy(
@@ -179,6 +186,7 @@ def from_numpy(
     loss: Any = "half_mse",
     sample_weight: Any = None,
     memory: float | None = None,
+    validation: Any = None,
 ) -> FittedModel:
     """Take a NumPy function with a modest number of parameters.
 
@@ -195,6 +203,7 @@ def from_numpy(
         loss: As in :func:`from_jax`, with a NumPy callable.
         sample_weight: Weights of the rows.
         memory: Budget in bytes.
+        validation: ``(X, y)`` that training did not fit: see :meth:`vhat.FittedModel.with_validation`.
 
     Returns:
         The fitted model.
@@ -221,7 +230,7 @@ def from_numpy(
     """
     from vhat.models.numpy import numpy_problem
 
-    return FittedModel(
+    fitted = FittedModel(
         numpy_problem(
             predict,
             theta,
@@ -235,6 +244,7 @@ def from_numpy(
             memory=memory,
         )
     )
+    return _with_rows(fitted, validation)
 
 
 def from_curve_fit(
@@ -285,6 +295,11 @@ def from_curve_fit(
     return FittedModel(problem, noise_shape=None if shape is None else shape[:, None])
 
 
+def _with_rows(fitted: FittedModel, validation: Any) -> FittedModel:
+    """Return the model with validation rows, where some were given."""
+    return fitted if validation is None else fitted.with_validation(validation)
+
+
 def load(
     folder: str | os.PathLike[str],
     model: Any = None,
@@ -293,6 +308,7 @@ def load(
     output: Any = None,
     data: Any = None,
     memory: float | None = None,
+    validation: Any = None,
 ) -> FittedModel:
     """Load a fitted model that :meth:`vhat.FittedModel.save` has saved.
 
@@ -312,6 +328,8 @@ def load(
         output: The output, where it was a function; a key or an index was saved.
         data: ``(X, y)``, where the model was saved with ``data="reference"``.
         memory: Budget in bytes; by default the one that was saved, or half of what is free now if that is less.
+        validation: ``(X, y)`` that training did not fit, where the model has such rows and was saved with
+            ``data="reference"``.
 
     Returns:
         The fitted model, with the intervals and the audit that it had: to the last bit with the same versions on the
@@ -335,7 +353,7 @@ def load(
     """
     from vhat.store import KIND, Brought, read, restore
 
-    return assemble(restore(read(folder, KIND), Brought(model, loss, data, memory, output)))
+    return assemble(restore(read(folder, KIND), Brought(model, loss, data, memory, output, validation)))
 
 
 def assemble(saved: Restored) -> FittedModel:
@@ -348,6 +366,8 @@ def assemble(saved: Restored) -> FittedModel:
         polished=saved.polished,
         given=saved.given,
         decay_chosen=saved.decay_chosen,
+        validation=saved.validation,
+        refit=saved.refit,
     )
     if saved.factorisation is not None:
         with saved.problem.scope():

@@ -10,14 +10,25 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vhat.checks import check_choice, check_count, check_targets
+from vhat.checks import check_choice, check_count
 from vhat.errors import InputError, NoiseError
 from vhat.evidence.acquire import Acquisition, acquire
 from vhat.evidence.audit import Audit, audit_fit
 from vhat.evidence.leave_one_out import LeaveOneOut, describe, keeping_rows, leave_rows_out
 from vhat.evidence.minimise.polish import Polished, polish
+from vhat.evidence.minimise.validation_error import warn_of_worse
+from vhat.fitted.generalised_freedom import RETRAININGS
+from vhat.fitted.linearise import find_ridge
+from vhat.fitted.recipes import Recipe
 from vhat.intervals.build import Question, build
-from vhat.intervals.calibrate import Calibrated, common_noise, left_out_scores, refuse_training_rows, split_scores
+from vhat.intervals.calibrate import (
+    Calibrated,
+    common_noise,
+    count_validation_rows,
+    left_out_scores,
+    refuse_training_rows,
+    split_scores,
+)
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
 from vhat.intervals.fingerprint import fingerprint
 from vhat.intervals.interval import Interval
@@ -30,8 +41,8 @@ from vhat.models.loaders import is_loader, read_inputs, read_pair
 from vhat.models.problem import Array, Problem
 from vhat.models.tangent import TangentAutodiff, tangent_problem
 from vhat.progress import steps_shown
-from vhat.variance.noise import held_out_noise
-from vhat.variance.ridge_refit import RidgeRefit, choose_ridge
+from vhat.variance.ridge_refit import EarlyStopping, RidgeRefit
+from vhat.variance.validation import Validation, check_validation
 from vhat.variance.weighted_norm import Recorder, WeightedNorm, gradient_blocks, measure, row_curvature
 from vhat.variance.workspace import Workspace
 
@@ -71,6 +82,7 @@ class FittedModel:
         given: Problem | None = None,
         decay_chosen: bool = False,
         refit: RidgeRefit | None = None,
+        validation: Validation | None = None,
     ) -> None:
         self.problem = problem
         self.polished = polished
@@ -79,9 +91,7 @@ class FittedModel:
         level = float(np.sqrt(np.mean(shape**2)))
         # a shape that has this norm already keeps its last bits: polish and load hand it on
         relative = shape if abs(level - 1.0) < 1e-12 else shape / level
-        self._work = Workspace(problem, relative, decay_chosen=decay_chosen, refit=refit)
-        if refit is not None and refit.noise is not None:
-            self._work.held_out = held_out_noise(refit.noise, relative, refit.noise_rows)
+        self._work = Workspace(problem, relative, decay_chosen=decay_chosen, refit=refit, validation=validation)
 
     def __repr__(self) -> str:
         problem = self.problem
@@ -164,6 +174,7 @@ class FittedModel:
             self.problem.with_decay(factor * self.problem.decay),
             noise_shape=self._work.shape,
             decay_chosen=self._work.decay_chosen,
+            validation=self._work.validation,
         )
         if self._work.kept("kernel") is not None:  # which serves under a multiple of the decay, too
             moved._work.twin = self._work
@@ -491,8 +502,9 @@ class FittedModel:
         inputs = self._checked("X_cal", X_cal)
         scores = split_scores(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
         repeated = refuse_training_rows(self.problem, inputs, y_cal)
+        reused = count_validation_rows(self._work, inputs, y_cal)
         common, per_row = common_noise(observation_noise)
-        return Calibrated("split", scores, repeated, base, observation_noise=common, per_row=per_row)
+        return Calibrated("split", scores, repeated, base, observation_noise=common, per_row=per_row, reused=reused)
 
     @_scoped
     def acquire(self, pool: Any, k: int = 1, *, solver: Solver | str = "auto", curvature: str = "auto") -> Acquisition:
@@ -592,6 +604,9 @@ class FittedModel:
             user's module: predict with ``polished.predict``, or copy the parameters by :meth:`write_to`. How far the
             predictions moved stands in the audit and in every guarantee.
 
+        Warns:
+            EarlyStoppingWarning: When validation rows (:meth:`with_validation`) are predicted worse at the minimum.
+
         Raises:
             PolishError: When there is no certified minimum to be reached: kinks, or too few steps.
         """
@@ -607,6 +622,8 @@ class FittedModel:
                 progress=show,
                 seed=seed,
             )
+        if self._work.validation is not None:
+            warn_of_worse(self.problem, record.problem, self._work.validation)
         given = self.problem if self.given is None else self.given
         return FittedModel(
             record.problem,
@@ -614,14 +631,45 @@ class FittedModel:
             polished=record,
             given=given,
             decay_chosen=self._work.decay_chosen,
+            validation=self._work.validation,
         )
+
+    @_scoped
+    def with_validation(self, X_val: Any, y_val: Any = None) -> FittedModel:
+        """Return the same model with rows that training did not fit.
+
+        Where ``noise`` is None they tell it: ``sigma^2 = mean of (f - y)^2 / (1 + V/n)`` over these rows, bias
+        included. :meth:`linearised` chooses its penalty by them, :meth:`polish` compares errors at them before and
+        after, and :meth:`audit` has a line *early stopping*. Rows that only decided when training stopped may be used;
+        rows of :meth:`calibrate` should be others.
+
+        Args:
+            X_val: Inputs, shaped like the training inputs; or, for a torch module, a DataLoader or Dataset, with no
+                ``y_val``.
+            y_val: Their responses.
+
+        Returns:
+            A new fitted model; this one is unchanged.
+
+        Raises:
+            InputError: For rows that cannot be used, or that are all training rows.
+
+        Warns:
+            CalibrationWarning: Of some that are training rows.
+        """
+        moved = FittedModel(self.problem, noise_shape=self._work.shape, polished=self.polished, given=self.given)
+        moved._work = self._work.with_validation(check_validation(self.problem, X_val, y_val))
+        return moved
 
     @_scoped
     def linearised(
         self,
-        weight_decay: float | str | np.ndarray = "auto",
+        weight_decay: float | str | np.ndarray | EarlyStopping = "auto",
         *,
         validation: Any = None,
+        recipe: Recipe | None = None,
+        likelihood: str = "normal",
+        retrainings: int = RETRAININGS,
         seed: int = 0,
     ) -> FittedModel:
         """Return the model's linearisation around its parameters: the same predictions, and intervals for any network.
@@ -629,54 +677,52 @@ class FittedModel:
         A network that was stopped early, or has kinks, is no minimum of an objective that could be named, and an
         interval of refits cannot follow it. Its tangent model ``f(x; a) + grad f(x; a)'(theta - a)`` under a ridge
         penalty can be refitted exactly: the predictions stay those of the network, nothing is trained, and the width is
-        that of the ridge refit under fresh noise. How wide that is depends on the penalty lam.
+        that of the ridge refit under fresh noise. How wide that is depends on the penalty lam, or what comes to the
+        same, on the degrees of freedom ``tr S_lam`` of the refit.
 
         Args:
             weight_decay: lam of ``1/(2n) sum |f - y|^2 + lam/2 |theta - a - c|^2``, with c such that the parameters are
-                the minimum: a number, or one per parameter of the flat vector; ``"auto"`` takes the multiple of the
-                model's own decay under which the validation rows are most likely.
-            validation: ``(X, y)`` that training did not fit, or a torch DataLoader of them (rows that only stopped it
-                may be used). They choose lam for ``"auto"`` and tell the noise.
-            seed: Draws the training rows on which lam is chosen, where there are more than 2,000.
+                the minimum: a number, or one per parameter of the flat vector; ``vhat.EarlyStopping(step_size, steps)``
+                for plain gradient descent, ``1/(step size x steps)``; ``"auto"`` finds a multiple of the model's own
+                decay by ``recipe`` or, without one, by the validation rows.
+            validation: Inputs and responses ``(X, y)`` that training did not fit, or a DataLoader for a torch module;
+                by default those of :meth:`with_validation`. They choose lam by their likelihood beside the size of the
+                training residuals, and tell the noise.
+            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``, the training that led to this model. It is
+                called once with the responses and ``retrainings`` times with responses nudged by 0.3 noise levels, all
+                from one seed, and lam is such that the refit has the degrees of freedom so measured. X are NumPy
+                arrays, in the structure in which the model takes them. After Ctrl-C a second call goes on.
+            likelihood: ``"normal"``, or ``"t4"`` where some responses are outliers.
+            retrainings: How many trainings under nudged responses; six give the degrees of freedom to some 13%.
+            seed: The seed of the recipe; draws the nudges, and training rows where the path of lam is followed on some.
 
         Returns:
             A fitted model of the linearisation. Its guarantee says whose refit it is and how lam was found.
 
         Raises:
-            InputError: Where ``"auto"`` has no validation rows, and for a lam that is not positive.
+            InputError: Where ``"auto"`` has nothing to go by, and for a lam that is not positive.
+            Interrupted: On Ctrl-C during the retrainings.
         """
         if isinstance(self.problem.autodiff, TangentAutodiff):  # the linearisation of a linearisation is itself
-            origin = FittedModel(self.problem.autodiff.origin(self.problem), noise_shape=self._work.shape)
-            return origin.linearised(weight_decay, validation=validation, seed=seed)
-        refit = self._ridge_refit(weight_decay, validation, seed)
+            origin = FittedModel(
+                self.problem.autodiff.origin(self.problem),
+                noise_shape=self._work.shape,
+                validation=self._work.validation,
+            )
+            return origin.linearised(
+                weight_decay,
+                validation=validation,
+                recipe=recipe,
+                likelihood=likelihood,
+                retrainings=retrainings,
+                seed=seed,
+            )
+        rows = self._work.validation if validation is None else check_validation(self.problem, validation)
+        refit = find_ridge(
+            self._work, weight_decay, rows, recipe, likelihood=likelihood, retrainings=retrainings, seed=seed
+        )
         problem = tangent_problem(self.problem, self.problem.native(refit.weight_decay))
-        return FittedModel(problem, noise_shape=self._work.shape, refit=refit)
-
-    def _ridge_refit(self, weight_decay: Any, validation: tuple[Any, Any] | None, seed: int) -> RidgeRefit:
-        """Find the penalty of a linearisation, and the noise where validation rows tell it."""
-        problem = self.problem
-        chosen = None
-        validation = self._read_pair("validation", validation)
-        if validation is not None:
-            inputs = self._checked("validation", validation[0])
-            count = problem.count(inputs)
-            y = check_targets(validation[1], (count,) if problem.squeeze else (count, problem.outputs))
-            chosen = choose_ridge(problem, inputs, y, seed)
-        if isinstance(weight_decay, str):
-            if weight_decay != "auto":
-                raise InputError(f"weight_decay={weight_decay!r} is not known. Give a positive number, or 'auto'.")
-            if chosen is None:
-                raise InputError(
-                    'weight_decay="auto" needs rows that training did not fit: give validation=(X, y), or a number for '
-                    "the ridge penalty lam."
-                )
-            return chosen
-        lam = np.broadcast_to(np.asarray(weight_decay, dtype=np.float64), (problem.p,)).copy()
-        if not (np.all(np.isfinite(lam)) and np.all(lam > 0)):
-            raise InputError(f"weight_decay={weight_decay!r} is not a positive number, nor one per parameter.")
-        if chosen is None:
-            return RidgeRefit(lam)
-        return RidgeRefit(lam, noise=chosen.noise, noise_rows=chosen.rows)
+        return FittedModel(problem, noise_shape=self._work.shape, refit=refit, validation=rows)
 
     # -- inside ----------------------------------------------------------------------------------
     def _shaped(self, rows: np.ndarray) -> np.ndarray:

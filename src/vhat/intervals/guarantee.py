@@ -147,10 +147,10 @@ def _doubts(basis: Basis) -> list[str]:
             if basis.stationary == "fails"
             else "whether the parameters are a minimum is undecided (see the audit)"
         )
-        if basis.noise.estimated:
+        if basis.noise.estimated and not basis.noise.validation_rows:
             found.append(
                 "the noise level was divided by the degrees of freedom that a minimum would leave, which may make it "
-                "several times too large (give noise= from held-out rows)"
+                "several times too large (call fitted.with_validation(X, y) with rows that training did not fit)"
             )
     if basis.stationary == "holds" and basis.off_minimum:
         where = "this value is" if basis.points == 1 else f"{basis.off_minimum} of {basis.points} values are"
@@ -162,7 +162,7 @@ def _doubts(basis: Basis) -> list[str]:
         found.append(
             "the weight decay, or its unit, was taken from these responses, which the level does not allow for"
         )
-    if basis.refit is not None and basis.noise.estimated and not basis.refit.noise_rows:
+    if _is_read_off_fitted_rows(basis):
         found.append(
             "the noise level was read off rows that training fitted, which makes it too small where the model is "
             "overfitted (give validation=(X, y) to linearised(), or noise=)"
@@ -178,6 +178,13 @@ def _doubts(basis: Basis) -> list[str]:
         where = "this value" if basis.points == 1 else f"{basis.unsupported} of {basis.points} values"
         found.append(f"the training data hardly speak for {where} (unsupported above 0.5), whose error is bias")
     return found
+
+
+def _is_read_off_fitted_rows(basis: Basis) -> bool:
+    """Whether the noise of a linearised model rests on residuals whose degrees of freedom nothing measured."""
+    if basis.refit is None or basis.refit.way == "retraining":
+        return False
+    return basis.noise.estimated and not basis.noise.validation_rows
 
 
 def _checked(basis: Basis) -> list[str]:

@@ -28,6 +28,7 @@ class Brought:
         data: ``(X, y)``, where only a reference to them was kept.
         memory: Budget in bytes, or None.
         output: Which part of what the model returns is the prediction, where that was a function.
+        validation: ``(X, y)`` that training did not fit, where only a reference to them was kept.
     """
 
     model: Any = None
@@ -35,6 +36,7 @@ class Brought:
     data: Any = None
     memory: float | None = None
     output: Any = None
+    validation: Any = None
 
     def required(self, what: str) -> Any:
         """Return the model.

@@ -66,6 +66,7 @@ class Noise:
         independent: Whether the level was read off what no parameter explains, so that it is independent of the fit
             where the weights match the noise.
         own: Whether the model's own variance head gives it.
+        validation_rows: How many rows that training did not fit told the level; 0 where it came from elsewhere.
     """
 
     values: np.ndarray
@@ -76,10 +77,11 @@ class Noise:
     uniform: bool
     independent: bool = False
     own: bool = field(default=False, kw_only=True)
+    validation_rows: int = 0
 
     @property
     def estimated(self) -> bool:
-        """Whether the level came from the residuals."""
+        """Whether the level came from residuals, of training rows or of others."""
         return self.source.startswith("estimated")
 
     @property
@@ -160,16 +162,20 @@ def given_noise(noise: Any, problem: Problem) -> Noise:
     return _make(values, "given", None, _is_uniform(values))
 
 
-def held_out_noise(level: np.ndarray, shape: np.ndarray, rows: int) -> Noise:
+def held_out_noise(level: np.ndarray, shape: np.ndarray, rows: int, *, predicted: bool = False) -> Noise:
     """Return the noise that errors at rows which training did not fit tell.
 
     Args:
         level: One an output, (K,).
         shape: Relative noise of each training response, (n, K).
         rows: How many rows told it.
+        predicted: Whether the model itself predicts the noise of each row, so that that of these rows is known too.
     """
     df = np.full(len(level), float(rows))
-    return _make(level * shape, f"estimated from {rows:,} validation rows", df, _is_uniform(shape))
+    uniform = _is_uniform(shape)
+    average = "" if uniform or predicted else ", as if their noise were that of an average training row"
+    found = _make(level * shape, f"estimated from {rows:,} validation rows{average}", df, uniform)
+    return replace(found, validation_rows=rows)
 
 
 def own_noise(deviations: np.ndarray) -> Noise:

@@ -28,6 +28,7 @@ from vhat.variance.noise import (
     weights_match,
 )
 from vhat.variance.ridge_refit import RidgeRefit
+from vhat.variance.validation import Validation, measure_held_out
 
 __all__ = ["Chosen", "Workspace"]
 
@@ -53,6 +54,8 @@ _ADDED_MOST = 1.0
 Gauss-Newton says; those 1619 curves add 0.51 at most."""
 _ONE_FACTOR = 1e-9
 """Relative spread of a ratio over rows that counts as rounding."""
+_HELD_OUT = "held-out noise"
+"""Under which the noise that validation rows tell is kept."""
 _EQUAL = "equal"
 _BY_WEIGHTS = "weights"
 
@@ -83,13 +86,13 @@ class Workspace(LinearAlgebra):
     Attributes:
         shape: Relative noise of each training response, (n, K), root mean square one.
         decay_chosen: Whether the weight decay was chosen with the training responses.
-        held_out: The noise as rows that training did not fit tell it; used where none is given.
+        validation: Rows that training did not fit, or None; they tell the noise where none is given.
         refit: Where the model is the linearisation of another, how its penalty was found; else None.
     """
 
     shape: np.ndarray
     decay_chosen: bool = False
-    held_out: Noise | None = field(default=None, repr=False)
+    validation: Validation | None = field(default=None, repr=False)
     refit: RidgeRefit | None = field(default=None, repr=False)
     _recent: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, repr=False, kw_only=True)
 
@@ -219,8 +222,8 @@ class Workspace(LinearAlgebra):
         if given is not None and not isinstance(given, str):
             return given_noise(given, self.problem)
         self.check_noise_shape(given)
-        if given is None and self.held_out is not None:
-            return self.held_out
+        if self.validation is not None:
+            return self._held_out(self.validation, curvature, given)
         if given is None and (deviations := self.own_deviations()) is not None:
             return own_noise(deviations)
         return self.residual_noise(given, curvature, seed)
@@ -255,6 +258,20 @@ class Workspace(LinearAlgebra):
         if projected is not None and self._suffices(projected, curvature, seed, given):
             return projected
         return estimate_noise(self.problem, self.residual_freedom(curvature, seed, given), self.noise_shape(given))
+
+    def _held_out(self, rows: Validation, curvature: Curvature, kind: str | None) -> Noise:
+        """The noise that validation rows tell."""
+        solver = self.own_solver(curvature)
+
+        def find() -> Noise:
+            return measure_held_out(self.problem, solver, rows, self.noise_shape(kind))
+
+        return self.keep((_HELD_OUT, curvature, kind), find)
+
+    def with_validation(self, rows: Validation) -> Workspace:
+        """Return the same with other validation rows; what does not depend on them is shared."""
+        kept = {key: made for key, made in self._kept.items() if not (isinstance(key, tuple) and key[0] == _HELD_OUT)}
+        return replace(self, validation=rows, _kept=kept, _told=set(), _recent=OrderedDict())
 
     def _projected(self, kind: str | None) -> Noise | None:
         """The noise of a linear model from what no parameter explains; None where there is none."""

@@ -14,7 +14,9 @@ from vhat.errors import Interrupted, NoiseError, NotConverged, NotPositiveDefini
 from vhat.evidence.audit.alignment import alignment_lines
 from vhat.evidence.audit.basin import basin_line
 from vhat.evidence.audit.data_support import support_line
+from vhat.evidence.audit.early_stopping import early_stopping_line, refit_comparison_line
 from vhat.evidence.audit.lack_of_fit import lack_of_fit_line
+from vhat.evidence.audit.linearisation import constructed_lines, noise_of_fitted_rows, refit_lines
 from vhat.evidence.audit.noise_moves import noise_pushes
 from vhat.evidence.audit.outliers import outliers_line
 from vhat.evidence.audit.remedies import onward, settle_first
@@ -24,6 +26,7 @@ from vhat.evidence.audit.row_groups import group_rows
 from vhat.evidence.audit.smoothness import smoothness_line
 from vhat.evidence.audit.standardised_residuals import NotTested, seen_rows, standardised_residuals
 from vhat.evidence.audit.unequal_noise import unequal_noise_line
+from vhat.evidence.audit.validation_residuals import as_problem, validation_residuals
 from vhat.evidence.minimise.stationarity import evaluate, relative_gradient, units
 from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.linalg.curvature.kinks import way_on
@@ -31,7 +34,6 @@ from vhat.linalg.solvers import Status
 from vhat.models.problem import Curvature, Problem
 from vhat.progress import bar
 from vhat.variance.noise import Noise, given_noise
-from vhat.variance.ridge_refit import CHI_SQUARE, RidgeRefit
 
 if TYPE_CHECKING:
     from vhat.variance.workspace import Workspace
@@ -98,13 +100,15 @@ def _lines(
     level, noise_found = _noise_line(work, noise, chosen, seed)
     kind = noise if isinstance(noise, str) else None
     if work.refit is not None:
-        yield from _constructed()
-        yield _of_fitted_rows(noise_found, work.refit, level)
+        yield from constructed_lines()
+        yield noise_of_fitted_rows(noise_found, work.refit, level)
         # Rows left out of the refit would not tell of the model that was trained.
         yield from residual_lines(work, chosen, level, seed, False, kind)
         yield support_line(work, chosen, seed)
         yield from _model_lines(problem)
-        yield from _refit_lines(work.refit)
+        if work.validation is not None:
+            yield refit_comparison_line(work, work.validation)
+        yield from refit_lines(work.refit)
         yield from _assumptions(problem)[1:]  # that V has no tail is true by construction
         return
     stationary = stationarity_line(work, chosen, level, seed)
@@ -121,46 +125,10 @@ def _lines(
     yield from _model_lines(problem)
     near_fold = _near_fold(work, chosen, seed)
     yield basin_line(work, chosen, level, refits, seed, stationary=stationary, near_fold=near_fold)
+    if work.validation is not None:
+        yield early_stopping_line(work, work.validation, chosen, given)
     yield from _moved_lines(given, problem, level)
     yield from _assumptions(problem)
-
-
-def _constructed() -> list[Line]:
-    """Return the lines that every linearisation satisfies."""
-    remedy = "A linearisation is smooth, and its minimum is at the parameters of the model."
-    names = ("stationarity", "alignment", "smallest eigenvalue", "residual curvature", "smoothness", "basin", "tail")
-    return [Line(name, NAN, NAN, "by construction", remedy, "") for name in names]
-
-
-def _of_fitted_rows(line: Line, refit: RidgeRefit, level: Noise | None) -> Line:
-    """Return the noise line of a linearisation: rows that training fitted do not decide it."""
-    if refit.noise_rows or level is None or not level.estimated:
-        return line
-    remedy = (
-        f"The level {_level(level)} was {level.source}, at rows that training fitted: it is too small where the model "
-        "is overfitted. Give validation=(X, y) to linearised(), or noise=."
-    )
-    return replace(line, verdict="undecided", remedy=remedy)
-
-
-def _refit_lines(refit: RidgeRefit) -> list[Line]:
-    """Say what the width of a linearisation rests on."""
-    meaning = "twice the log-likelihood of the validation rows over that of an infinite lam"
-    if refit.rows == 0:
-        penalty = Line("ridge penalty", NAN, NAN, "assumed", f"The width rests on {refit.told}.", "")
-    elif refit.identified:
-        penalty = Line("ridge penalty", refit.gain, CHI_SQUARE, "holds", f"The width rests on {refit.told}.", meaning)
-    else:
-        remedy = (
-            "The validation rows do not tell how much a refit varies: their errors do not grow with V, or there are "
-            "too few of them. Give more validation rows, or weight_decay= yourself; fitted.calibrate() needs no lam."
-        )
-        penalty = Line("ridge penalty", refit.gain, CHI_SQUARE, "fails", remedy, meaning)
-    remedy = "Training again, with another seed or on other responses, may vary more or less than this refit."
-    return [
-        penalty,
-        Line("linearisation", NAN, NAN, "assumed", remedy, "whether a refit of the linearisation stands for training"),
-    ]
 
 
 def _near_fold(work: Workspace, curvature: Curvature, seed: int) -> bool:
@@ -185,8 +153,14 @@ def residual_lines(
     work: Workspace, curvature: Curvature, level: Noise | None, seed: int, minimum: bool, noise_kind: str | None = None
 ) -> tuple[Line, Line, Line]:
     """What the residuals say of the model and of its noise."""
-    found = standardised_residuals(work, curvature, level, seed, minimum=minimum)
-    groups = None if isinstance(found, NotTested) else group_rows(work.problem, found)
+    rows = work.validation
+    if rows is None:
+        found = standardised_residuals(work, curvature, level, seed, minimum=minimum)
+        source = work.problem
+    else:
+        found = validation_residuals(work, rows, curvature, level, seed)
+        source = as_problem(work.problem, rows)
+    groups = None if isinstance(found, NotTested) else group_rows(source, found)
     fit = lack_of_fit_line(work, curvature, level, found, groups, seed, noise_kind)
     unequal = unequal_noise_line(found, groups)
     if fit.verdict == "fails" and unequal.verdict == "fails":
@@ -202,7 +176,7 @@ def _settled(line: Line, level: Noise | None, problem: Problem, minimum: bool) -
     A fit with many parameters that was stopped early has used little of their freedom: its residuals are divided by
     the degrees of freedom that the minimum would leave, which are too few, and the estimate is too large.
     """
-    if minimum or level is None or not level.estimated:
+    if minimum or level is None or not level.estimated or level.validation_rows:
         return line
     seen = seen_rows(problem)
     size = np.sqrt(np.mean((problem.targets - problem.fitted_values)[seen] ** 2, axis=0))
@@ -210,7 +184,7 @@ def _settled(line: Line, level: Noise | None, problem: Problem, minimum: bool) -
     remedy = (
         f"The level {_level(level)} was {level.source}: it is divided by the freedom that a minimum would leave to the "
         "residuals, and these parameters are not known to be one. The residuals as they are have a root mean square of "
-        f"{raw}. Give noise= from held-out rows or from replicates."
+        f"{raw}. Call fitted.with_validation(X, y) with rows that training did not fit, or give noise= from replicates."
     )
     return replace(line, verdict="undecided", remedy=remedy)
 

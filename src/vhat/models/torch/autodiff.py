@@ -96,6 +96,14 @@ class TorchAutodiff:
         """Check test inputs and bring them to the module's device."""
         return check_rows(x, self.model.layout, self.model.state.device, self.target_key)
 
+    def as_given(self, inputs: Rows, /) -> Any:
+        """Return checked inputs as NumPy arrays, in the structure in which they were given."""
+        layout = self.model.layout
+        parts = tuple(to_array(part) for part in inputs)
+        if layout.kind == "dict":
+            return dict(zip(layout.names, parts, strict=True))
+        return parts if layout.kind == "tuple" else parts[0]
+
     def count(self, inputs: Rows, /) -> int:
         """Return how many rows checked inputs hold."""
         return len(inputs[0])
