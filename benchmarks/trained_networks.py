@@ -1,0 +1,117 @@
+"""Made data as practitioners have them: three generators, for networks that are trained by Adam and stopped early.
+
+The generators were written down before anything was tuned on them. Every draw of one is the same function with fresh
+inputs and noise; ``seed`` tells the draws apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+VALIDATION = 0.25
+"""Validation rows, as a share of the training rows: they stop the training, and choose lam and the noise."""
+CALIBRATION = 1000
+"""Rows that only ``calibrate`` and split conformal prediction see."""
+TEST = 1000
+"""Rows for which intervals are asked."""
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A made regression problem.
+
+    Attributes:
+        name: As it is printed.
+        rows: Training rows.
+        columns: Inputs.
+        mean: The regression function, from (rows, columns) to (rows,).
+        noise: Draws the noise of rows.
+        inputs: Draws the inputs of rows.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    mean: Callable[[np.ndarray], np.ndarray]
+    noise: Callable[[np.ndarray, np.random.Generator], np.ndarray]
+    inputs: Callable[[int, np.random.Generator], np.ndarray]
+
+    def draw(self, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return inputs and responses of ``train``, ``validation``, ``calibration`` and ``test``, standardised."""
+        rng = np.random.default_rng([self.rows, self.columns, seed])
+        sizes = {
+            "train": self.rows,
+            "validation": int(VALIDATION * self.rows),
+            "calibration": CALIBRATION,
+            "test": TEST,
+        }
+        X = self.inputs(sum(sizes.values()), rng)
+        y = self.mean(X) + self.noise(X, rng)
+        # Scaled by the training rows alone, as a practitioner would.
+        fitted = slice(0, self.rows)
+        X = (X - X[fitted].mean(axis=0)) / X[fitted].std(axis=0)
+        y = (y - y[fitted].mean()) / y[fitted].std()
+        ends = np.cumsum(list(sizes.values()))
+        parts = zip(np.split(X, ends[:-1]), np.split(y, ends[:-1]), strict=True)
+        return dict(zip(sizes, parts, strict=True))
+
+
+def _correlated(columns: int) -> Callable[[int, np.random.Generator], np.ndarray]:
+    """Normal inputs with correlation 0.5^|i - j|, as measurements of one thing have."""
+    distance = np.abs(np.subtract.outer(np.arange(columns), np.arange(columns)))
+    root = np.linalg.cholesky(0.5**distance)
+    return lambda rows, rng: rng.standard_normal((rows, columns)) @ root.T
+
+
+def _mixed(columns: int) -> Callable[[int, np.random.Generator], np.ndarray]:
+    """Half normal inputs; of the others two are binary, one has heavy skew and the rest are uniform."""
+
+    def draw(rows: int, rng: np.random.Generator) -> np.ndarray:
+        X = rng.standard_normal((rows, columns))
+        half = columns // 2
+        X[:, half:] = rng.uniform(-1.7, 1.7, size=(rows, columns - half))
+        X[:, half : half + 2] = rng.integers(0, 2, size=(rows, 2))
+        X[:, half + 2] = rng.lognormal(0.0, 0.7, size=rows)
+        return X
+
+    return draw
+
+
+def _homoscedastic_mean(X: np.ndarray) -> np.ndarray:
+    wave = np.sin(1.5 * X[:, 0] + X[:, 1])
+    return wave + 0.5 * X[:, 2] * X[:, 3] + 0.7 * np.abs(X[:, 4]) + 0.4 * X[:, 5] - 0.3 * X[:, 6]
+
+
+def _heteroscedastic_mean(X: np.ndarray) -> np.ndarray:
+    wave = 1.5 * np.sin(2.0 * X[:, 0]) * (0.5 + X[:, 8])
+    return wave + np.tanh(X[:, 1] * X[:, 2]) + 0.6 * np.log1p(X[:, 10]) + 0.5 * X[:, 12] ** 2 + 0.3 * X[:, 3]
+
+
+def _heavy_tailed_mean(X: np.ndarray) -> np.ndarray:
+    distance = np.sqrt(X[:, 0] ** 2 + X[:, 1] ** 2)
+    return 2.0 * np.cos(1.5 * distance) + X[:, 2] * np.maximum(X[:, 3], 0.0) + 0.5 * X[:, 4]
+
+
+def _constant_noise(X: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return 0.6 * rng.standard_normal(len(X))
+
+
+def _growing_noise(X: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Normal noise; its standard deviation goes from 0.2 to 1.2 with two of the inputs."""
+    level = 0.2 + 1.0 / (1.0 + np.exp(-2.0 * X[:, 0] - X[:, 13]))
+    return level * rng.standard_normal(len(X))
+
+
+def _student_noise(X: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Student's t with three degrees of freedom: finite variance, infinite fourth moment."""
+    return 0.5 * rng.standard_t(3, size=len(X))
+
+
+GENERATORS = (
+    Generator("homoscedastic", 1_200, 11, _homoscedastic_mean, _constant_noise, _correlated(11)),
+    Generator("heteroscedastic", 13_000, 17, _heteroscedastic_mean, _growing_noise, _mixed(17)),
+    Generator("heavy-tailed", 20_000, 8, _heavy_tailed_mean, _student_noise, _correlated(8)),
+)
