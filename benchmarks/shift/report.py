@@ -1,0 +1,4 @@
+"""The tables of the shift league."""
+SPLIT = "split conformal"
+def markdown(found):
+    return ""
