@@ -7,6 +7,7 @@ of mini-batches, responses and stopping epoch, as if it were alone, and a stack 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -44,7 +45,7 @@ class Recipe:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             layers: list[nn.Module] = []
-            for fan_in, fan_out in zip(widths[:-1], widths[1:], strict=True):
+            for fan_in, fan_out in pairwise(widths):
                 layers += [nn.Linear(fan_in, fan_out), ACTIVATIONS[self.activation]()]
         return nn.Sequential(*layers[:-1])
 
@@ -115,6 +116,9 @@ class SquaredError:
         return (f - y[..., None]) * (2.0 / f.shape[1])
 
 
+SQUARED_ERROR = SquaredError()
+
+
 @dataclass(frozen=True)
 class Pinball:
     """The mean pinball loss of one output a level.
@@ -142,7 +146,7 @@ def train(
     fitted: Rows,
     validation: Rows,
     seeds: list[int],
-    loss: SquaredError | Pinball = SquaredError(),
+    loss: SquaredError | Pinball = SQUARED_ERROR,
 ) -> Stack:
     """Train one network a seed; equal seeds have equal starts and equal mini-batches.
 

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,8 @@ def run(folder: Path | None, file: Path, recipe: Recipe, only: tuple[str, ...], 
     kept = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     done = {(line["split"], line["activation"]) for line in kept}
     todo = [split for name, table in tables(folder).items() for split in splits(name, table)]
+    # Column by column, so that what is there after an interruption is of all tables.
+    todo.sort(key=lambda each: int(_name(each).split("/")[1]))
     todo = [each for each in todo if not only or _name(each).startswith(only)]
     todo = [each for each in todo if (_name(each), recipe.activation) not in done][:most]
     with ExitStack() as stack:
@@ -113,7 +116,7 @@ def _told(found: dict[str, Any]) -> str:
         return f"{found['split']}: skipped, {found['skipped']}"
     conformal_, linearised = (found["methods"][name]["outside"] for name in (SPLIT, "linearised"))
     return (
-        f"{found['split']}: Winkler {linearised['winkler']:.2f} linearised, {conformal_['winkler']:.2f} split conformal; "
+        f"{found['split']}: Winkler {linearised['winkler']:.2f} linearised, {conformal_['winkler']:.2f} split; "
         f"coverage {linearised['coverage']:.2f}, {conformal_['coverage']:.2f}"
     )
 
@@ -144,8 +147,6 @@ def main() -> None:
     if options.report:
         found = [json.loads(line) for line in file.read_text().splitlines()]
     else:
-        from dataclasses import replace
-
         recipe = replace(RECIPE, activation=options.activation)
         found = run(options.uci, file, recipe, tuple(options.only), options.most)
     (options.out / "shift_league.md").write_text(markdown(found))

@@ -17,7 +17,7 @@ GRID = np.logspace(-5, 5, 21)
 class LaplaceShift:
     """Posteriors of several networks; nothing is kept between calls."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str) -> None:  # noqa: ARG002  (each call names its own)
         torch.set_num_threads(1)
 
     def intervals(self, file: str, subset: str, structure: str) -> dict[str, Any]:
@@ -42,7 +42,12 @@ def _one(arrays: dict[str, np.ndarray], network: int, subset: str, structure: st
     module = _module(arrays, network)
     rows = {name: torch.as_tensor(arrays[name]) for name in ("X", "y", "X_held", "X_test")}
     posterior = Laplace(
-        module, "regression", subset_of_weights=subset, hessian_structure=structure, sigma_noise=1.0, prior_precision=1.0
+        module,
+        "regression",
+        subset_of_weights=subset,
+        hessian_structure=structure,
+        sigma_noise=1.0,
+        prior_precision=1.0,
     )
     posterior.fit(DataLoader(TensorDataset(rows["X"], rows["y"][:, None]), batch_size=256))
     with torch.no_grad():

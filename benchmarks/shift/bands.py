@@ -36,22 +36,28 @@ def worth(band: Band, y: np.ndarray, shifted: np.ndarray, matched: np.ndarray) -
         band: The intervals.
         y: Responses of the test rows, (rows,).
         shifted: Which test rows are outside, (rows,).
-        matched: Mean half-width on each side, of each network, to which the widths are scaled for ``matched``,
-            (2, networks).
+        matched: Mean half-width of split conformal on each side, of each network, (2, networks): for ``matched`` the
+            widths of a side are scaled to it, for ``matched overall`` those of both by one number, both sides
+            counting alike.
     """
     found: dict[str, object] = {"seconds": band.seconds}
     if band.note:
         found["note"] = band.note
+    sides = (~shifted, shifted)
     error = np.abs(y - band.center)
-    for side, rows, widths in zip(SIDES, (~shifted, shifted), matched, strict=True):
-        width = widths if len(widths) == len(band.half) else widths.mean(keepdims=True)
+    own = np.stack([band.half[:, rows].mean(axis=1) for rows in sides])
+    target = matched if matched.shape == own.shape else matched.mean(axis=1, keepdims=True)
+    # A relative 1e-9 keeps widths that are equal already from losing a row to rounding.
+    factors = target / own * (1 + 1e-9)
+    overall = target.mean(axis=0) / own.mean(axis=0) * (1 + 1e-9)
+    for side, rows, factor in zip(SIDES, sides, factors, strict=True):
         e, half = error[:, rows], band.half[:, rows]
         found[side] = {
             "coverage": float(np.mean(e <= half)),
             "width": float(np.mean(2 * half)),
             "winkler": float(np.mean(2 * half + 2 / DELTA * np.maximum(e - half, 0.0))),
-            # Each network's widths are scaled by one factor, so that their mean is that of split conformal.
-            "matched": float(np.mean(e <= half * (width / half.mean(axis=1))[:, None] * (1 + 1e-9))),
+            "matched": float(np.mean(e <= half * factor[:, None])),
+            "matched overall": float(np.mean(e <= half * overall[:, None])),
             "rmse": float(np.sqrt(np.mean(e**2))),
         }
     return found

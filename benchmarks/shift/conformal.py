@@ -162,7 +162,7 @@ class _Prefit(RegressorMixin, BaseEstimator):
         self.network = network
         self.fitted_ = True
 
-    def fit(self, X: Any, y: Any) -> _Prefit:
+    def fit(self, X: Any, y: Any) -> _Prefit:  # noqa: ARG002  (trained already)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -180,7 +180,7 @@ class _Folds(RegressorMixin, BaseEstimator):
     def __sklearn_clone__(self) -> _Folds:
         return _Folds(self.stack, self.known)
 
-    def fit(self, X: Any, y: Any) -> _Folds:
+    def fit(self, X: Any, y: Any) -> _Folds:  # noqa: ARG002  (trained already)
         self.network_ = self.known.get(np.asarray(X).tobytes())
         return self
 

@@ -18,7 +18,11 @@ from benchmarks.shift.conformal import Predictions
 from benchmarks.shift.splits import Shift
 
 HELD = ("validation", "calibration")
-LAPLACE = {"laplace, last layer": ("last_layer", "full"), "laplace, kron": ("all", "kron"), "laplace, full": ("all", "full")}
+LAPLACE = {
+    "laplace, last layer": ("last_layer", "full"),
+    "laplace, kron": ("all", "kron"),
+    "laplace, full": ("all", "full"),
+}
 
 
 def ensemble(split: Shift, f: Predictions, training: float) -> Band:

@@ -41,7 +41,7 @@ class Shift:
         """Tell the split from all others."""
         return f"{self.table}/{self.column}/{self.kind}"
 
-    def X(self, *parts: str) -> np.ndarray:  # noqa: N802  (a matrix)
+    def X(self, *parts: str) -> np.ndarray:
         """Return the inputs of some parts, one after the other."""
         return np.concatenate([self.rows[part][0] for part in parts])
 
