@@ -208,6 +208,7 @@ def gather(seeds: int, repeats: int) -> list[dict[str, Any]]:
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
     done = {(each["generator"], each["network"], each["seed"], each["repeat"]) for each in found}
     wanted = [(seed, repeat) for repeat in range(repeats) for seed in range(seeds) if repeat == 0 or seed == 0]
+    wanted.sort(key=lambda pair: pair[0] + 1.5 * pair[1])  # some of both kinds are there early
     todo = [
         (generator.name, network, seed, repeat)
         for seed, repeat in wanted

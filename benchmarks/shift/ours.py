@@ -13,8 +13,8 @@ import vhat
 from benchmarks.shift.bands import DELTA, Band
 from benchmarks.shift.splits import Shift
 
-PARAMETERS = {"linearised": "all", "last layer": "2"}
-"""What counts as trained; the last linear layer by its name in the module."""
+PARAMETERS = {"linearised": "all", "last layer": "last"}
+"""What counts as trained."""
 
 
 def bands(split: Shift, modules: list[nn.Sequential]) -> Iterator[tuple[str, Band]]:
