@@ -159,7 +159,10 @@ def _auto(problem: Problem) -> tuple[Solver, str]:
     most = _LINEAR_FLOPS if problem.linear else _DENSE_FLOPS
     if problem.p <= _DENSE_MOST and forming <= most and _fits(problem, dense):
         return dense, f"p = {problem.p:,} is small: one factorisation of H + lam serves every point"
-    candidates: list[Solver] = [solver for solver in (dense, Primal(), Dual()) if _fits(problem, solver)]
+    # What either factorisation does after its matrix products costs next to nothing for a linear model: the products
+    # decide between them, and products with the Hessian, by which Dense forms it, are out of the question.
+    formed: tuple[Solver, ...] = (Primal(), Dual()) if problem.linear else (dense, Primal(), Dual())
+    candidates: list[Solver] = [solver for solver in formed if _fits(problem, solver)]
     sampled = Nystrom()
     if sampled.sampled_rows(problem) * problem.outputs >= _NYSTROM_LEAST and _fits(problem, sampled):
         candidates.append(sampled)
@@ -176,9 +179,7 @@ def _fits(problem: Problem, solver: Solver) -> bool:
 
 def _nominal(problem: Problem, solver: Solver) -> float:
     """What a solver costs for a fixed number of right-hand sides, in gradients of the loss."""
-    # A factorisation of the Gauss-Newton matrix of a linear model needs no correction.
-    curvature = "ggn" if problem.linear else "hessian"
-    return solver.cost(problem, curvature).work(_NOMINAL_SIDES).in_gradients(problem)
+    return solver.cost(problem, "hessian").work(_NOMINAL_SIDES).in_gradients(problem)
 
 
 def _reason(problem: Problem, best: Solver) -> str:
