@@ -77,7 +77,8 @@ def smallest_eigenvalue(
 
     By Sylvester's law the sign is that of ``A`` itself; the value does not depend on the unit of any parameter.
 
-    - The Gauss-Newton matrix with decay on every parameter and no negative curvature weight is positive by its form.
+    - The Gauss-Newton matrix with decay on every parameter and no negative curvature weight is positive by its form:
+      said so beyond 1,500 parameters, and of linear models of any size whose matrix is not at hand.
     - Up to 1,500 parameters, or where ``matrix`` is given, the matrix is formed and the answer is certain up to the
       rounding in ``error``.
     - Beyond, Lanczos from a random start. "indefinite" is then a certificate (a vector with ``v'Av < 0``).
@@ -104,10 +105,11 @@ def smallest_eigenvalue(
     """
     with problem.scope():
         s = natural_scale(problem) if scale is None else scale
+        by_form = curvature == "ggn" and matrix is None and (problem.linear or problem.p > _DENSE)
+        if by_form and _semidefinite(problem):
+            return _by_decay(problem, s)
         if matrix is not None or problem.p <= _DENSE:
             return _formed(problem, curvature, s, matrix)
-        if curvature == "ggn" and _semidefinite(problem):
-            return _by_decay(problem, s)
         measure = metric() if callable(metric) else metric or Jacobi(s)
         found = _by_lanczos(problem, curvature, s, measure, seed, max_steps)
         if found.verdict == "undecided" and problem.p <= _FORMED and 24 * problem.p**2 <= problem.memory:
