@@ -255,8 +255,8 @@ def leave_rows_out_of(problem: Problem, a: np.ndarray, variance: np.ndarray) -> 
     Args:
         problem: The training problem, whose loss is a sum over outputs.
         a: ``G_i A^-1 G_i' / n`` of each row, (n, K, K).
-        variance: ``n sum_jb sigma_jb^2 (d f_i / d y_jb)(d f_i / d y_jb)'`` of the fit to all rows, over the responses of
-            the other rows j, (n, K, K).
+        variance: ``n sum_jb sigma_jb^2 (d f_i / d y_jb)(d f_i / d y_jb)'`` of the fit to all rows, over the responses
+            of the other rows j, (n, K, K).
     """
     loss, K = problem.loss_derivatives, problem.outputs
     aC = a * loss.curvature[:, None, :]

@@ -1,4 +1,4 @@
-"""The library's own networks in NumPy, with derivatives in closed form: nothing is compiled, and JAX is not imported."""
+"""The library's own networks in NumPy, with derivatives in closed form: no compilation, no import of JAX."""
 
 from vhat.models.dense_network.build import is_small, network_problem
 

@@ -1,8 +1,8 @@
 """First derivatives of a fully connected network: one forward pass, and what follows from it by the chain rule.
 
-Layer l has the pre-activation ``a_l = h_{l-1} W_l + b_l`` and the values ``h_l = phi(a_l)``; ``h_0`` are the inputs and
-the last pre-activation ``a_D`` is the prediction. With ``delta_l`` the gradient of a prediction in ``a_l``, its gradient
-in ``b_l`` is ``delta_l`` and in ``W_l`` the outer product of ``h_{l-1}`` and ``delta_l``.
+Layer l has the pre-activation ``a_l = h_{l-1} W_l + b_l`` and the values ``h_l = phi(a_l)``; ``h_0`` are the inputs
+and the last pre-activation ``a_D`` is the prediction. With ``delta_l`` the gradient of a prediction in ``a_l``, its
+gradient in ``b_l`` is ``delta_l`` and in ``W_l`` the outer product of ``h_{l-1}`` and ``delta_l``.
 """
 
 from __future__ import annotations

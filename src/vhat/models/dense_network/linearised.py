@@ -33,6 +33,10 @@ class NetworkLinearised(Linearised):
     """
 
     _autodiff: NetworkAutodiff
+    _pass: Lazy[Pass]
+    _jacobian: Lazy[np.ndarray]
+    _gauss_newton: Lazy[np.ndarray]
+    _residual: Lazy[np.ndarray]
 
     def __init__(self, autodiff: NetworkAutodiff, point: Point, before: Linearised | None) -> None:
         earlier = before if isinstance(before, NetworkLinearised) else None

@@ -63,8 +63,8 @@ def _blocks(rows: Pass, last: np.ndarray) -> Iterator[tuple[Pass, np.ndarray]]:
     size = max(1, _BLOCK_BYTES // (8 * max(numbers, widths[0][0] ** 2)))
     for start in range(0, len(last), size):
         cut = slice(start, start + size)
-        parts = ([array[cut] for array in arrays] for arrays in (rows.hidden, rows.first, rows.second))
-        yield Pass(rows.layers, *parts, rows.output[cut]), last[cut]
+        hidden, first, second = ([array[cut] for array in arrays] for arrays in (rows.hidden, rows.first, rows.second))
+        yield Pass(rows.layers, hidden, first, second, rows.output[cut]), last[cut]
 
 
 def _chain(rows: Pass, low: int) -> list[np.ndarray | None]:
@@ -90,7 +90,7 @@ def _pair(
     inner, outer = extended[low], extended[high]
     units, width = deltas[low].shape[1], deltas[high].shape[1]
     found = np.zeros((inner.shape[1], units, outer.shape[1], width))
-    full = _full_bend(rows, bends, chain, low, high)
+    full = _full_bend(rows, bends, chain, high)
     if full is not None:  # h_{l-1}[a] h_{m-1}[b] E[j, k]
         spread = (outer[:, None, :, None] * full[:, :, None, :]).reshape(len(outer), -1)
         found += (inner.T @ spread).reshape(found.shape)
@@ -112,9 +112,7 @@ def _pair(
     return found.reshape(inner.shape[1] * units, -1)
 
 
-def _full_bend(
-    rows: Pass, bends: list[np.ndarray], chain: list[np.ndarray | None], low: int, high: int
-) -> np.ndarray | None:
+def _full_bend(rows: Pass, bends: list[np.ndarray], chain: list[np.ndarray | None], high: int) -> np.ndarray | None:
     """Return ``E_lm`` without the term that is diagonal, (n, units of l, units of m); None where nothing is left."""
     if high >= len(bends):
         return None
