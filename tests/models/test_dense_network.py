@@ -75,7 +75,7 @@ def test_factors_multiply_to_the_gradients():
 
 
 def test_a_functional_has_the_gradient_that_jax_gives_it():
-    network, params, *_, problem = case((3, 4, 2))
+    _, params, *_, problem = case((3, 4, 2))
 
     def q(params):
         return jnp.sum(jnp.tanh(params[0]["w"])) + params[1]["b"][0] ** 2
