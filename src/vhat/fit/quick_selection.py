@@ -12,7 +12,7 @@ import numpy as np
 
 from vhat.errors import SelectionWarning, outside
 from vhat.fit.decay_path import default_grid
-from vhat.fit.score_curve import joined
+from vhat.fit.score_curve import FAILED, ROUGH, joined
 from vhat.fit.selection import Selection, choose_weight_decay
 from vhat.fit.small_tables import Tried, is_served, selected, try_decays
 from vhat.fit.splits import check_table
@@ -27,8 +27,8 @@ Choice = TypeVar("Choice", Selection, Tried)
 
 _LAMS = 9
 """Lams of the default grid that are tried at the most, from the largest down: four decades."""
-_BELOW = 3
-"""Lams below the best by leave-one-out, one and a half decades, that cross-validation tries."""
+_BELOW = 2
+"""Lams below the best that leave-one-out could score, one decade, that cross-validation tries first."""
 _FALLING = 0.05
 """A score that falls by this share between the two smallest lams has not reached its floor."""
 
@@ -90,10 +90,19 @@ def _chosen(choose: Callable[..., Choice], grid: np.ndarray) -> Choice:
         if found.weight_decay == grid[half]:
             found = _both(choose(grid=grid[: half + 1]), found)
         if found.curve.doubt:
-            lowest = max(int(np.searchsorted(grid, found.weight_decay)) - _BELOW, 0)
+            lowest = max(int(np.searchsorted(grid, _reliable(found))) - _BELOW, 0)
             refitted = choose(grid=grid[lowest:], by="cross_validation")
+            if lowest and refitted.weight_decay == grid[lowest]:
+                refitted = _both(choose(grid=grid[: lowest + 1], by="cross_validation"), refitted)
             found = refitted.merged(found, refitted.curve)
     return found
+
+
+def _reliable(found: Selection | Tried) -> float:
+    """Return the best lam by leave-one-out or, where its score is rough, the next larger one whose score is not."""
+    curve = found.curve
+    at = (curve.weight_decay >= found.weight_decay) & ~np.isin(curve.status, (FAILED, ROUGH))
+    return float(curve.weight_decay[at][0]) if at.any() else found.weight_decay
 
 
 def _both(low: Choice, high: Choice) -> Choice:

@@ -14,7 +14,7 @@ import numpy as np
 from vhat.errors import ModelError, PolishError
 from vhat.fit.data import check_fits
 from vhat.fit.dense_scoring import DenseScoring
-from vhat.fit.levenberg_marquardt import Objective, descend
+from vhat.fit.levenberg_marquardt import Descended, Objective, descend
 from vhat.fit.minimum import Minimum
 from vhat.fit.score_curve import FAILED, Curve
 from vhat.fit.selection import Search, Selection, split_table
@@ -86,7 +86,7 @@ class _LoosePath:
         """Fit loosely at ``lam``, from where the last fit ended."""
         start = flatten(self.recipe.network.init(self.seed)) if self.theta is None else self.theta
         decay = lam / self.share
-        found = descend(_objective(self.recipe, self.train, decay), start, gtol=_LOOSE, max_steps=self.max_steps)
+        found = _loosely(self.recipe, self.train, decay, start, self.max_steps)
         self.theta = self.ends[lam] = found.theta
         return _fitted(self.recipe, self.train, found.theta, decay)
 
@@ -167,11 +167,16 @@ def _without(curve: Curve, at: int, remark: str) -> Curve:
 
 
 def _certified(recipe: Minimum, table: Table, *starts: np.ndarray) -> FittedModel:
-    """Descend to the last digits from each start, and certify the lowest minimum."""
-    lam = recipe.weight_decay
+    """Descend loosely from several starts, go on to the last digits from the lowest end, and certify."""
+    lam, steps = recipe.weight_decay, _CANDIDATE_STEPS["leave_one_out"]
     objective = _objective(recipe, table, lam)
-    ends = [descend(objective, theta, gtol=_TIGHT, max_steps=_FINAL_STEPS).theta for theta in starts]
-    return recipe.certify(_fitted(recipe, table, min(ends, key=objective.value), lam))
+    ends = [_loosely(recipe, table, lam, start, steps).theta for start in starts] if len(starts) > 1 else starts
+    found = descend(objective, min(ends, key=objective.value), gtol=_TIGHT, max_steps=_FINAL_STEPS)
+    return recipe.certify(_fitted(recipe, table, found.theta, lam))
+
+
+def _loosely(recipe: Minimum, table: Table, lam: float, start: np.ndarray, max_steps: int) -> Descended:
+    return descend(_objective(recipe, table, lam), start, gtol=_LOOSE, max_steps=max_steps)
 
 
 def _objective(recipe: Minimum, table: Table, lam: float) -> Objective:
