@@ -176,7 +176,8 @@ def _certified(recipe: Minimum, table: Table, *starts: np.ndarray) -> FittedMode
 
 
 def _loosely(recipe: Minimum, table: Table, lam: float, start: np.ndarray, max_steps: int) -> Descended:
-    return descend(_objective(recipe, table, lam), start, gtol=_LOOSE, max_steps=max_steps)
+    objective = replace(_objective(recipe, table, lam), single=True)
+    return descend(objective, start, gtol=_LOOSE, max_steps=max_steps)
 
 
 def _objective(recipe: Minimum, table: Table, lam: float) -> Objective:

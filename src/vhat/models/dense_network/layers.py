@@ -120,11 +120,11 @@ class Pass:
             found += [(delta,), (hidden, delta)]
         return found
 
-    def jacobian(self) -> np.ndarray:
+    def jacobian(self, dtype: Any = np.float64) -> np.ndarray:
         """Return the gradients of all predictions, (n * K, p): the outputs of one row stand together."""
-        factors = self.factors()
+        factors = [tuple(part.astype(dtype, copy=False) for part in leaf) for leaf in self.factors()]
         p = sum(biases.size + weights.size for biases, weights in self.layers)
-        found = np.empty((self.output.size, p))
+        found = np.empty((self.output.size, p), dtype=dtype)
         at = 0
         for leaf in factors:
             if len(leaf) == 1:
