@@ -51,13 +51,14 @@ def test_rows_that_write_much_take_no_more_than_is_planned(case):
 
 
 # -- the choice ----------------------------------------------------------------------------------
-def problem_of(n, hidden, memory, outputs=1):
+def problem_of(n, hidden, memory, outputs=1, *, linear=False):
     """As much of a network's problem as a plan looks at."""
     leaves = ((10, hidden), (hidden,), (hidden, outputs), (outputs,))
     p = sum(int(np.prod(shape)) for shape in leaves)
     sizes = {"n": n, "p": p, "outputs": outputs, "memory": int(memory)}
     outer = frozenset({0, 2})
     sizes |= {"autodiff": SimpleNamespace(framework="numpy")}
+    sizes |= {"linear": linear}
     return SimpleNamespace(**sizes, leaves=leaves, outer_leaves=outer, decay=np.full(p, 1e-3), numpy=np.asarray)
 
 
@@ -78,6 +79,11 @@ CHOICES = [
 @pytest.mark.parametrize(("n", "hidden", "memory", "outputs", "solver"), CHOICES)
 def test_the_solver_follows_rows_parameters_and_memory(n, hidden, memory, outputs, solver):
     assert choose(problem_of(n, hidden, memory, outputs), 100).solver.name == solver
+
+
+@pytest.mark.parametrize(("n", "solver"), [(200, "dense"), (13_000, "primal")])
+def test_the_hessian_of_a_linear_model_is_not_formed_by_products_where_they_cost_more_than_its_jacobian(n, solver):
+    assert choose(problem_of(n, 80, 8e9, linear=True)).solver.name == solver
 
 
 @pytest.mark.parametrize("n", [1_000, 10_000, 200_000])

@@ -27,7 +27,8 @@ def serves(model: Document, rows: int) -> bool:
         rows: How many training rows there are.
     """
     plain = model["network"] is not None and model["loss"] == "half_mse" and tuple(model["columns"]) == (None,)
-    return plain and is_small(network_of(model["network"]), rows)
+    whole = not model.get("last") and model.get("selected") is None  # every parameter was trained
+    return plain and whole and is_small(network_of(model["network"]), rows)
 
 
 def describe(problem: Problem) -> Document:

@@ -16,6 +16,7 @@ from vhat.linalg.curvature.lanczos import lanczos
 from vhat.linalg.curvature.operator import Operator, assemble
 from vhat.linalg.curvature.operator import scale as natural_scale
 from vhat.models.problem import Array, Curvature, Problem
+from vhat.progress import bar
 
 __all__ = ["Definiteness", "smallest_eigenvalue"]
 
@@ -76,7 +77,8 @@ def smallest_eigenvalue(
 
     By Sylvester's law the sign is that of ``A`` itself; the value does not depend on the unit of any parameter.
 
-    - The Gauss-Newton matrix with decay on every parameter and no negative curvature weight is positive by its form.
+    - The Gauss-Newton matrix with decay on every parameter and no negative curvature weight is positive by its form:
+      said so beyond 1,500 parameters, and of linear models of any size whose matrix is not at hand.
     - Up to 1,500 parameters, or where ``matrix`` is given, the matrix is formed and the answer is certain up to the
       rounding in ``error``.
     - Beyond, Lanczos from a random start. "indefinite" is then a certificate (a vector with ``v'Av < 0``).
@@ -103,10 +105,11 @@ def smallest_eigenvalue(
     """
     with problem.scope():
         s = natural_scale(problem) if scale is None else scale
+        by_form = curvature == "ggn" and matrix is None and (problem.linear or problem.p > _DENSE)
+        if by_form and _semidefinite(problem):
+            return _by_decay(problem, s)
         if matrix is not None or problem.p <= _DENSE:
             return _formed(problem, curvature, s, matrix)
-        if curvature == "ggn" and _semidefinite(problem):
-            return _by_decay(problem, s)
         measure = metric() if callable(metric) else metric or Jacobi(s)
         found = _by_lanczos(problem, curvature, s, measure, seed, max_steps)
         if found.verdict == "undecided" and problem.p <= _FORMED and 24 * problem.p**2 <= problem.memory:
@@ -190,21 +193,25 @@ def _by_lanczos(
     operator, accuracy = Operator(problem, curvature), _accuracy(problem, curvature)
 
     def product(v: np.ndarray) -> np.ndarray:
-        return problem.numpy(operator(problem.native(v)[None, :]))[0]
+        found = problem.numpy(operator(problem.native(v)[None, :]))[0]
+        advance("")
+        return found
 
     def apply(v: np.ndarray) -> np.ndarray:
         return problem.numpy(metric.apply(problem.native(v)))
 
-    ritz = lanczos(
-        product,
-        apply,
-        lambda v: problem.numpy(metric.solve(problem.native(v))),
-        problem.numpy(metric.draw(problem, seed)),
-        max_steps=max(2, min(max_steps, problem.memory // (64 * problem.p))),
-        accuracy=accuracy,
-    )
+    most = max(2, min(max_steps, problem.memory // (64 * problem.p)))
+    with bar("smallest eigenvalue", most) as advance:
+        ritz = lanczos(
+            product,
+            apply,
+            lambda v: problem.numpy(metric.solve(problem.native(v))),
+            problem.numpy(metric.draw(problem, seed)),
+            max_steps=most,
+            accuracy=accuracy,
+        )
     x = ritz.vector / max(float(ritz.vector @ apply(ritz.vector)), np.finfo(float).tiny) ** 0.5
-    value = float(x @ product(x))
+    value = float(x @ problem.numpy(operator(problem.native(x)[None, :]))[0])
     # an entry of A is of the size s_i s_j: what rounding may move x'Ax by, of which x'Mx = 1 may be a small difference
     spread = float(np.sum((problem.numpy(scale) * x) ** 2))
     rounding = max(ritz.rounding, (accuracy + _EPS) * spread)

@@ -10,6 +10,7 @@ import numpy as np
 
 from vhat.models.dense_network import layers
 from vhat.models.dense_network.linearised import NetworkLinearised
+from vhat.models.kinks import NO_KINKS, KinkedOperations
 from vhat.models.loss import LossDerivatives, half_square
 from vhat.models.networks import Network
 from vhat.models.numpy.arrays import NumpyArrays
@@ -45,6 +46,12 @@ class NetworkAutodiff:
     def linear(self) -> bool:
         """Whether there is no hidden layer."""
         return len(self.network.widths) == 2
+
+    @property
+    def kinks(self) -> KinkedOperations:
+        """The kinks of relu, where it acts; every other activation is smooth."""
+        kinked = self.network.activation == "relu" and not self.linear
+        return KinkedOperations(("relu",), known=True) if kinked else NO_KINKS
 
     @property
     def leaves(self) -> tuple[tuple[int, ...], ...]:
