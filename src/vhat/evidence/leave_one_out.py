@@ -36,6 +36,7 @@ __all__ = [
     "keeping_rows",
     "leave_block_out",
     "leave_rows_out",
+    "leave_rows_out_of",
     "warn_of_rows",
 ]
 
@@ -308,6 +309,30 @@ def leave_block_out(problem: Problem, found: Response, sigma: np.ndarray, rows: 
     prediction = problem.fitted_values[rows] + moved
     prediction[~usable], variance[~usable] = np.nan, np.nan
     return LeftOut(prediction, leverage, variance, status)
+
+
+def leave_rows_out_of(problem: Problem, a: np.ndarray, variance: np.ndarray) -> LeftOut:
+    """Leave out each training row in turn, given what all rows together have told.
+
+    Args:
+        problem: The training problem, whose loss is a sum over outputs.
+        a: ``G_i A^-1 G_i' / n`` of each row, (n, K, K).
+        variance: ``n sum_jb sigma_jb^2 (d f_i / d y_jb)(d f_i / d y_jb)'`` of the fit to all rows, over the responses
+            of the other rows j, (n, K, K).
+    """
+    loss, K = problem.loss_derivatives, problem.outputs
+    aC = a * loss.curvature[:, None, :]
+    leverage = np.linalg.eigvals(aC).real.max(axis=1)
+    usable = leverage < 1 - _SLACK
+    remaining = np.where(usable[:, None, None], np.eye(K) - aC, np.eye(K))
+    moved = np.linalg.solve(remaining, a @ loss.first[:, :, None])[:, :, 0]
+    inverse = np.linalg.inv(remaining)
+    spread = np.einsum("ikl,ilm,ikm->ik", inverse, variance, inverse)
+    prediction = problem.fitted_values + moved
+    prediction[~usable], spread[~usable] = np.nan, np.nan
+    status = np.where(usable, Status.CONVERGED.value, HIGH_LEVERAGE)
+    high = int(np.sum(leverage > ROUGH))
+    return LeftOut(prediction, leverage, spread, status, rough=high if high and not _is_linear(problem) else 0)
 
 
 def _row_status(status: np.ndarray) -> np.ndarray:

@@ -149,7 +149,7 @@ def restore(saved: Document, brought: Brought | None = None) -> Restored:
 
 def _room(framework: str) -> ModuleType:
     """The module that knows a framework's problems; a framework is imported only where one of its models is met."""
-    if framework not in ("jax", "torch", "torch_last_layer", "numpy", "standardised"):
+    if framework not in ("jax", "torch", "torch_last_layer", "numpy", "network", "standardised"):
         raise StoreError(f"a model of framework {framework!r} cannot be saved or loaded; jax, torch and numpy can.")
     return import_module(f"vhat.store.{framework}")
 

@@ -15,11 +15,12 @@ from vhat.models.jax import pytrees as trees
 from vhat.models.jax.autodiff import JaxAutodiff
 from vhat.models.jax.last_layer import JaxHead
 from vhat.models.jax.modules import is_nnx, split_module
-from vhat.models.networks import Network, VarianceScaling
+from vhat.models.networks import Network
 from vhat.models.problem import Problem
 from vhat.models.selection import ALL, LAST, Selection
 from vhat.store.document import Document, is_plain
 from vhat.store.match_model import Brought, describe_output
+from vhat.store.network import network_of
 
 __all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
 
@@ -155,7 +156,7 @@ def whose(model: Document) -> str:
 
 def _predict_and_params(model: Document, params: Any, brought: Brought) -> tuple[Any, Any]:
     if model["network"] is not None:
-        network = _network(model["network"])
+        network = network_of(model["network"])
         if brought.model is not None and brought.model != network:
             raise StoreError(f"the model is a network of vhat's own, {network}. Leave model= out.")
         return network, params
@@ -195,12 +196,3 @@ def _filled(template: Any, saved: dict[str, np.ndarray]) -> Any:
         return saved.get(jax.tree_util.keystr(path), leaf)
 
     return jax.tree_util.tree_map_with_path(fill, template)
-
-
-def _network(options: Document) -> Network:
-    initial: Any = options["initial"]
-    if isinstance(initial, tuple):
-        initial = tuple(VarianceScaling(**each) for each in initial)
-    else:
-        initial = VarianceScaling(**initial)
-    return Network(**{**options, "initial": initial})
