@@ -55,7 +55,7 @@ def _preface(lines: list[dict[str, Any]]) -> str:
     return "\n".join(text)
 
 
-def _of(lines: list[dict[str, Any]], method: str, side: str, name: str) -> dict[str, np.ndarray]:
+def numbers_of(lines: list[dict[str, Any]], method: str, side: str, name: str) -> dict[str, np.ndarray]:
     """Return one number a split, by table."""
     found: dict[str, list[float]] = {}
     for line in lines:
@@ -64,14 +64,14 @@ def _of(lines: list[dict[str, Any]], method: str, side: str, name: str) -> dict[
     return {table: np.array(values) for table, values in found.items()}
 
 
-def _mean(values: dict[str, np.ndarray]) -> float:
+def mean_over_tables(values: dict[str, np.ndarray]) -> float:
     """Return the mean over tables of the means over splits."""
     return float(np.mean([each.mean() for each in values.values()]))
 
 
 def log_ratios(lines: list[dict[str, Any]], method: str, side: str) -> dict[str, np.ndarray]:
     """Return the logarithm of the Winkler score over split conformal's, one a split, by table."""
-    own, other = (_of(lines, name, side, "winkler") for name in (method, SPLIT))
+    own, other = (numbers_of(lines, name, side, "winkler") for name in (method, SPLIT))
     return {table: np.log(own[table] / other[table]) for table in own}
 
 
@@ -93,12 +93,12 @@ def _methods(lines: list[dict[str, Any]], side: str = "outside") -> str:
         low, high = bootstrap(ratios)
         wins = int(sum(np.sum(each < 0) for each in ratios.values()))
         seconds = float(np.mean([line["methods"][method]["seconds"] for line in lines]))
-        numbers = {name: _mean(_of(lines, method, side, name)) for name in NUMBERS}
-        ratio = "0" if method == SPLIT else f"{_mean(ratios):+.3f} ({low:+.3f} to {high:+.3f})"
+        numbers = {name: mean_over_tables(numbers_of(lines, method, side, name)) for name in NUMBERS}
+        ratio = "0" if method == SPLIT else f"{mean_over_tables(ratios):+.3f} ({low:+.3f} to {high:+.3f})"
         shown = "" if method == SPLIT else f"{wins}"
         rows.append(
             (
-                _mean(ratios),
+                mean_over_tables(ratios),
                 f"| {method} | {100 * numbers['coverage']:.1f} | {numbers['width']:.2f} | {numbers['winkler']:.2f} | "
                 f"{ratio} | {shown} | {best.count(method)} | {100 * numbers['matched overall']:.1f} | "
                 f"{100 * numbers['matched']:.1f} | {seconds:.2g} |",
@@ -115,7 +115,7 @@ def _methods(lines: list[dict[str, Any]], side: str = "outside") -> str:
 def _tables(lines: list[dict[str, Any]]) -> str:
     """Return the log ratios table by table."""
     methods = [name for name in lines[0]["methods"] if name != SPLIT and all(name in line["methods"] for line in lines)]
-    tables = list(_of(lines, SPLIT, "outside", "winkler"))
+    tables = list(numbers_of(lines, SPLIT, "outside", "winkler"))
     head = [
         "Log ratio by table, with its 95% interval over the columns:",
         "",
