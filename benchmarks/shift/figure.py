@@ -39,7 +39,7 @@ def draw(lines: list[dict[str, Any]], file: Path) -> None:
             right.scatter(100 * matched, place, facecolors="white", edgecolors=colour, zorder=3)
         plain = mean_over_tables(numbers_of(chosen, SPLIT, "outside", "coverage"))
         right.axvline(100 * plain, color="black", linewidth=0.8)
-        right.set(xlabel="coverage %: as given (full),\nat equal mean width (open)")
+        right.set(xlabel="coverage %: given (full),\nequal mean width (open)")
     axes[0].set_yticks(places, methods)
     figure.savefig(file, dpi=130)
     plt.close(figure)
