@@ -26,6 +26,7 @@ from torch import nn
 
 import vhat
 from benchmarks.early_stopping import Recipe, Rows, train
+from benchmarks.report import write_between
 
 HERE = Path(__file__).parent
 ROWS, HELD, POINTS, COLUMNS = 400, 150, 200, 4
@@ -163,7 +164,9 @@ def main() -> None:
             file.write_text(json.dumps(found, indent=1) + "\n")
             ratio = found[-1]["retraining"]["in distribution"]["ratio"]
             print(f"{len(found)} of {len(SEEDS) * len(PROBLEMS)}: {problem.name}, seed {seed}: {ratio:.2f}", flush=True)
-    (HERE / "retraining.md").write_text(markdown(found))
+    text = markdown(found)
+    (HERE / "retraining.md").write_text(text)
+    write_between(HERE.parent / "docs" / "benchmarks.md", "retraining", text.partition("\n")[2])
 
 
 if __name__ == "__main__":

@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.early_stopping import Recipe, Rows, Stack, train
+from benchmarks.report import write_between
 from benchmarks.rivals.foreign import Foreign, Unavailable
 from benchmarks.shift import conformal, ours, probabilistic
 from benchmarks.shift.bands import Band, worth
-from benchmarks.shift.report import SPLIT, markdown
+from benchmarks.shift.figure import draw
+from benchmarks.shift.report import SPLIT, for_docs, markdown
 from benchmarks.shift.splits import Shift, splits, tables
 from benchmarks.timing import Stopwatch
 
@@ -150,7 +152,10 @@ def main() -> None:
         recipe = replace(RECIPE, activation=options.activation)
         found = run(options.uci, file, recipe, tuple(options.only), options.most)
     (options.out / "shift_league.md").write_text(markdown(found))
-    print(f"written: {options.out / 'shift_league.md'}")
+    draw(found, options.out / "shift_league.png")
+    if options.out == HERE:
+        write_between(HERE.parent / "docs" / "benchmarks.md", "shift league", for_docs(found))
+    print(f"written: {options.out / 'shift_league.md'} and shift_league.png")
 
 
 if __name__ == "__main__":

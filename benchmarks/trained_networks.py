@@ -9,7 +9,8 @@ Adam and stopped early. Each is measured in a process of its own, on one thread:
   same calibration rows;
 - whether parameters and predictions are still those of the module, and every warning.
 
-Writes ``trained_networks.json``, one entry a finished measurement (run it again to go on), and ``trained_networks.md``.
+What is finished is kept in ``.cache`` (run it again to go on); writes ``trained_networks.json`` and, with the tables,
+``trained_networks.md``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "trained_networks.json"
+KEPT = HERE / ".cache" / "trained_networks.json"
+"""All measurements, with the score of every test row."""
 NETWORKS = {"ReLU 50": (50,), "ReLU 128-64": (128, 64)}
 DELTA = 0.1
 VALIDATION = 0.25
@@ -205,7 +207,8 @@ def _scores(lower: np.ndarray, upper: np.ndarray, y: np.ndarray) -> dict[str, An
 # -- all of them, and the tables ---------------------------------------------------------------
 def gather(seeds: int, repeats: int) -> list[dict[str, Any]]:
     """Measure what the results do not have yet: each seed once, the first one several times for its CPU seconds."""
-    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    KEPT.parent.mkdir(exist_ok=True)
+    found = json.loads(KEPT.read_text()) if KEPT.exists() else []
     done = {(each["generator"], each["network"], each["seed"], each["repeat"]) for each in found}
     wanted = [(seed, repeat) for repeat in range(repeats) for seed in range(seeds) if repeat == 0 or seed == 0]
     wanted.sort(key=lambda pair: pair[0] + 1.5 * pair[1])  # some of both kinds are there early
@@ -215,6 +218,7 @@ def gather(seeds: int, repeats: int) -> list[dict[str, Any]]:
         for network in NETWORKS
         for generator in GENERATORS
     ]
+    todo.sort(key=lambda key: key[1] == "ReLU 128-64" and key[0] != "homoscedastic")  # those that take minutes, last
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     for number, key in enumerate(todo, 1):
         if key in done:
@@ -226,11 +230,21 @@ def gather(seeds: int, repeats: int) -> list[dict[str, Any]]:
             one["scores"] = None
         named = dict(zip(("generator", "network", "seed", "repeat"), key, strict=True))
         found.append(named | one)
-        RESULTS.write_text(json.dumps(found, separators=(",", ":")).replace('{"generator"', '\n{"generator"') + "\n")
+        KEPT.write_text(json.dumps(found))
         print(f"{number} of {len(todo)}: {', '.join(map(str, key))}: {one['seconds']:.1f} CPU s", flush=True)
         for line in one["warnings"]:
             print(f"    {line}", flush=True)
     return found
+
+
+def _without_rows(found: list[dict[str, Any]]) -> str:
+    """Return the measurements as JSON, one a line, with mean Winkler scores in place of every row's."""
+    lines = []
+    for each in found:
+        scores = {} if each["scores"] is None else each["scores"]
+        means = {name: own | {"winkler": float(np.mean(own["winkler"]))} for name, own in scores.items()}
+        lines.append(json.dumps(each | {"scores": means}))
+    return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def main() -> None:
@@ -238,6 +252,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5, help="draws of data and network")
     parser.add_argument("--repeats", type=int, default=3, help="how often the first one is timed")
+    parser.add_argument("--report", action="store_true", help="write the tables of what is measured, and no more")
     parser.add_argument("--one", nargs=3, metavar=("GENERATOR", "NETWORK", "SEED"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -245,10 +260,14 @@ def main() -> None:
         chosen = next(each for each in GENERATORS if each.name == name)
         print(json.dumps(measure(chosen, network, int(seed))))
         return
+    from benchmarks.report import write_between
     from benchmarks.trained_networks_report import markdown
 
-    found = gather(options.seeds, options.repeats)
-    (HERE / "trained_networks.md").write_text(markdown(found))
+    found = json.loads(KEPT.read_text()) if options.report else gather(options.seeds, options.repeats)
+    (HERE / "trained_networks.json").write_text(_without_rows(found))
+    text = markdown(found)
+    (HERE / "trained_networks.md").write_text(text)
+    write_between(HERE.parent / "docs" / "benchmarks.md", "trained networks", text.partition("\n")[2])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,47 +16,64 @@ KINDS = {"gap": "the middle third of one input left out", "end": "the top 15% of
 
 def markdown(lines: list[dict[str, Any]]) -> str:
     """Return all tables, for every activation that was measured."""
-    parts = [_preface(lines)]
+    text = ["# Intervals under shift", "", *HOW, "", *NAMES, "", *_left_out(lines)]
+    for title, chosen, side in _groups(lines):
+        text += [f"## {title}", "", _methods(chosen, side)]
+        if side == "outside":
+            text += [_tables(chosen)]
+    return "\n".join(text)
+
+
+def for_docs(lines: list[dict[str, Any]]) -> str:
+    """Return what the documentation shows: the picture and one table a kind of split."""
+    text = [
+        "",
+        "![Log Winkler ratios to split conformal, and coverage as given and at equal mean width, by method]"
+        "(../benchmarks/shift_league.png)",
+        "",
+        *NAMES,
+        "",
+        *_left_out(lines),
+    ]
+    for title, chosen, side in _groups(lines):
+        text += [f"**{title}**", "", _methods(chosen, side)]
+    return "\n".join(text)
+
+
+def _groups(lines: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]], str]]:
+    """Yield the title, the splits and the side of every table."""
     for activation in sorted({line["activation"] for line in lines}):
         own = [line for line in lines if line["activation"] == activation and "methods" in line]
         for kind, told in KINDS.items():
             chosen = [line for line in own if line["split"].endswith(kind)]
             if chosen:
-                parts += [
-                    f"## {activation}: {kind} ({told}), {len(chosen)} splits",
-                    "",
-                    _methods(chosen),
-                    _tables(chosen),
-                ]
+                yield f"{activation}: {kind} ({told}), {len(chosen)} splits", chosen, "outside"
         if own:
-            parts += [f"## {activation}: rows like the training rows, {len(own)} splits", "", _inside(own)]
-    return "\n".join(parts)
+            yield f"{activation}: rows like the training rows, {len(own)} splits", own, "inside"
 
 
-def _preface(lines: list[dict[str, Any]]) -> str:
+HOW = (
+    "90% intervals for a new response. Five networks of 50 units a split, Adam, stopped early; every method has",
+    "the same training, validation, calibration and test rows. Means over the splits of a table, then over tables.",
+    "Width and Winkler score (smaller is better) are in standard deviations of the training responses.",
+)
+NAMES = (
+    "- *log ratio*: mean logarithm of the method's Winkler score over that of split conformal on the same split,",
+    "  with a 95% bootstrap interval over the splits of each table; below 0 the method is better.",
+    "- *wins*: splits on which its Winkler score is below split conformal's; *best*: below that of every method.",
+    "- *matched overall*: coverage after all widths of a split, with shift and without, are multiplied by one",
+    "  number so that their mean is that of split conformal: whether the method is wider where there is shift.",
+    "- *matched here*: the same for the rows of this table alone: whether it is wider at the rows that need it.",
+    "- *CPU s*: seconds for one network's intervals, beyond the training of one network.",
+)
+
+
+def _left_out(lines: list[dict[str, Any]]) -> list[str]:
     skipped = sorted({line["split"] for line in lines if "skipped" in line})
-    text = [
-        "# Intervals under shift",
-        "",
-        "90% intervals for a new response. Five networks of 50 units a split, Adam, stopped early; every method has",
-        "the same training, validation, calibration and test rows. Means over the splits of a table, then over tables.",
-        "Width and Winkler score (smaller is better) are in standard deviations of the training responses.",
-        "",
-        "- *log ratio*: mean logarithm of the method's Winkler score over that of split conformal on the same split,",
-        "  with a 95% bootstrap interval over the splits of each table; below 0 the method is better.",
-        "- *wins*: splits on which its Winkler score is below split conformal's, and below that of every other method.",
-        "- *matched overall*: coverage after all widths of a split, with shift and without, are multiplied by one",
-        "  number so that their mean is that of split conformal: whether the method is wider where there is shift.",
-        "- *matched here*: the same for the rows of this table alone: whether it is wider at the rows that need it.",
-        "- *CPU s*: seconds for one network's intervals, beyond the training of one network.",
-        "",
-    ]
-    if skipped:
-        text += [f"Left out, for the column has too few values: {', '.join(skipped)}.", ""]
-    return "\n".join(text)
+    return [f"Left out, for the column has too few values: {', '.join(skipped)}.", ""] if skipped else []
 
 
-def _of(lines: list[dict[str, Any]], method: str, side: str, name: str) -> dict[str, np.ndarray]:
+def numbers_of(lines: list[dict[str, Any]], method: str, side: str, name: str) -> dict[str, np.ndarray]:
     """Return one number a split, by table."""
     found: dict[str, list[float]] = {}
     for line in lines:
@@ -64,14 +82,14 @@ def _of(lines: list[dict[str, Any]], method: str, side: str, name: str) -> dict[
     return {table: np.array(values) for table, values in found.items()}
 
 
-def _mean(values: dict[str, np.ndarray]) -> float:
+def mean_over_tables(values: dict[str, np.ndarray]) -> float:
     """Return the mean over tables of the means over splits."""
     return float(np.mean([each.mean() for each in values.values()]))
 
 
 def log_ratios(lines: list[dict[str, Any]], method: str, side: str) -> dict[str, np.ndarray]:
     """Return the logarithm of the Winkler score over split conformal's, one a split, by table."""
-    own, other = (_of(lines, name, side, "winkler") for name in (method, SPLIT))
+    own, other = (numbers_of(lines, name, side, "winkler") for name in (method, SPLIT))
     return {table: np.log(own[table] / other[table]) for table in own}
 
 
@@ -93,12 +111,12 @@ def _methods(lines: list[dict[str, Any]], side: str = "outside") -> str:
         low, high = bootstrap(ratios)
         wins = int(sum(np.sum(each < 0) for each in ratios.values()))
         seconds = float(np.mean([line["methods"][method]["seconds"] for line in lines]))
-        numbers = {name: _mean(_of(lines, method, side, name)) for name in NUMBERS}
-        ratio = "0" if method == SPLIT else f"{_mean(ratios):+.3f} ({low:+.3f} to {high:+.3f})"
+        numbers = {name: mean_over_tables(numbers_of(lines, method, side, name)) for name in NUMBERS}
+        ratio = "0" if method == SPLIT else f"{mean_over_tables(ratios):+.3f} ({low:+.3f} to {high:+.3f})"
         shown = "" if method == SPLIT else f"{wins}"
         rows.append(
             (
-                _mean(ratios),
+                mean_over_tables(ratios),
                 f"| {method} | {100 * numbers['coverage']:.1f} | {numbers['width']:.2f} | {numbers['winkler']:.2f} | "
                 f"{ratio} | {shown} | {best.count(method)} | {100 * numbers['matched overall']:.1f} | "
                 f"{100 * numbers['matched']:.1f} | {seconds:.2g} |",
@@ -115,7 +133,7 @@ def _methods(lines: list[dict[str, Any]], side: str = "outside") -> str:
 def _tables(lines: list[dict[str, Any]]) -> str:
     """Return the log ratios table by table."""
     methods = [name for name in lines[0]["methods"] if name != SPLIT and all(name in line["methods"] for line in lines)]
-    tables = list(_of(lines, SPLIT, "outside", "winkler"))
+    tables = list(numbers_of(lines, SPLIT, "outside", "winkler"))
     head = [
         "Log ratio by table, with its 95% interval over the columns:",
         "",
@@ -130,7 +148,3 @@ def _tables(lines: list[dict[str, Any]]) -> str:
             cells.append(f"{values.mean():+.2f} ({low:+.2f} to {high:+.2f})")
         rows.append(f"| {method} | {' | '.join(cells)} |")
     return "\n".join([*head, *rows, ""])
-
-
-def _inside(lines: list[dict[str, Any]]) -> str:
-    return _methods(lines, "inside")
