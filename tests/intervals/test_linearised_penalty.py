@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 from scipy.optimize import minimize_scalar
 
@@ -330,3 +331,25 @@ def test_refusals_name_what_to_do():
     through = linear(X, waves(X) @ theta, theta)
     with pytest.raises(vhat.InputError, match=r"passes through its responses.*validation=\(X, y\)"):
         through.linearised(recipe=Ridge(0.1))
+
+
+@pytest.mark.slow
+def test_a_recipe_is_a_training_loop_of_torch_as_its_owner_wrote_it():
+    """Gradients are recorded while it runs; its model is trained on the responses as they are nudged."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=80)
+
+    def recipe(X, y, *, seed, sample_weight=None):
+        torch.manual_seed(seed)
+        module = torch.nn.Sequential(torch.nn.Linear(2, 6), torch.nn.ReLU(), torch.nn.Linear(6, 1), torch.nn.Flatten(0))
+        optimizer = torch.optim.Adam(module.parameters(), lr=0.02)
+        inputs, responses = torch.as_tensor(X).float(), torch.as_tensor(y).float()
+        for _ in range(60):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(module(inputs), responses).backward()
+            optimizer.step()
+        return vhat.from_torch(module, X, y, weight_decay=0.0)
+
+    tangent = recipe(X, y, seed=0).linearised(recipe=recipe)
+    assert "that 6 retrainings under nudged responses gave" in tangent.interval(X[:2], noise=0.1).guarantee

@@ -512,3 +512,29 @@ def test_the_last_layer_of_a_part_of_what_a_module_returns():
     alone = vhat.from_torch(inner, X, y, weight_decay=1e-3, parameters="last").polish()
     part = vhat.from_torch(Two(inner), X, y, weight_decay=1e-3, parameters="last", output="prediction").polish()
     np.testing.assert_allclose(part.interval(X[:3]).upper, alone.interval(X[:3]).upper, rtol=1e-12)
+
+
+def test_features_that_may_come_from_the_same_responses_are_never_guaranteed():
+    """A hidden unit that is the least-squares fit itself: refitting the head alone misses most of the variance."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 20))
+    y = rng.normal(size=60)
+    net = torch.nn.Sequential(torch.nn.Linear(20, 1, bias=False), torch.nn.Linear(1, 1), torch.nn.Flatten(0)).double()
+    with torch.no_grad():
+        net[0].weight[:] = torch.tensor(np.linalg.lstsq(X, y, rcond=None)[0])
+    whole = vhat.from_torch(net, X, y, weight_decay=0.0, parameters="last").polish()
+    frozen = net.requires_grad_(False)
+    frozen[1].requires_grad_(True)
+    by_hand = vhat.from_torch(frozen, X, y, weight_decay=0.0).polish()
+    for fitted in (whole, by_hand):
+        told = fitted.interval(X[:2]).guarantee
+        assert told.startswith("Nominal")
+        assert "if the parameters that are held fixed were trained on these responses" in told
+
+
+def test_a_recipe_cannot_train_a_last_layer_again():
+    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1), torch.nn.Flatten(0))
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    fitted = vhat.from_torch(module, X, X[:, 0], weight_decay=1e-2, parameters="last")
+    with pytest.raises(vhat.InputError, match="Give validation="):
+        fitted.linearised(recipe=lambda X, y, *, seed, sample_weight=None: fitted)

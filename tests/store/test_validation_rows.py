@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -91,3 +92,30 @@ def test_frames_and_curves_of_several_variables(tmp_path):
     bent = vhat.from_curve_fit(curve, [1.0, 0.0], columns, y).with_validation(extra.to_numpy().T, extra["a"] + 0.1)
     bent.save(tmp_path / "curve")
     assert vhat.load(tmp_path / "curve", model=curve).linearised(0.1).interval(columns[:, :2]).noise > 0
+
+
+def last_of_torch(X, y, rows):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 1), torch.nn.Flatten(0))
+    return vhat.from_torch(module, X, y, weight_decay=1e-2, parameters="last", validation=rows), module
+
+
+def last_of_jax(X, y, rows):
+    params = {"w": np.random.default_rng(1).normal(size=(3, 5)), "v": np.ones(5)}
+
+    def predict(p, Z):
+        return jnp.tanh(Z @ p["w"]) @ p["v"]
+
+    return vhat.from_jax(predict, params, X, y, weight_decay=1e-2, parameters="last", validation=rows), predict
+
+
+@pytest.mark.parametrize("made", [last_of_torch, last_of_jax])
+def test_a_last_layer_is_loaded_with_its_validation_rows(made, tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.normal(size=60)
+    fitted, model = made(X[:40], y[:40], (X[40:], y[40:]))
+    fitted.polish().save(tmp_path / "model")
+    again = vhat.load(tmp_path / "model", model=model)
+    band = again.interval(X[:4])
+    assert band.noise_source == "estimated from 20 validation rows"
+    np.testing.assert_array_equal(band.upper, fitted.polish().interval(X[:4]).upper)

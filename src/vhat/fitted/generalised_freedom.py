@@ -15,6 +15,7 @@ import numpy as np
 from vhat.errors import InputError, Interrupted
 from vhat.fitted.match_rows import held_rows
 from vhat.fitted.recipes import Recipe, check_fitted, check_recipe, fit_one
+from vhat.models.linear_head import HeadAutodiff
 from vhat.models.problem import Problem
 from vhat.progress import bar
 
@@ -148,6 +149,11 @@ def given_inputs(problem: Problem) -> Any:
     """Return the training inputs as a recipe gets them: arrays, in the structure in which the model takes them."""
     if problem.scaling is not None:
         return np.array(problem.X)
+    if isinstance(problem.autodiff, HeadAutodiff):
+        raise InputError(
+            'a model of parameters="last" keeps the inputs of its last layer and not those of the network, so that '
+            "recipe= cannot train it again. Give validation=(X, y), or take the model without parameters=."
+        )
     as_given = getattr(problem.autodiff, "as_given", None)
     return problem.X if as_given is None else as_given(problem.X)
 

@@ -35,6 +35,9 @@ def find_ridge(
 ) -> RidgeRefit:
     """Find the penalty of a linearisation.
 
+    Call it outside the framework's scope: a recipe is the user's own training and must find the framework as they left
+    it, with gradients recorded and in their precision.
+
     Args:
         work: The model that is linearised.
         weight_decay: A number, one per parameter, :class:`EarlyStopping`, or ``"auto"``.
@@ -54,7 +57,8 @@ def find_ridge(
     if not (isinstance(weight_decay, str) and weight_decay == "auto"):
         if recipe is not None:
             raise InputError('recipe= finds the penalty and weight_decay= gives it. Leave weight_decay at "auto".')
-        return _given(problem, weight_decay)
+        with problem.scope():
+            return _given(problem, weight_decay)
     if recipe is not None:
         return _retrained(work, validation, recipe, retrainings, seed)
     if validation is None:
@@ -62,7 +66,8 @@ def find_ridge(
             'weight_decay="auto" needs rows that training did not fit or a way to train again: give validation=(X, y), '
             "recipe=, or a number for the ridge penalty lam."
         )
-    return choose_ridge(problem, validation, work.shape, likelihood=likelihood, seed=seed)
+    with problem.scope():
+        return choose_ridge(problem, validation, work.shape, likelihood=likelihood, seed=seed)
 
 
 def _given(problem: Problem, weight_decay: Any) -> RidgeRefit:
@@ -91,11 +96,13 @@ def _retrained(work: Workspace, validation: Validation | None, recipe: Any, retr
     problem = work.problem
     kept = work.kept("retrainings")
     if kept is None or kept.recipe is not recipe or kept.seed != seed:
-        kept = Retrainings(recipe, _nudged(work, validation), seed)
+        with problem.scope():
+            kept = Retrainings(recipe, _nudged(work, validation), seed)
         work.renew("retrainings", kept)
     found = measure_freedom(problem, kept, retrainings)
-    shape = penalty_shape(problem)
-    spectrum = find_spectrum(problem, np.sqrt(shape), seed)
+    with problem.scope():
+        shape = penalty_shape(problem)
+        spectrum = find_spectrum(problem, np.sqrt(shape), seed)
     check_freedom(found, spectrum.rank)
     return RidgeRefit(
         weight_decay=spectrum.penalty(found.value) * shape,

@@ -661,7 +661,6 @@ class FittedModel:
         moved._work = self._work.with_validation(check_validation(self.problem, X_val, y_val))
         return moved
 
-    @_scoped
     def linearised(
         self,
         weight_decay: float | str | np.ndarray | EarlyStopping = "auto",
@@ -704,11 +703,12 @@ class FittedModel:
             Interrupted: On Ctrl-C during the retrainings.
         """
         if isinstance(self.problem.autodiff, TangentAutodiff):  # the linearisation of a linearisation is itself
-            origin = FittedModel(
-                self.problem.autodiff.origin(self.problem),
-                noise_shape=self._work.shape,
-                validation=self._work.validation,
-            )
+            with self.problem.scope():
+                origin = FittedModel(
+                    self.problem.autodiff.origin(self.problem),
+                    noise_shape=self._work.shape,
+                    validation=self._work.validation,
+                )
             return origin.linearised(
                 weight_decay,
                 validation=validation,
@@ -717,12 +717,16 @@ class FittedModel:
                 retrainings=retrainings,
                 seed=seed,
             )
-        rows = self._work.validation if validation is None else check_validation(self.problem, validation)
+        rows = self._work.validation
+        if validation is not None:
+            with self.problem.scope():
+                rows = check_validation(self.problem, validation)
         refit = find_ridge(
             self._work, weight_decay, rows, recipe, likelihood=likelihood, retrainings=retrainings, seed=seed
         )
-        problem = tangent_problem(self.problem, self.problem.native(refit.weight_decay))
-        return FittedModel(problem, noise_shape=self._work.shape, refit=refit, validation=rows)
+        with self.problem.scope():
+            problem = tangent_problem(self.problem, self.problem.native(refit.weight_decay))
+            return FittedModel(problem, noise_shape=self._work.shape, refit=refit, validation=rows)
 
     # -- inside ----------------------------------------------------------------------------------
     def _shaped(self, rows: np.ndarray) -> np.ndarray:

@@ -146,6 +146,7 @@ def build(
         off_minimum=_count_off_minimum(found, width, question.center),
         refit=work.refit,
         variance_head=work.own_factor(level) is not None,
+        held_fixed=bool(getattr(problem.autodiff, "held_fixed", False)),
     )
     return Interval(
         center=question.center,

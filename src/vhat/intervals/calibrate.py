@@ -277,12 +277,16 @@ def _sentence(found: Calibrated, level: str, miss: str) -> str:
             f"a fit that hardly depends on any one row{leans}."
         )
     known = f", BUT {found.repeated} OF THEM ARE TRAINING ROWS TOO" if found.repeated else ""
+    doubt = ""
     if found.reused:
-        known += f", BUT {found.reused} OF THEM ARE VALIDATION ROWS, WHICH TOLD THE NOISE AND MAY HAVE CHOSEN lam"
+        doubt = (
+            f"; beware: {found.reused} OF THEM ARE VALIDATION ROWS, which told the noise and may have chosen lam, so "
+            "that this probability is not promised (give other rows)"
+        )
     return (
         f"A new response at one point{each} is missed with probability at most {miss}, bias included, in the mean over "
         f"draws of the {m} calibration rows and of the new one together, not for each x nor for these {m} rows given "
-        "(split conformal); assumed: calibration rows and the new row exchangeable (the same population, no shift), "
-        "and model, noise level and weight decay fixed before these rows were seen, not chosen with "
+        f"(split conformal){doubt}; assumed: calibration rows and the new row exchangeable (the same population, no "
+        "shift), and model, noise level and weight decay fixed before these rows were seen, not chosen with "
         f"them{known}; nothing is assumed of the model, its minimum or its noise."
     )

@@ -50,6 +50,7 @@ class Basis:
         unsupported: At how many of them the training data hold less than half of the prediction's freedom.
         refit: Where the model is the linearisation of another, whose refit it is; else None.
         variance_head: Whether the noise is a multiple of what the model's own variance head predicts.
+        held_fixed: Whether some parameters of the model are held fixed, which may have been trained on these responses.
     """
 
     options: Options
@@ -67,6 +68,7 @@ class Basis:
     off_minimum: int
     refit: RidgeRefit | None = None
     variance_head: bool = False
+    held_fixed: bool = False
 
     @property
     def guaranteed(self) -> bool:
@@ -77,7 +79,7 @@ class Basis:
         match the noise.
         """
         at_minimum = self.stationary == "holds" and not self.off_minimum
-        known = self._level_is_sound and not self.decay_from_data and self.refit is None
+        known = self._level_is_sound and not self.decay_from_data and self.refit is None and not self.held_fixed
         return self.bound == "exact" and at_minimum and known
 
     @property
@@ -158,6 +160,11 @@ def _doubts(basis: Basis) -> list[str]:
         found.append(f"{where} not yet where the minimum would put it{remedy}")
     if basis.chosen.kinks and basis.chosen.curvature == "hessian":
         found.append(f"the model has {basis.chosen.kinks}, of which the exact Hessian knows nothing")
+    if basis.bound == "exact" and basis.held_fixed and basis.refit is None:
+        found.append(
+            "if the parameters that are held fixed were trained on these responses, the interval may be far too narrow "
+            "(calibrate on rows of their own)"
+        )
     if basis.bound == "exact" and basis.decay_from_data:
         found.append(
             "the weight decay, or its unit, was taken from these responses, which the level does not allow for"
@@ -244,9 +251,12 @@ def _assumed_of_linear(basis: Basis) -> list[str]:
             "the parameters of the linearisation, lam and when training stopped held fixed although they came from "
             "these data (training again may vary more or less)",
         ]
+    decay = "a weight decay fixed before these responses were seen"
     if basis.decay_from_data:
-        return ["a weight decay that does not depend on these responses, WHICH IT DOES"]
-    return ["a weight decay fixed before these responses were seen"]
+        decay = "a weight decay that does not depend on these responses, WHICH IT DOES"
+    if not basis.held_fixed:
+        return [decay]
+    return [decay, "that the parameters which are held fixed were not trained on these responses"]
 
 
 def _assumed_of_norm(basis: Basis) -> list[str]:

@@ -124,6 +124,7 @@ class HeadAutodiff(ABC):
 
     linear = True
     kinks = NO_KINKS
+    held_fixed = True
 
     @abstractmethod
     def features(self, inputs: Any, /) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError, StoreError, VhatError
+from vhat.models.linear_head import HeadAutodiff
 from vhat.models.problem import Problem
 from vhat.store import pandas_frames
 from vhat.store.document import Document
@@ -28,12 +29,10 @@ def describe_validation(rows: Validation, problem: Problem, room: ModuleType, da
         room: The module that knows the framework's problems.
         data: ``"copy"`` or ``"reference"``.
     """
-    # The framework's module describes the inputs of a problem: here, of one on the validation rows.
-    beside = replace(problem, X=rows.inputs, targets=rows.targets, weights=np.ones(rows.rows))
     y = rows.targets[:, 0] if problem.squeeze else rows.targets
     return {
         "repeated": rows.repeated,
-        "X": room.inputs(beside) if data == "copy" else refer(room.rows(beside)),
+        "X": _inputs(rows, problem, room) if data == "copy" else refer(_arrays(rows, problem, room)),
         "y": y if data == "copy" else refer([y]),
     }
 
@@ -57,7 +56,7 @@ def restore_validation(
             raise InputError(f"the validation rows {why}. Leave validation= out.")
         if saved is None:
             return None
-        inputs = problem.inputs(_as_given(saved["X"], problem))
+        inputs = _restored_inputs(saved["X"], problem)
         targets = np.asarray(saved["y"], dtype=np.float64).reshape(len(saved["y"]), -1)
         return Validation(inputs, targets, saved["repeated"])
     if brought.validation is None:
@@ -68,10 +67,36 @@ def restore_validation(
         rows = check_validation(problem, brought.validation)
     except VhatError as error:
         raise StoreError(f"the validation rows given cannot take the place of those saved: {error}") from error
-    beside = replace(problem, X=rows.inputs, targets=rows.targets, weights=np.ones(rows.rows))
-    check_reference("validation X", room.rows(beside), saved["X"])
+    check_reference("validation X", _arrays(rows, problem, room), saved["X"])
     check_reference("validation y", [rows.targets[:, 0] if problem.squeeze else rows.targets], saved["y"])
     return rows
+
+
+def _inputs(rows: Validation, problem: Problem, room: ModuleType) -> Any:
+    """Return the inputs to be saved: as they were given or, for a last layer, the layer's own inputs."""
+    if isinstance(problem.autodiff, HeadAutodiff):
+        return rows.inputs[0]
+    return room.inputs(_beside(rows, problem))
+
+
+def _arrays(rows: Validation, problem: Problem, room: ModuleType) -> list[np.ndarray]:
+    """Return the arrays whose checksums stand for the inputs."""
+    if isinstance(problem.autodiff, HeadAutodiff):
+        return [rows.inputs[0]]
+    found: list[np.ndarray] = room.rows(_beside(rows, problem))
+    return found
+
+
+def _beside(rows: Validation, problem: Problem) -> Problem:
+    """Return the problem on the validation rows: the framework's module describes the inputs of a problem."""
+    return replace(problem, X=rows.inputs, targets=rows.targets, weights=np.ones(rows.rows))
+
+
+def _restored_inputs(X: Any, problem: Problem) -> Any:
+    """Return saved inputs as checked ones; those of a last layer are saved as the layer's own inputs."""
+    if isinstance(problem.autodiff, HeadAutodiff):
+        return (np.asarray(X, dtype=np.float64),)
+    return problem.inputs(_as_given(X, problem))
 
 
 def _as_given(X: Any, problem: Problem) -> Any:

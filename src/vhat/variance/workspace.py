@@ -363,7 +363,7 @@ class Workspace(LinearAlgebra):
         if curvature == "ggn" and (sign.verdict == "indefinite" or sign.singular):
             raise NotPositiveDefinite(
                 f"the Gauss-Newton matrix plus weight decay is singular to rounding (smallest eigenvalue "
-                f"{sign.value:.2g} in unit-free scale): the data do not determine every parameter. Give weight decay, "
-                "or remove redundant parameters."
+                f"{sign.value:.2g} in unit-free scale): the data do not determine every parameter. A network as it "
+                "is: fitted.linearised(validation=(X, y)). Otherwise give weight decay, or remove redundant parameters."
             )
         return sign

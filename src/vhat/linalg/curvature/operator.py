@@ -45,7 +45,8 @@ def scale(problem: Problem) -> Array:
         positions = name_rows(dead, noun="position")
         raise NotPositiveDefinite(
             f"{dead.size} of {problem.p} parameters neither influence any training prediction nor have weight decay "
-            f"({positions} of the flat vector). Give them a weight_decay above 0 or leave them out."
+            f"({positions} of the flat vector). A network as it is: fitted.linearised(validation=(X, y)). "
+            "Otherwise give them a weight_decay above 0 or leave them out."
         )
     return problem.native(np.sqrt(diagonal))
 

@@ -57,6 +57,11 @@ class JaxAutodiff:
         return self.model.affine
 
     @property
+    def held_fixed(self) -> bool:
+        """Whether some leaves are held fixed by ``parameters=``: they may have been trained on the same responses."""
+        return self.selected is not None
+
+    @property
     def kinks(self) -> KinkedOperations:
         """The kinked operations that act on the parameters, as the traced program shows them."""
         return self.model.kinks

@@ -71,6 +71,11 @@ class TorchAutodiff:
         return self.model.affine
 
     @property
+    def held_fixed(self) -> bool:
+        """Whether some of the module's parameters are held fixed: they may have been trained on the same responses."""
+        return self.model.state.selected or bool(self.model.state.frozen)
+
+    @property
     def kinks(self) -> KinkedOperations:
         """The kinked operations that act on the trained parameters."""
         return self.model.kinks
