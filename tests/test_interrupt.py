@@ -258,3 +258,36 @@ def test_a_program_is_stopped_from_outside(ending):
     else:
         assert program.returncode != 0
         assert "vhat.errors.Interrupted: 512 of 2000 predictions were finished" in err
+
+
+def test_leave_one_out_keeps_the_rows_that_were_left_out(four_at_a_time):
+    finger = Finger("numpy", "gradients")
+    full = finger.fitted.leave_one_out(curvature="ggn")
+    finger.press(3)
+    with pytest.raises(vhat.Interrupted, match=r"8 of 30 rows were left out .*stop\.record") as stop:
+        finger.fitted.leave_one_out(curvature="ggn")
+    record, done = stop.value.record, np.arange(30) < 8
+    assert isinstance(record, vhat.LeaveOneOut)
+    for name in ("prediction", "residual", "leverage", "weighted_norm"):
+        np.testing.assert_array_equal(getattr(record, name)[done], getattr(full, name)[done])
+        assert np.all(np.isnan(getattr(record, name)[~done]))
+    assert set(record.status[~done]) == {"interrupted"}
+    np.testing.assert_array_equal(finger.fitted.leave_one_out(curvature="ggn").prediction, full.prediction)
+
+
+def test_an_audit_keeps_the_lines_that_are_finished_and_goes_on_with_what_was_measured():
+    full = fit().audit()
+    finger = Finger("numpy", "jvp")
+    finger.fitted.audit()
+    calls = next(finger.calls) - 1
+    for at in (1, calls):
+        finger = Finger("numpy", "jvp")
+        finger.press(at)
+        with pytest.raises(vhat.Interrupted, match=r"audit that were finished: .*audit\(\) again") as stop:
+            finger.fitted.audit()
+        record = stop.value.record
+        assert isinstance(record, vhat.Audit)
+        assert len(record) < len(full)
+        for mine, line in zip(record, full, strict=False):
+            assert (mine.name, mine.verdict) == (line.name, line.verdict)
+        assert [line.verdict for line in finger.fitted.audit()] == [line.verdict for line in full]

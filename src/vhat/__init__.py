@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ConditioningWarning,
         ConvergenceWarning,
         CurvatureWarning,
+        EarlyStoppingWarning,
         FixedParameterWarning,
         InputError,
         Interrupted,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from vhat.intervals.tail import Tail
     from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Plan, Primal, Status
     from vhat.methods.comparison import Comparison, compare
+    from vhat.variance.ridge_refit import EarlyStopping
     from vhat.variance.weighted_norm import WeightedNorm
 
 __version__ = "0.1.0"
@@ -58,6 +60,7 @@ _HOMES = {
         "ConditioningWarning",
         "ConvergenceWarning",
         "CurvatureWarning",
+        "EarlyStoppingWarning",
         "FixedParameterWarning",
         "InputError",
         "Interrupted",
@@ -90,6 +93,7 @@ _HOMES = {
     "intervals.tail": ("Tail",),
     "linalg.solvers": ("CG", "Dense", "Dual", "Nystrom", "Plan", "Primal", "Status"),
     "methods.comparison": ("Comparison", "compare"),
+    "variance.ridge_refit": ("EarlyStopping",),
     "variance.weighted_norm": ("WeightedNorm",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -107,6 +111,8 @@ __all__ = [
     "CurvatureWarning",
     "Dense",
     "Dual",
+    "EarlyStopping",
+    "EarlyStoppingWarning",
     "EstimatedTail",
     "FittedModel",
     "FixedParameterWarning",

@@ -153,6 +153,12 @@ def check_finite(name: str, array: np.ndarray, error: type[Exception] = InputErr
 
 def check_loss(loss: Any) -> None:
     """Refuse a loss that is neither a known name nor callable."""
+    if isinstance(loss, str) and loss == "gaussian_nll":
+        raise InputError(
+            "loss='gaussian_nll' is for from_torch. Here give the mean alone as the prediction, with "
+            "loss='half_mse', sample_weight=1/variance, and interval(x, noise=deviation, observation_noise=...), with "
+            "the variances that the model predicts."
+        )
     if not callable(loss):
         check_choice("loss", loss, ("half_mse", "mse"))
 
@@ -196,11 +202,11 @@ def check_weights(sample_weight: Any, n: int) -> np.ndarray:
     return weights
 
 
-def check_prediction(shape: tuple[int, ...], n: int) -> None:
-    """Refuse a model whose output for n rows is not (n,) or (n, outputs)."""
+def check_prediction(shape: tuple[int, ...], n: int, remedy: str = "") -> None:
+    """Refuse a model whose output for n rows is not (n,) or (n, outputs); ``remedy`` is said after that."""
     if len(shape) not in (1, 2) or shape[0] != n or (len(shape) == 2 and shape[1] == 0):
         raise ModelError(
-            f"the model returned shape {tuple(shape)} for {n} rows; it must return ({n},) or ({n}, outputs)."
+            f"the model returned shape {tuple(shape)} for {n} rows; it must return ({n},) or ({n}, outputs).{remedy}"
         )
 
 

@@ -9,7 +9,10 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from vhat.evidence.audit import Audit
+    from vhat.evidence.leave_one_out import LeaveOneOut
     from vhat.fit.score_curve import Curve
+    from vhat.fitted.generalised_freedom import GeneralisedFreedom
     from vhat.methods.comparison import Comparison
     from vhat.variance.weighted_norm import WeightedNorm
 
@@ -18,6 +21,7 @@ __all__ = [
     "ConditioningWarning",
     "ConvergenceWarning",
     "CurvatureWarning",
+    "EarlyStoppingWarning",
     "FixedParameterWarning",
     "InputError",
     "Interrupted",
@@ -100,11 +104,14 @@ class Interrupted(KeyboardInterrupt):
 
     Attributes:
         record: The :class:`vhat.WeightedNorm` of all predictions that were asked for, the :class:`vhat.fit.Curve` of
-            all weight decays (what was not finished has the status ``interrupted`` and no number), or the
-            :class:`vhat.Comparison` of what was compared.
+            all weight decays (what was not finished has the status ``interrupted`` and no number), the
+            :class:`vhat.Comparison` of what was compared, the :class:`vhat.LeaveOneOut` of all training rows, the
+            :class:`vhat.Audit` of the lines that are finished, or the generalised degrees of freedom so far.
     """
 
-    def __init__(self, message: str, record: WeightedNorm | Curve | Comparison) -> None:
+    def __init__(
+        self, message: str, record: WeightedNorm | Curve | Comparison | LeaveOneOut | Audit | GeneralisedFreedom
+    ) -> None:
         super().__init__(message, record)
         self.record = record
 
@@ -122,6 +129,10 @@ class CurvatureWarning(VhatWarning):
 
 class NotMinimumWarning(VhatWarning):
     """The parameters are not a minimum of the objective that was described."""
+
+
+class EarlyStoppingWarning(VhatWarning):
+    """A minimum predicts validation rows worse than the model that was stopped on the way to it."""
 
 
 class ConditioningWarning(VhatWarning):

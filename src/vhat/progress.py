@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
 
 __all__ = ["Listener", "announce", "bar", "listen", "steps_shown"]
 
@@ -45,8 +50,8 @@ def _on_terminal() -> bool:
 def bar(label: str, total: int, patience: float = _PATIENCE) -> Iterator[Callable[[str], None]]:
     """Yield ``advance(note)``, to be called once a step; ``total`` is 0 where the end is not known.
 
-    The bar appears only when standard error is a terminal and the work has lasted ``patience`` seconds. A bar within
-    a bar is a note on the outer one.
+    The bar appears only when standard error is a terminal and the work has lasted ``patience`` seconds, also in the
+    middle of a step. A bar within a bar is a note on the outer one.
     """
     listener = _listener.get()
     if listener is not None:
@@ -67,13 +72,10 @@ def bar(label: str, total: int, patience: float = _PATIENCE) -> Iterator[Callabl
 
     progress = Progress(*Progress.get_default_columns(), "{task.fields[note]}", console=Console(stderr=True))
     task = progress.add_task(label, total=total or None, note="")
-    began, shown = time.monotonic(), False
+    appearance = _Appearance(progress, patience)
 
     def show(note: str, steps: int = 0) -> None:
-        nonlocal shown
-        if not shown and time.monotonic() - began > patience:
-            progress.start()
-            shown = True
+        appearance.wait()
         progress.update(task, advance=steps, note=note)
 
     entered = _outer.set(show)
@@ -81,8 +83,40 @@ def bar(label: str, total: int, patience: float = _PATIENCE) -> Iterator[Callabl
         yield lambda note: show(note, 1)
     finally:
         _outer.reset(entered)
-        if shown:
-            progress.stop()
+        appearance.end()
+
+
+class _Appearance:
+    """Starts a bar once its patience is over, from a thread of its own where a step lasts longer than that."""
+
+    def __init__(self, progress: RichProgress, patience: float) -> None:
+        self._progress = progress
+        self._patience = patience
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._state: Literal["waiting", "shown", "over"] = "waiting"
+        self._timer = threading.Timer(patience, self._start)
+        self._timer.daemon = True  # a program that ends does not wait for it
+        self._timer.start()
+
+    def wait(self) -> None:
+        """Show the bar if it is time."""
+        if self._state == "waiting" and time.monotonic() - self._began > self._patience:
+            self._start()
+
+    def end(self) -> None:
+        """Take the bar away for good."""
+        self._timer.cancel()
+        with self._lock:
+            if self._state == "shown":
+                self._progress.stop()
+            self._state = "over"
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._state == "waiting":
+                self._progress.start()
+                self._state = "shown"
 
 
 @contextmanager

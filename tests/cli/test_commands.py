@@ -154,7 +154,7 @@ def test_an_audit_that_fails_has_exit_code_3_and_advises_in_options(early):
     assert done.exit_code == 3
     assert "Audit: look at stationarity" in done.stdout
     shown = " ".join(done.stdout.split())
-    assert "or fit with --recipe minimum" in shown
+    assert "Fit with --recipe minimum" in shown
     assert "polish" not in shown.lower()
 
 

@@ -70,3 +70,15 @@ def test_every_call_that_a_page_names_exists(page):
         assert name in vhat.Interval.__dataclass_fields__ or hasattr(vhat.Interval, name), name
     for name in set(re.findall(r"`vhat\.([a-zA-Z]\w*)", text)):
         assert hasattr(vhat, name), name
+
+
+@pytest.mark.slow
+def test_a_trained_network_has_intervals_for_new_responses_without_a_warning(capsys):
+    names = run("trained-network.md")
+    band = names["band"]
+    assert band.noise_source == "estimated from 200 validation rows"
+    with names["torch"].no_grad():
+        np.testing.assert_allclose(band.center, names["module"](names["X_val"][:5]).numpy(), rtol=1e-5)
+    assert "the center is the model's own prediction" in band.guarantee
+    assert "Guaranteed" not in band.guarantee
+    assert "split conformal" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import pytest
 import vhat
 
 BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "README.md").read_text(), re.DOTALL)
-NAMES = ["torch", "jax", "scipy", "recipe", "table"]
+NAMES = ["trained", "torch", "jax", "scipy", "recipe", "table"]
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ def test_a_clone_is_not_fitted_and_keeps_the_options():
 # -- units -----------------------------------------------------------------------------------------
 def in_the_model(network, points, y=Y, weights=None):
     """The same fit through ``from_jax``, the scaling written in the model function."""
-    scaling, own = network.scaling_, network.fitted_.problem.autodiff.model.predict.value
+    scaling, own = network.scaling_, network.fitted_.problem.autodiff.network
 
     def predict(params, x):
         return scaling.shift[0] + scaling.unit[0] * own(params, (x[:, scaling.kept] - scaling.center) / scaling.spread)
@@ -174,7 +174,7 @@ def test_huge_scales_of_a_column_change_nothing(network):
 def test_two_outputs_equal_from_jax_with_a_loss_that_knows_their_units():
     both = np.column_stack([Y, 1e4 * np.cos(X[:, 0]) + X[:, 1]])
     network = vhat.NetworkRegressor(**SMALL).fit(X, both)
-    scaling, own = network.scaling_, network.fitted_.problem.autodiff.model.predict.value
+    scaling, own = network.scaling_, network.fitted_.problem.autodiff.network
     expected = vhat.from_jax(
         lambda p, x: scaling.shift + scaling.unit * own(p, (x - scaling.center) / scaling.spread),
         network.fitted_.params,

@@ -411,8 +411,9 @@ def test_the_noise_of_a_fit_that_was_stopped_early_is_not_said_to_hold_and_both_
     assert line.verdict == "undecided"
     assert f"{0.35 * np.sqrt(40 / 6):.4g}" in line.remedy  # |r|^2 over n - p
     assert "root mean square of 0.35." in line.remedy
-    assert "noise= from held-out rows or from replicates" in line.remedy
-    assert line.remedy.startswith("Polish first, as stationarity fails")
+    assert "fitted.with_validation(X, y)" in line.remedy
+    assert "noise= from replicates" in line.remedy
+    assert line.remedy.startswith("Settle stationarity first, which fails")
     assert given(np.zeros(34), X, y).audit(noise=0.35)["noise"].verdict == "assumed"
     assert fit(X, y).audit()["noise"].verdict == "holds"
 
@@ -424,7 +425,7 @@ def test_residuals_of_what_is_no_minimum_are_taken_as_they_are_and_advice_waits_
     assert found["stationarity"].verdict == "fails"
     assert "residuals as fitted" in found["unequal noise"].meaning
     assert found["unequal noise"].verdict == "fails"
-    assert found["unequal noise"].remedy.startswith("Polish first, as stationarity fails")
+    assert found["unequal noise"].remedy.startswith("Settle stationarity first, which fails")
 
 
 # -- how often the lines are wrong ---------------------------------------------------------------------

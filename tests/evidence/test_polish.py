@@ -22,6 +22,7 @@ from vhat.evidence.minimise.steihaug_step import Steihaug
 from vhat.fit import Network
 from vhat.linalg.curvature import assemble
 from vhat.linalg.curvature.inner_product import Jacobi, jacobi
+from vhat.linalg.curvature.kinks import Kinks
 from vhat.models.jax import jax_problem
 from vhat.models.problem import Problem
 from vhat.study import MaternTruth, sample
@@ -217,8 +218,16 @@ def test_identical_units_are_told_apart():
 # -- refusals -------------------------------------------------------------------------------
 
 
+def test_kinks_are_refused_before_the_first_step_and_with_a_remedy():
+    params = oracle.random_params(np.random.default_rng(2), 2, 12, None)
+    problem = jax_problem(oracle.network("relu", None), params, X, Y, weight_decay=1e-3)
+    with pytest.raises(PolishError, match=r"kinks .*linearised\(validation=\(X, y\)\).* softplus"):
+        polish(problem, progress=lambda *_: pytest.fail("a step was taken"))
+
+
 @pytest.mark.usefixtures("way")
-def test_kinks_are_refused_with_what_was_reached_and_a_remedy():
+def test_kinks_that_structure_does_not_show_are_refused_with_what_was_reached_and_a_remedy(monkeypatch):
+    monkeypatch.setitem(polish.__globals__, "find_kinks", lambda problem: Kinks("unknown"))
     params = oracle.random_params(np.random.default_rng(2), 2, 12, None)
     problem = jax_problem(oracle.network("relu", None), params, X, Y, weight_decay=1e-3)
     with pytest.raises(PolishError, match=r"relative gradient .* smallest eigenvalue .* softplus .* curvature=\"ggn\""):

@@ -203,7 +203,7 @@ def test_whether_they_are_a_minimum_is_undecided_where_the_solves_do_not_converg
     assert "WHICH IS UNDECIDED" in band.guarantee
     assert "whether the parameters are a minimum is undecided" in band.guarantee
     assert "NOT" not in band.guarantee
-    assert off.audit(noise=0.1)["basin"].remedy.startswith("Polish first, as stationarity is undecided")
+    assert off.audit(noise=0.1)["basin"].remedy.startswith("Settle stationarity first, which is undecided")
     there = vhat.from_jax(linear, THETA, X, Y, weight_decay=LAM)  # a gradient of rounding needs no solve
     assert "UNDECIDED" not in there.interval(POINTS, noise=0.1).guarantee
 

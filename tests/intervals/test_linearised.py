@@ -161,53 +161,9 @@ def test_units_of_responses_and_a_scaled_penalty():
     np.testing.assert_allclose(doubled.half_width, direct.half_width, rtol=1e-12)
 
 
-# -- the choice of lam -----------------------------------------------------------------------------
-def test_validation_rows_choose_lam_by_their_likelihood_and_tell_the_noise():
-    """Against a direct maximisation over the same formula with dense matrices."""
-    X, q, y, x = data()
-    rng = np.random.default_rng(3)
-    Z = 2.0 * rng.normal(size=(150, 2))
-    t = smooth(q, Z) + 0.2 * rng.normal(size=150)
-    fitted = vhat.from_numpy(smooth, q, X, y, weight_decay=1e-4).polish()
-    tangent = fitted.linearised(validation=(Z, t))
-    refit = tangent.workspace.refit
-    J, g = jacobian(fitted, fitted.problem.X), jacobian(fitted, fitted.problem.inputs(Z))
-    errors = fitted.predict(Z) - t
-
-    def likelihood(lam):
-        h = np.linalg.solve(J.T @ J / N + lam * np.eye(9), g.T)
-        spread = 1 + np.mean((J @ h) ** 2, axis=0) / N
-        variance = np.mean(errors**2 / spread)
-        return -0.5 * (np.sum(np.log(spread)) + 150 * np.log(variance)), np.sqrt(variance)
-
-    assert refit.identified
-    lam = float(refit.weight_decay[0])
-    best, sigma = likelihood(lam)
-    assert best >= max(likelihood(lam * 10**step)[0] for step in (-0.4, -0.2, 0.2, 0.4))
-    np.testing.assert_allclose(refit.gain, 2 * (best + 0.5 * 150 * np.log(np.mean(errors**2))), rtol=1e-6)
-    band = tangent.interval(x)
-    np.testing.assert_allclose(band.noise, sigma, rtol=1e-9)
-    assert band.noise_source == "estimated from 150 validation rows"
-    assert "by the likelihood of 150 validation rows" in band.guarantee
-    assert tangent.audit()["ridge penalty"].verdict == ("holds" if refit.identified else "fails")
-
-
-def test_errors_that_do_not_grow_with_v_identify_nothing_and_it_is_said():
-    X, q, y, x = data()
-    rng = np.random.default_rng(5)
-    Z = rng.normal(size=(12, 2))
-    fitted = vhat.from_numpy(smooth, q, X, y, weight_decay=1e-3)
-    tangent = fitted.linearised(validation=(Z, smooth(q, Z) + 0.2 * rng.normal(size=12)))
-    assert not tangent.workspace.refit.identified
-    told = tangent.interval(x).guarantee
-    assert "DO NOT IDENTIFY" in told
-    assert "the width may be far off" in told
-    assert tangent.audit()["ridge penalty"].verdict == "fails"
-
-
 def test_refusals_name_the_call_that_works():
     fitted, x = numpy_model()
-    with pytest.raises(vhat.InputError, match=r"give validation=\(X, y\), or a number"):
+    with pytest.raises(vhat.InputError, match=r"give validation=\(X, y\), recipe=, or a number"):
         fitted.linearised()
     with pytest.raises(vhat.InputError, match="Give a positive number, or 'auto'"):
         fitted.linearised("best")
@@ -216,5 +172,34 @@ def test_refusals_name_the_call_that_works():
             fitted.linearised(lam)
     with pytest.raises(vhat.InputError, match="y has shape"):
         fitted.linearised(validation=(x, np.zeros(3)))
-    with pytest.raises(vhat.StoreError, match="save the model that was linearised"):
-        fitted.linearised(LAM).save("nowhere")
+
+
+# -- everything else that a fitted model can do ------------------------------------------------------
+def test_functionals_and_acquisition_are_those_of_the_ridge_refit():
+    """Against the closed form: covariance of the parameters, and the pool's variance after each choice."""
+    fitted, _ = numpy_model()
+    tangent = fitted.linearised(LAM)
+    J = jacobian(fitted, fitted.problem.X)
+    inverse = np.linalg.inv(J.T @ J / N + LAM * np.eye(9))
+    weights = np.linspace(-1, 1, 9)
+    band = tangent.functional(lambda q: q @ weights, noise=0.2)
+    np.testing.assert_allclose(band.center, np.asarray(fitted.params) @ weights, rtol=1e-12)
+    np.testing.assert_allclose(band.standard_error, 0.2 * np.linalg.norm(weights @ inverse @ J.T / N), rtol=1e-8)
+    np.testing.assert_allclose(tangent.covariance(noise=0.2), 0.04 * inverse @ J.T @ J @ inverse / N**2, rtol=1e-6)
+    pool = np.random.default_rng(4).normal(size=(12, 2))
+    g = jacobian(fitted, fitted.problem.inputs(pool))
+    kernel = g @ inverse @ g.T / N  # the posterior kernel that acquisition reduces
+    first = np.argmax(np.sum(kernel**2, axis=0) / (1 + np.diag(kernel)))
+    assert tangent.acquire(pool, 3).indices[0] == first
+
+
+def test_calibration_covers_and_says_so():
+    q = data()[1]
+    rng = np.random.default_rng(6)
+    Z, fresh = rng.normal(size=(999, 2)), rng.normal(size=(2000, 2))
+    calibrated = numpy_model()[0].linearised(LAM).calibrate(Z, smooth(q, Z) + 0.2 * rng.normal(size=999))
+    assert "is missed with probability at most delta" in calibrated.guarantee
+    band = calibrated.interval(fresh, 0.1)
+    inside = np.abs(smooth(q, fresh) + 0.2 * rng.normal(size=2000) - band.center) <= band.half_width
+    error = np.sqrt(0.09 / 1000 + 0.09 / 2000)  # of the calibration rows and of the fresh ones
+    assert abs(np.mean(inside) - 0.9) < 3 * error

@@ -184,3 +184,16 @@ def test_a_row_that_is_not_finite_says_so_when_ctrl_c_comes(monkeypatch):
         with pytest.raises(Stopped) as stop:
             prepared.respond(problem.native(g))
     assert stop.value.partial.status[list(stop.value.rows).index(2)] == "not finite"
+
+
+@pytest.mark.parametrize("small", [1e-8, 1e-11])
+def test_lengths_of_what_the_data_hardly_see_are_those_of_the_training_rows(small):
+    """A vector almost wholly outside the data: ``z'Gz`` in float64 is nothing but rounding there."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 12))
+    fitted = vhat.from_numpy(lambda q, Z: Z @ q, np.zeros(12), X, X[:, 0], weight_decay=1e-8)
+    seen, unseen = np.linalg.svd(X)[2][[0, -1]]
+    z = unseen + small * seen
+    with fitted.problem.scope():
+        found = fitted.workspace.gram().lengths(z[None, None])
+    np.testing.assert_allclose(found, np.linalg.norm(X @ z) / np.sqrt(40), rtol=1e-4)

@@ -84,16 +84,16 @@ def test_rows_that_stop_early_are_named_and_have_no_number(problem):
     assert band.abstain().all()
 
 
-def relu_saddle():
-    """A relu network that has not been trained: its Hessian has negative eigenvalues."""
+def saddle():
+    """A network that has not been trained: its Hessian has negative eigenvalues."""
     rng = np.random.default_rng(3)
     params = oracle.random_params(rng, 2, 8, None)
     X = rng.normal(size=(40, 2))
-    return oracle.network("relu", None), params, X, 3 * rng.standard_normal(40)
+    return oracle.network("tanh", None), params, X, 3 * rng.standard_normal(40)
 
 
 def test_an_indefinite_hessian_raises_by_name_and_warns_under_auto():
-    predict, params, X, y = relu_saddle()
+    predict, params, X, y = saddle()
     assert oracle.dense(predict, params, X, y, X[:1], 1e-3)[3].min() < 0
     fitted = vhat.from_jax(predict, params, X, y, weight_decay=1e-3)
     with pytest.raises(vhat.NotPositiveDefinite, match="polish"):
@@ -107,7 +107,7 @@ def test_an_indefinite_hessian_raises_by_name_and_warns_under_auto():
 
 
 def test_conjugate_gradients_meet_negative_curvature_and_say_so():
-    predict, params, X, y = relu_saddle()
+    predict, params, X, y = saddle()
     problem = jax_problem(predict, params, X, y, weight_decay=1e-3)
     with problem.scope():
         found = vhat.CG().prepare(Workspace(problem), "hessian").solve(problem.gradients(problem.inputs(X)))

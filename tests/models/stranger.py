@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from vhat.models.kinks import UNKNOWN_KINKS
 from vhat.models.lazy import Lazy
 from vhat.models.loss import LossDerivatives, half_square
 from vhat.models.problem import Problem
@@ -109,6 +110,7 @@ class JetAutodiff:
     arrays = JetArrays()
     squeeze = True
     linear = False
+    kinks = UNKNOWN_KINKS
     columns = None
 
     @property

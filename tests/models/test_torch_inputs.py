@@ -97,7 +97,8 @@ def test_take_and_count_slice_every_input():
         (3.0, "single number"),
         (torch.zeros(2, 3).to_sparse(), "dense"),
         ("abc", "str"),
-        (torch.utils.data.TensorDataset(torch.zeros(2, 3)), "x is a TensorDataset"),
+        (torch.utils.data.TensorDataset(torch.zeros(2, 4)), r"rows of shape \(4,\)"),
+        (torch.utils.data.TensorDataset(*[torch.zeros(2, 3)] * 3), r"batches of 3 parts; .*let it yield x or \(x, y\)"),
     ],
 )
 def test_unusable_test_inputs_are_refused(x, words):

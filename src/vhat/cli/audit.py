@@ -70,10 +70,12 @@ def _shown(found: Audit) -> Table:
 
 _OPTIONS = {
     "audit(refits=10)": "--refits 10",
-    " fitted.linearised(validation=(X, y)) takes a network that was stopped early or has kinks as it is.": "",
-    "Call fitted.polish()": "Fit with --recipe minimum",
-    "call fitted.polish()": "fit with --recipe minimum",
-    "Polish first": "Fit with --recipe minimum first",
+    " Where training was stopped early, fitted.linearised(validation=(X, y)) takes the network as it is. Where it was "
+    "to reach a minimum, train longer or call fitted.polish().": " Fit with --recipe minimum.",
+    "fitted.linearised(validation=(X, y)) takes the model as it is.": "Fit with --activation tanh and --recipe "
+    "minimum.",
+    " Pass the optimiser's weight_decay all the same: linearised() takes its proportions between parameters only, and "
+    "finds the size of lam itself.": "",
     "bound='asymptotic'": "--bound asymptotic",
     'Give noise=, one number per row; or fit with sample_weight=1/noise^2 and noise="weights".': "Add a "
     "column of 1/noise^2, fit with --weights COLUMN, and give --noise weights.",

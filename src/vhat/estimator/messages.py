@@ -60,6 +60,11 @@ def _in_own_words(warning: VhatWarning, recipe: Any, activation: str) -> VhatWar
         return NotMinimumWarning(
             f"{name} ended where the gradient does not vanish. Intervals are about a minimum, and may be off. {remedy}"
         )
+    if isinstance(warning, CurvatureWarning) and activation == "relu":
+        return CurvatureWarning(
+            "the network has kinks (relu), so that intervals use the Gauss-Newton matrix in place of the Hessian, and "
+            f"are rougher. {remedy}"
+        )
     if isinstance(warning, CurvatureWarning):
         return CurvatureWarning(
             f"{name} ended where the curvature is not positive in every direction, so that these parameters are no "

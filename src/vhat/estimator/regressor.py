@@ -171,8 +171,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             self.weight_decay_ = self.selection_.weight_decay
             return self.selection_.trained
         self.weight_decay_ = given
-        trained: FittedModel = recipe(given)(rows.X, rows.y, seed=seed, sample_weight=rows.weights)
-        return trained
+        return _trained(recipe(given), rows, seed)
 
     @property
     def widths_(self) -> tuple[int, ...]:
@@ -345,6 +344,16 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             StoreError: When there is no such estimator, or it is damaged.
         """
         return persistence.load(cls, directory, recipe)
+
+
+def _trained(recipe: Any, rows: validate.Rows, seed: int) -> FittedModel:
+    """Carry out a recipe: by dense steps where the network and the table are small, as it is written otherwise."""
+    from vhat.fit.small_tables import fit_small, is_served
+
+    if is_served(recipe, len(rows.X)):
+        return fit_small(recipe, rows.X, rows.y, seed=seed, sample_weight=rows.weights)
+    trained: FittedModel = recipe(rows.X, rows.y, seed=seed, sample_weight=rows.weights)
+    return trained
 
 
 @functools.lru_cache(maxsize=64)

@@ -80,9 +80,8 @@ class Decay:
         self, recipe: NetworkRecipe, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray, seed: int
     ) -> Selection:
         """Choose by leave-one-out."""
-        from vhat.fit import choose_weight_decay
-        from vhat.fit.quick_selection import choose_sparingly
+        from vhat.fit.quick_selection import choose_from, choose_sparingly
 
         if self.grid is None:
             return choose_sparingly(recipe, X, y, sample_weight=sample_weight, seed=seed)
-        return choose_weight_decay(recipe, X, y, grid=self.grid, sample_weight=sample_weight, seed=seed)
+        return choose_from(recipe, X, y, grid=self.grid, sample_weight=sample_weight, seed=seed)

@@ -11,11 +11,13 @@ which for the square loss is ``(y - f)_-i = (y - f)_i / (1 - S_ii)``. Exact for 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vhat.errors import ConvergenceWarning, LeverageWarning, name_rows, outside
+from vhat.errors import ConvergenceWarning, Interrupted, LeverageWarning, name_rows, outside
 from vhat.evidence.minimise.stationarity import units
 from vhat.linalg.solvers import Prepared, Status
 from vhat.linalg.solvers.interface import Response, contract
@@ -29,9 +31,12 @@ __all__ = [
     "ROUGH",
     "LeaveOneOut",
     "LeftOut",
+    "StoppedRows",
     "describe",
+    "keeping_rows",
     "leave_block_out",
     "leave_rows_out",
+    "leave_rows_out_of",
     "warn_of_rows",
 ]
 
@@ -128,19 +133,73 @@ def leave_rows_out(problem: Problem, prepared: Prepared, sigma: np.ndarray) -> L
         problem: The training problem, at its minimum.
         prepared: The solver of ``A = H + lam``.
         sigma: Noise of each training response, (n, K).
+
+    Raises:
+        StoppedRows: On Ctrl-C, with the rows that are finished.
     """
-    parts, start, blocks = [], 0, gradient_blocks(problem, problem.X)
-    with bar("rows left out", len(blocks)) as advance:
-        for g in blocks:
-            found = prepared.respond(g)
-            rows = start + np.arange(len(found.status) // problem.outputs)
-            parts.append(leave_block_out(problem, found, sigma, rows))
-            start += len(rows)
-            advance("")
-    names = ("prediction", "leverage", "variance", "status")
-    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    high = int(np.sum(joined["leverage"] > ROUGH))
-    return LeftOut(**joined, rough=high if high and not _is_linear(problem) else 0)
+    parts: list[LeftOut] = []
+    start, blocks = 0, gradient_blocks(problem, problem.X)
+    try:
+        with bar("rows left out", len(blocks)) as advance:
+            for g in blocks:
+                found = prepared.respond(g)
+                rows = start + np.arange(len(found.status) // problem.outputs)
+                parts.append(leave_block_out(problem, found, sigma, rows))
+                start += len(rows)
+                advance("")
+    except KeyboardInterrupt:
+        raise StoppedRows(start, _joined([*parts, _unfinished(problem.n - start, problem.outputs)])) from None
+    joined = _joined(parts)
+    high = int(np.sum(joined.leverage > ROUGH))
+    return replace(joined, rough=high if high and not _is_linear(problem) else 0)
+
+
+class StoppedRows(KeyboardInterrupt):
+    """Ctrl-C came while rows were left out.
+
+    Attributes:
+        finished: How many of the first rows are finished.
+        partial: All rows; those that are not finished are NaN and ``interrupted``.
+    """
+
+    def __init__(self, finished: int, partial: LeftOut) -> None:
+        super().__init__(finished, partial)
+        self.finished = finished
+        self.partial = partial
+
+
+def _joined(parts: list[LeftOut]) -> LeftOut:
+    return LeftOut(
+        np.concatenate([part.prediction for part in parts]),
+        np.concatenate([part.leverage for part in parts]),
+        np.concatenate([part.variance for part in parts]),
+        np.concatenate([part.status for part in parts]),
+    )
+
+
+def _unfinished(rows: int, outputs: int) -> LeftOut:
+    empty = np.full((rows, outputs), np.nan)
+    return LeftOut(empty, empty[:, 0], empty, np.full(rows, Status.INTERRUPTED.value))
+
+
+@contextmanager
+def keeping_rows(problem: Problem, levels: np.ndarray, curvature: str, solver: str) -> Iterator[None]:
+    """Have Ctrl-C leave the rows that are finished in the record of an :class:`vhat.Interrupted`.
+
+    Args:
+        problem: The training problem.
+        levels: As for :func:`describe`.
+        curvature: The curvature's name.
+        solver: The solver's name.
+    """
+    try:
+        yield
+    except StoppedRows as stop:
+        keep = " To keep them: except vhat.Interrupted as stop: stop.record" if stop.finished else ""
+        raise Interrupted(
+            f"{stop.finished} of {problem.n} rows were left out in turn.{keep}",
+            _described(problem, stop.partial, levels, curvature, solver),
+        ) from None
 
 
 def describe(problem: Problem, found: LeftOut, levels: np.ndarray, curvature: str, solver: str) -> LeaveOneOut:
@@ -154,6 +213,10 @@ def describe(problem: Problem, found: LeftOut, levels: np.ndarray, curvature: st
         solver: The solver's name.
     """
     warn_of_rows(found, few=True)
+    return _described(problem, found, levels, curvature, solver)
+
+
+def _described(problem: Problem, found: LeftOut, levels: np.ndarray, curvature: str, solver: str) -> LeaveOneOut:
     norm, residual = found.variance / levels, problem.targets - found.prediction
     prediction, residual, norm = (a[:, 0] if problem.squeeze else a for a in (found.prediction, residual, norm))
     known = residual if problem.loss_derivatives.location else None
@@ -246,6 +309,30 @@ def leave_block_out(problem: Problem, found: Response, sigma: np.ndarray, rows: 
     prediction = problem.fitted_values[rows] + moved
     prediction[~usable], variance[~usable] = np.nan, np.nan
     return LeftOut(prediction, leverage, variance, status)
+
+
+def leave_rows_out_of(problem: Problem, a: np.ndarray, variance: np.ndarray) -> LeftOut:
+    """Leave out each training row in turn, given what all rows together have told.
+
+    Args:
+        problem: The training problem, whose loss is a sum over outputs.
+        a: ``G_i A^-1 G_i' / n`` of each row, (n, K, K).
+        variance: ``n sum_jb sigma_jb^2 (d f_i / d y_jb)(d f_i / d y_jb)'`` of the fit to all rows, over the responses
+            of the other rows j, (n, K, K).
+    """
+    loss, K = problem.loss_derivatives, problem.outputs
+    aC = a * loss.curvature[:, None, :]
+    leverage = np.linalg.eigvals(aC).real.max(axis=1)
+    usable = leverage < 1 - _SLACK
+    remaining = np.where(usable[:, None, None], np.eye(K) - aC, np.eye(K))
+    moved = np.linalg.solve(remaining, a @ loss.first[:, :, None])[:, :, 0]
+    inverse = np.linalg.inv(remaining)
+    spread = np.einsum("ikl,ilm,ikm->ik", inverse, variance, inverse)
+    prediction = problem.fitted_values + moved
+    prediction[~usable], spread[~usable] = np.nan, np.nan
+    status = np.where(usable, Status.CONVERGED.value, HIGH_LEVERAGE)
+    high = int(np.sum(leverage > ROUGH))
+    return LeftOut(prediction, leverage, spread, status, rough=high if high and not _is_linear(problem) else 0)
 
 
 def _row_status(status: np.ndarray) -> np.ndarray:

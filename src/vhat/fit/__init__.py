@@ -32,15 +32,34 @@ A training loop of your own becomes a recipe by ending in ``vhat.from_torch`` or
 
 from __future__ import annotations
 
-from vhat.fit.adam import Adam
-from vhat.fit.adamw import AdamW
-from vhat.fit.gradient_descent import GradientDescent
-from vhat.fit.many_fits import Recipe, fit_many
-from vhat.fit.minimum import Minimum
-from vhat.fit.score_curve import Curve
-from vhat.fit.selection import Selection, choose_weight_decay
-from vhat.fit.training import Trace, Trained
-from vhat.models.networks import Network, VarianceScaling, glorot, normal
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vhat.fit.adam import Adam
+    from vhat.fit.adamw import AdamW
+    from vhat.fit.gradient_descent import GradientDescent
+    from vhat.fit.many_fits import Recipe, fit_many
+    from vhat.fit.minimum import Minimum
+    from vhat.fit.score_curve import Curve
+    from vhat.fit.selection import Selection, choose_weight_decay
+    from vhat.fit.training import Trace, Trained
+    from vhat.models.networks import Network, VarianceScaling, glorot, normal
+
+# A small table is fitted and a saved estimator predicts without JAX: what needs it is imported when it is asked for.
+_HOMES = {
+    "adam": ("Adam",),
+    "adamw": ("AdamW",),
+    "gradient_descent": ("GradientDescent",),
+    "many_fits": ("Recipe", "fit_many"),
+    "minimum": ("Minimum",),
+    "score_curve": ("Curve",),
+    "selection": ("Selection", "choose_weight_decay"),
+    "training": ("Trace", "Trained"),
+}
+_HOME = {name: f"vhat.fit.{home}" for home, names in _HOMES.items() for name in names} | dict.fromkeys(
+    ("Network", "VarianceScaling", "glorot", "normal"), "vhat.models.networks"
+)
 
 __all__ = [
     "Adam",
@@ -59,3 +78,15 @@ __all__ = [
     "glorot",
     "normal",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_HOME[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

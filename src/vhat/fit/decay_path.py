@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -21,8 +21,10 @@ from vhat.fit.splits import Table
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
+    from vhat.models.networks import Network
+    from vhat.models.problem import Problem
 
-__all__ = ["Family", "Path", "check_grid", "default_grid", "family", "gradient_of", "heard"]
+__all__ = ["DecayPath", "Family", "Path", "check_grid", "default_grid", "family", "gradient_of", "heard"]
 
 Family = Callable[[float], Recipe]
 """From lam to the recipe that trains under it."""
@@ -30,6 +32,13 @@ Family = Callable[[float], Recipe]
 _DECADES = (-6.0, -1.0)
 """The default grid, beside the trace of the Gauss-Newton matrix at the start: from hardly any decay to a constant."""
 _ORDER_ONE = 100.0
+
+
+class DecayPath(Protocol):
+    """One training set on its way along a grid of weight decays."""
+
+    def fit(self, lam: float) -> FittedModel:
+        """Fit at ``lam``."""
 
 
 @dataclass
@@ -128,8 +137,6 @@ def default_grid(recipe: Any, table: Table, seed: int) -> np.ndarray:
         InputError: When the recipe trains no :class:`vhat.fit.Network`, or a network with hidden layers is to learn
             responses that are not of order one: its lam has no meaning apart from their unit.
     """
-    from vhat.fitted.construct import from_jax
-
     if not isinstance(recipe, NetworkRecipe):
         raise InputError("grid=None is for recipes of vhat.fit, whose network is known. Give grid=, a list of lams.")
     size = float(np.sqrt(np.mean(table.y**2)))
@@ -138,13 +145,23 @@ def default_grid(recipe: Any, table: Table, seed: int) -> np.ndarray:
             f"y has root mean square {size:.1e}. A network's weights start at order one, and what a weight_decay means "
             "to them depends on the unit of y: standardise y (vhat.NetworkRegressor does), or give grid=."
         )
-    start = from_jax(
-        recipe.network, recipe.network.init(seed), table.X, table.y, weight_decay=1.0, sample_weight=table.weight
-    )
-    with start.problem.scope():
-        trace = float(np.sum(start.problem.numpy(start.problem.diagonal())))
+    problem = _start(recipe.network, table, seed)
+    with problem.scope():
+        trace = float(np.sum(problem.numpy(problem.diagonal())))
     low, high = _DECADES
     return trace * np.logspace(low, high, 1 + math.ceil(2 * (high - low)))
+
+
+def _start(network: Network, table: Table, seed: int) -> Problem:
+    """Return the problem at the first parameters."""
+    from vhat.models.dense_network import is_small, network_problem
+
+    params = network.init(seed)
+    if is_small(network, len(table)):
+        return network_problem(network, params, table.X, table.y, weight_decay=1.0, sample_weight=table.weight)
+    from vhat.models.jax import jax_problem
+
+    return jax_problem(network, params, table.X, table.y, weight_decay=1.0, sample_weight=table.weight)
 
 
 def gradient_of(fitted: FittedModel) -> float:

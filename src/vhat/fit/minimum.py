@@ -12,15 +12,13 @@ import numpy as np
 
 from vhat.checks import check_count, check_tolerance
 from vhat.errors import ConditioningWarning, InputError, NotPositiveDefinite, PolishError, outside
-from vhat.fit import training
-from vhat.fit.adam_steps import AdamRule
 from vhat.fit.data import Fits, check_fits
 from vhat.fit.recipe import NetworkRecipe, check_positive
-from vhat.fit.training import Glance, Trained, run
 from vhat.progress import bar
 
 if TYPE_CHECKING:
     from vhat.evidence.minimise.polish import Polished
+    from vhat.fit.training import Glance, Trained
     from vhat.fitted.model import FittedModel
     from vhat.models.problem import Problem
 
@@ -107,7 +105,7 @@ class Minimum(NetworkRecipe):
         with bar("minima", len(warm)) as advance:
             for fit, fitted in enumerate(warm):
                 name = f"fit {fit}: " if len(warm) > 1 else ""
-                found.append(self._minimum(fitted, name))
+                found.append(self.certify(fitted, name))
                 advance("")
         return found
 
@@ -131,9 +129,12 @@ class Minimum(NetworkRecipe):
 
         check_fits(self.network, X, y, seeds=[0], sample_weights=None if sample_weight is None else [sample_weight])
         start = from_jax(self.network, params, X, y, weight_decay=self.weight_decay, sample_weight=sample_weight)
-        return self._minimum(start, "")
+        return self.certify(start)
 
     def _train(self, fits: Fits) -> list[Trained]:
+        from vhat.fit.adam_steps import AdamRule
+        from vhat.fit.training import CHUNK, run
+
         return run(
             self.network,
             AdamRule(decoupled=False),
@@ -141,21 +142,31 @@ class Minimum(NetworkRecipe):
             [self._schedule] * len(fits),
             decay=self.weight_decay,
             label="warm-up",
-            chunks=-(-self.warmup // training.CHUNK),
+            chunks=-(-self.warmup // CHUNK),
         )
 
     def _schedule(self, seen: Sequence[Glance]) -> np.ndarray | None:
         """Hold the rate while a chunk of steps pays, let it fall to zero along one more, and end."""
-        left = self.warmup - len(seen) * training.CHUNK
+        from vhat.fit.training import CHUNK
+
+        left = self.warmup - len(seen) * CHUNK
         settled = _settled([glance.objective for glance in seen])
         if left <= 0 or (settled is not None and len(seen) > settled + 1):
             return None
-        rates = np.full(min(left, training.CHUNK), self.learning_rate)
-        falls = settled is not None or left <= training.CHUNK
+        rates = np.full(min(left, CHUNK), self.learning_rate)
+        falls = settled is not None or left <= CHUNK
         return rates * (1 - np.arange(len(rates)) / len(rates)) if falls else rates
 
-    def _minimum(self, warm: FittedModel, name: str) -> FittedModel:
-        """Move one fit to its minimum, and say what the certificate leaves open."""
+    def certify(self, warm: FittedModel, name: str = "") -> FittedModel:
+        """Move one fit to its minimum, and say what the certificate leaves open.
+
+        Args:
+            warm: The model where a first descent has ended.
+            name: What messages call the fit, where there are several.
+
+        Raises:
+            PolishError: When there is no certified minimum to be reached, with a lam that would do.
+        """
         from vhat.fitted.model import FittedModel
 
         try:

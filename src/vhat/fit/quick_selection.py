@@ -5,28 +5,30 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from vhat.errors import SelectionWarning, outside
 from vhat.fit.decay_path import default_grid
-from vhat.fit.score_curve import joined
-from vhat.fit.selection import choose_weight_decay
+from vhat.fit.score_curve import FAILED, ROUGH, joined
+from vhat.fit.selection import Selection, choose_weight_decay
+from vhat.fit.small_tables import Tried, is_served, selected, try_decays
 from vhat.fit.splits import check_table
 
 if TYPE_CHECKING:
     from vhat.fit.recipe import NetworkRecipe
     from vhat.fit.score_curve import Curve
-    from vhat.fit.selection import Selection
 
-__all__ = ["choose_sparingly"]
+__all__ = ["choose_from", "choose_sparingly"]
+
+Choice = TypeVar("Choice", Selection, Tried)
 
 _LAMS = 9
 """Lams of the default grid that are tried at the most, from the largest down: four decades."""
-_BELOW = 3
-"""Lams below the best by leave-one-out, one and a half decades, that cross-validation tries."""
+_BELOW = 2
+"""Lams below the best that leave-one-out could score, one decade, that cross-validation tries first."""
 _FALLING = 0.05
 """A score that falls by this share between the two smallest lams has not reached its floor."""
 
@@ -54,25 +56,59 @@ def choose_sparingly(
         SelectionWarning: When the largest lam is best, or the score still falls towards the smallest, or the next
             smaller lam cannot be fitted.
     """
-    grid = default_grid(recipe, check_table(X, y, sample_weight), seed)[-_LAMS:]
+    table = check_table(X, y, sample_weight)
+    grid = default_grid(recipe, table, seed)[-_LAMS:]
+    if is_served(recipe, len(table)):
+        found = selected(recipe, table, _chosen(functools.partial(try_decays, recipe, table, seed=seed), grid))
+    else:
+        found = _chosen(
+            functools.partial(choose_weight_decay, recipe, X, y, sample_weight=sample_weight, seed=seed), grid
+        )
+    _warn_of_an_end(found.curve)
+    return found
+
+
+def choose_from(
+    recipe: NetworkRecipe, X: np.ndarray, y: np.ndarray, *, grid: np.ndarray, sample_weight: Any, seed: int
+) -> Selection:
+    """Choose lam by leave-one-out from a rising grid of the user's own: see :func:`choose_sparingly`."""
+    table = check_table(X, y, sample_weight)
+    if not is_served(recipe, len(table)):
+        return choose_weight_decay(recipe, X, y, grid=grid, sample_weight=sample_weight, seed=seed)
+    found = selected(recipe, table, try_decays(recipe, table, grid=grid, seed=seed))
+    if found.curve.edge or found.curve.doubt:
+        warnings.warn(found.curve.edge or found.curve.doubt, SelectionWarning, stacklevel=outside())
+    return found
+
+
+def _chosen(choose: Callable[..., Choice], grid: np.ndarray) -> Choice:
+    """Try the larger half of the grid, the smaller one where it asks for it, and refits where both leave a doubt."""
     half = len(grid) // 2
-    choose = functools.partial(choose_weight_decay, recipe, X, y, sample_weight=sample_weight, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SelectionWarning)  # it asks to extend the grid, which is done here
         found = choose(grid=grid[half:])
         if found.weight_decay == grid[half]:
             found = _both(choose(grid=grid[: half + 1]), found)
         if found.curve.doubt:
-            lowest = max(int(np.searchsorted(grid, found.weight_decay)) - _BELOW, 0)
-            found = choose(grid=grid[lowest:], by="cross_validation")
-    _warn_of_an_end(found.curve)
+            lowest = max(int(np.searchsorted(grid, _reliable(found))) - _BELOW, 0)
+            refitted = choose(grid=grid[lowest:], by="cross_validation")
+            if lowest and refitted.weight_decay == grid[lowest]:
+                refitted = _both(choose(grid=grid[: lowest + 1], by="cross_validation"), refitted)
+            found = refitted.merged(found, refitted.curve)
     return found
 
 
-def _both(low: Selection, high: Selection) -> Selection:
-    """Return the better of two selections, with the curve of both: their grids meet in one lam."""
-    best = min(low, high, key=lambda each: float(np.min(each.curve.score)))
-    return replace(best, curve=joined(low.curve, high.curve))
+def _reliable(found: Selection | Tried) -> float:
+    """Return the best lam by leave-one-out or, where its score is rough, the next larger one whose score is not."""
+    curve = found.curve
+    at = (curve.weight_decay >= found.weight_decay) & ~np.isin(curve.status, (FAILED, ROUGH))
+    return float(curve.weight_decay[at][0]) if at.any() else found.weight_decay
+
+
+def _both(low: Choice, high: Choice) -> Choice:
+    """Return the better of two choices, with the curve of both: their grids meet in one lam."""
+    best, other = sorted((low, high), key=lambda each: float(np.min(each.curve.score)))
+    return best.merged(other, joined(low.curve, high.curve))
 
 
 def _warn_of_an_end(curve: Curve) -> None:

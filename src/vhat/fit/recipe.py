@@ -12,10 +12,10 @@ import numpy as np
 
 from vhat.errors import InputError
 from vhat.fit.data import Fits, check_fits, each_fit
-from vhat.fit.training import Trained
 from vhat.models.networks import Network
 
 if TYPE_CHECKING:
+    from vhat.fit.training import Trained
     from vhat.fitted.model import FittedModel
 
 __all__ = ["NetworkRecipe", "check_positive"]

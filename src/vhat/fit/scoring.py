@@ -17,6 +17,7 @@ from vhat.linalg.solvers import Status
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
+    from vhat.variance.noise import Noise
 
 __all__ = ["Scored", "Scoring"]
 
@@ -82,22 +83,29 @@ class Scoring:
             NotConverged: When some row cannot be left out.
             InputError: When the loss is not a function of f - y.
         """
-        problem, work = fitted.problem, fitted.workspace
+        problem = fitted.problem
         if not problem.loss_derivatives.location:
             raise InputError("leave-one-out residuals need a loss that is a function of f - y. Use by='validation'.")
         with problem.scope():
-            curvature = work.choose_curvature("auto").curvature
-            solver = work.own_solver(curvature)
-            if self.kind == "mse":
-                found = leave_rows_out(problem, solver, work.shape)
-                return Scored(_by_row(_residuals(found, problem.targets) ** 2), *_roughness(found))
-            noise = work.noise(self.noise, curvature, self.seed)
-            found = leave_rows_out(problem, solver, noise.values)
+            found, noise = self._left_out(fitted)
         residual = _residuals(found, problem.targets)
+        if self.kind == "mse":
+            return Scored(_by_row(residual**2), *_roughness(found))
+        assert noise is not None
         spread = np.sqrt(noise.values**2 + found.variance / problem.n)
         return Scored(
             self._winkler(residual, bounds.asymptotic(1.0, 1, spread, self.delta, df=noise.df)), *_roughness(found)
         )
+
+    def _left_out(self, fitted: FittedModel) -> tuple[LeftOut, Noise | None]:
+        """Leave out every training row; return the noise as well, where the score needs it."""
+        problem, work = fitted.problem, fitted.workspace
+        curvature = work.choose_curvature("auto").curvature
+        solver = work.own_solver(curvature)
+        if self.kind == "mse":
+            return leave_rows_out(problem, solver, work.shape), None
+        noise = work.noise(self.noise, curvature, self.seed)
+        return leave_rows_out(problem, solver, noise.values), noise
 
     def _winkler(self, residual: np.ndarray, half_width: np.ndarray) -> np.ndarray:
         missed = np.maximum(np.abs(residual) - half_width, 0.0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from vhat.errors import (
     outside,
 )
 from vhat.fit.data import check_fits
-from vhat.fit.decay_path import Path, check_grid, default_grid, family, gradient_of, heard
+from vhat.fit.decay_path import DecayPath, Path, check_grid, default_grid, family, gradient_of, heard
 from vhat.fit.recipe import NetworkRecipe
 from vhat.fit.score_curve import CONVERGED, FAILED, NEARLY_SINGULAR, NOT_A_MINIMUM, ROUGH, Curve, Entry, assemble
 from vhat.fit.scoring import Scored, Scoring
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from vhat.fitted.model import FittedModel
 
-__all__ = ["Selection", "choose_weight_decay"]
+__all__ = ["Search", "Selection", "choose_weight_decay", "split_table"]
 
 _STATIONARY = 1e-6
 """A relative gradient above this is no minimum."""
@@ -56,6 +56,11 @@ class Selection:
     trained: FittedModel = field(repr=False)
     curve: Curve
     by: str
+
+    def merged(self, other: Selection, curve: Curve) -> Selection:
+        """Return this choice with the curve of both."""
+        del other
+        return replace(self, curve=curve)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the scores over lam; see :func:`vhat.plot.decay_curve`."""
@@ -146,10 +151,10 @@ def choose_weight_decay(
     if isinstance(recipe, NetworkRecipe):
         weights = None if table.weight is None else [table.weight]
         check_fits(recipe.network, table.X, table.y, seeds=[seed], sample_weights=weights)
-    parts = _parts(table, way, folds, validation, seed)
+    parts = split_table(table, way, folds, validation, seed)
     lams = default_grid(recipe, table, seed) if grid is None else check_grid(grid)
     paths = [Path(recipes, part.train, part.share, seed) for part in parts]
-    search = _Search(parts, paths, scoring, lams, f"{scoring.words}, {way.replace('_', '-')}")
+    search = Search(parts, paths, scoring, lams, f"{scoring.words}, {way.replace('_', '-')}")
     with search.kept_on_interruption():
         search.run()
         trained = search.trained(Path(recipes, table, 1.0, seed))
@@ -160,7 +165,8 @@ def choose_weight_decay(
     return Selection(float(lams[curve.best]), trained, curve, way)
 
 
-def _parts(table: Table, by: str, folds: int, validation: Any, seed: int) -> list[Part]:
+def split_table(table: Table, by: str, folds: int, validation: Any, seed: int) -> list[Part]:
+    """Return the training sets, and what they are scored on: see :func:`choose_weight_decay`."""
     if by == "leave_one_out":
         return all_rows(table)
     if by == "cross_validation":
@@ -171,7 +177,7 @@ def _parts(table: Table, by: str, folds: int, validation: Any, seed: int) -> lis
 
 
 @dataclass
-class _Search:
+class Search:
     """The walk along the grid.
 
     Attributes:
@@ -183,18 +189,21 @@ class _Search:
         entries: What has been found so far, one a lam.
         failures: Why lams failed.
         leader: What is kept of the best lam so far.
+        stationary: The relative gradient above which a fit is called no minimum.
     """
 
     parts: list[Part]
-    paths: list[Path]
+    paths: Sequence[DecayPath]
     scoring: Scoring
     lams: np.ndarray
     measure: str
     entries: list[Entry] = field(default_factory=list)
     failures: list[VhatError] = field(default_factory=list)
     leader: _Leader | None = None
+    stationary: float = _STATIONARY
 
     def curve(self) -> Curve:
+        """Return the scores so far."""
         return assemble(self.lams, self.entries, self.measure)
 
     def run(self) -> None:
@@ -249,7 +258,7 @@ class _Search:
             self.leader = _Leader(lam, mean, fits[0], said)
         remarks = [*dict.fromkeys(each.remark for each in scored if each.remark), *(str(each) for each in said)]
         rough = any(each.rough for each in scored)
-        return Entry(mean, error_of_mean, gradient, _status(gradient, said, rough), " ".join(remarks))
+        return Entry(mean, error_of_mean, gradient, _status(gradient > self.stationary, said, rough), " ".join(remarks))
 
     def _scored(self, part: Part, fitted: FittedModel) -> Scored:
         return self.scoring.of_left_out(fitted) if part.test is None else self.scoring.of_rows(fitted, part.test)
@@ -263,6 +272,7 @@ class _Search:
 
     @contextmanager
     def kept_on_interruption(self) -> Iterator[None]:
+        """Hand what was scored to the caller on Ctrl-C."""
         try:
             yield
         except KeyboardInterrupt:
@@ -283,8 +293,8 @@ class _Leader:
     said: list[VhatWarning]
 
 
-def _status(gradient: float, said: list[VhatWarning], rough: bool) -> str:
-    if gradient > _STATIONARY or any(isinstance(each, CurvatureWarning) for each in said):
+def _status(moving: bool, said: list[VhatWarning], rough: bool) -> str:
+    if moving or any(isinstance(each, CurvatureWarning) for each in said):
         return NOT_A_MINIMUM
     if rough:
         return ROUGH

@@ -16,17 +16,24 @@ __all__ = ["assemble", "from_curve_fit", "from_jax", "from_numpy", "from_torch",
 
 
 def from_jax(
-    predict: Callable[[Any, Any], Any],
-    params: Any,
-    X: Any,
-    y: Any,
+    predict: Callable[..., Any],
+    params: Any = None,
+    X: Any = None,
+    y: Any = None,
     *,
     weight_decay: Any,
     loss: Any = "half_mse",
     sample_weight: Any = None,
+    parameters: Any = "all",
+    output: Any = None,
     memory: float | None = None,
+    validation: Any = None,
 ) -> FittedModel:
     """Take a JAX function, its fitted parameters and its training data.
+
+    A Flax nnx module holds its own parameters: ``from_jax(net, X, y, weight_decay=...)``, in ``net.eval()`` mode. Its
+    ``nnx.Param`` variables are the parameters, all others are held fixed; ``nnx.update(net, fitted.params)`` writes
+    them back.
 
     Args:
         predict: ``predict(params, X)`` returning (n,) or (n, outputs), each row on its own.
@@ -34,11 +41,18 @@ def from_jax(
             are held fixed, integers among them: a parameter that happens to be ``1`` is written ``1.0``.
         X: Training inputs: an array, or a dict or tuple of arrays, one row a point.
         y: Training responses, of the shape that ``predict`` returns.
-        weight_decay: lam of ``L + lam/2 |theta|^2``: a number, or a pytree prefix of ``params``; zeros allowed.
+        weight_decay: lam of ``L + lam/2 |theta|^2``: a number, a pytree prefix of ``params``, or a mapping from names
+            of leaves such as ``"params/Dense_1/kernel"``; zeros allowed, and what a mapping does not name has none.
         loss: ``"half_mse"`` for ``1/(2n) sum |f - y|^2``, ``"mse"`` for a mean over rows and outputs without the
             half, or ``loss(f_i, y_i)`` of one row.
         sample_weight: Weights ``w_i >= 0`` of ``1/n sum w_i l_i``.
+        parameters: What counts as trained, all else being held fixed: ``"all"``; ``"last"``, the last linear layer, as
+            in :func:`from_torch`; names of leaves or subtrees, the keys on the way to them joined by slashes
+            (``["params/Dense_1"]``); or a function of such a name.
+        output: Which part of what ``predict`` returns is the prediction, where that is no single array: a key, an
+            attribute, an index, or a function of it.
         memory: Budget in bytes; half of the free memory by default.
+        validation: ``(X, y)`` that training did not fit: see :meth:`vhat.FittedModel.with_validation`.
 
     Returns:
         The fitted model.
@@ -58,8 +72,10 @@ def from_jax(
         True
     """
     from vhat.models.jax import jax_problem
+    from vhat.models.jax.modules import arguments
 
-    return FittedModel(
+    predict, params, X, y = arguments(predict, params, X, y)
+    fitted = FittedModel(
         jax_problem(
             predict,
             params,
@@ -68,9 +84,12 @@ def from_jax(
             weight_decay=weight_decay,
             loss=loss,
             sample_weight=sample_weight,
+            parameters=parameters,
+            output=output,
             memory=memory,
         )
     )
+    return _with_rows(fitted, validation)
 
 
 def from_torch(
@@ -82,22 +101,44 @@ def from_torch(
     loss: Any = "half_mse",
     sample_weight: Any = None,
     target_key: str | None = None,
+    parameters: Any = "all",
+    output: Any = None,
+    variance_head: str = "log_variance",
     memory: float | None = None,
+    validation: Any = None,
 ) -> FittedModel:
     """Take a trained ``nn.Module`` and its training data.
 
     The module is left as it is: state, mode, gradients and dtype. Frozen parameters are used but not counted.
 
     Args:
-        module: The module, in ``eval()`` mode where it has dropout or batch-norm.
-        X: Tensor, array, tuple or dict of tensors; or a DataLoader, read once in the order of its dataset.
+        module: The module, in ``eval()`` mode where it has dropout or batch-norm; also a Lightning module, or a fitted
+            skorch net, whose ``module_`` is taken.
+        X: Tensor, array, tuple or dict of tensors; or a DataLoader, read once in the order of its dataset. A dict whose
+            keys are parameters of ``forward`` is given as ``forward(**X)``, any other as ``forward(X)``.
         y: Responses of the shape that the module returns; None with a DataLoader.
-        weight_decay: The decay of the optimiser (lam): a number, or a mapping from parameter names to numbers.
+        weight_decay: The decay of the optimiser (lam): a number, or a mapping from names of parameters or submodules to
+            numbers. As in an optimiser's parameter groups, what it does not name has no decay.
         loss: ``"half_mse"``, ``"mse"`` (torch's ``MSELoss``: lam is then outputs/2 times the decay), or
-            ``loss(f_i, y_i)`` of one row.
+            ``loss(f_i, y_i)`` of one row. ``"gaussian_nll"`` (torch's ``GaussianNLLLoss``) for a module that predicts a
+            mean and a variance, see below.
         sample_weight: Weights of the rows.
         target_key: The key of the responses in dict batches.
+        parameters: What counts as trained, all else being held fixed: ``"all"`` that require a gradient; ``"last"``,
+            the last linear layer; names of parameters or submodules, such as ``["head"]``; or a function of a name.
+            A parameter that is named may be one that requires no gradient. For ``"last"`` the module runs once for
+            each row, a DataLoader is read batch by batch, and only the inputs of the layer are kept: the first thing
+            to try for a large network. The layer as it was trained is seldom the minimum of its own ridge regression:
+            ``.polish()`` goes there by one solve, ``.linearised(...)`` takes it as it is.
+        output: Which part of what the module returns is the prediction, where that is no single tensor: a key or an
+            attribute (``"logits"``), an index (``0``), or a function of it (``lambda out: out.logits[:, 0]``).
+            For ``"gaussian_nll"`` a pair of keys or indices, ``("mean", "log_variance")``, or a function that returns a
+            pair; without it the module returns a pair or one tensor (n, 2).
+        variance_head: What the second head of ``"gaussian_nll"`` gives: ``"log_variance"``, ``"variance"``, or
+            ``"deviation"``, its root.
         memory: Budget in bytes.
+        validation: ``(X, y)`` that training did not fit, or a DataLoader or Dataset of such rows: see
+            :meth:`vhat.FittedModel.with_validation`.
 
     Returns:
         The fitted model.
@@ -105,10 +146,17 @@ def from_torch(
     Raises:
         InputError: For data or options that cannot be used.
         ModelError: For a module that cannot be used.
+
+    **A mean and a variance** (``loss="gaussian_nll"``): the prediction is the mean. The variance that the module gives
+    each row is held fixed at its fitted value: ``1/variance`` weighs the squared error of the mean, its root is the
+    noise of the training responses and, at new inputs, that of a new response. Parameters that only the variance uses
+    are held fixed and not counted. ``noise=`` and ``observation_noise=`` of an interval replace it, and
+    ``noise="weights"`` takes its size from the residuals. Where both heads share layers, training minimised both losses
+    together and these are no minimum of the mean's alone: ``linearised()`` takes such a network as it is.
     """
     from vhat.models.torch import torch_problem
 
-    return FittedModel(
+    fitted = FittedModel(
         torch_problem(
             module,
             X,
@@ -117,9 +165,13 @@ def from_torch(
             loss=loss,
             sample_weight=sample_weight,
             target_key=target_key,
+            parameters=parameters,
+            output=output,
+            variance_head=variance_head,
             memory=memory,
         )
     )
+    return _with_rows(fitted, validation)
 
 
 def from_numpy(
@@ -134,6 +186,7 @@ def from_numpy(
     loss: Any = "half_mse",
     sample_weight: Any = None,
     memory: float | None = None,
+    validation: Any = None,
 ) -> FittedModel:
     """Take a NumPy function with a modest number of parameters.
 
@@ -150,6 +203,7 @@ def from_numpy(
         loss: As in :func:`from_jax`, with a NumPy callable.
         sample_weight: Weights of the rows.
         memory: Budget in bytes.
+        validation: ``(X, y)`` that training did not fit: see :meth:`vhat.FittedModel.with_validation`.
 
     Returns:
         The fitted model.
@@ -176,7 +230,7 @@ def from_numpy(
     """
     from vhat.models.numpy import numpy_problem
 
-    return FittedModel(
+    fitted = FittedModel(
         numpy_problem(
             predict,
             theta,
@@ -190,6 +244,7 @@ def from_numpy(
             memory=memory,
         )
     )
+    return _with_rows(fitted, validation)
 
 
 def from_curve_fit(
@@ -240,13 +295,20 @@ def from_curve_fit(
     return FittedModel(problem, noise_shape=None if shape is None else shape[:, None])
 
 
+def _with_rows(fitted: FittedModel, validation: Any) -> FittedModel:
+    """Return the model with validation rows, where some were given."""
+    return fitted if validation is None else fitted.with_validation(validation)
+
+
 def load(
     folder: str | os.PathLike[str],
     model: Any = None,
     *,
     loss: Any = None,
+    output: Any = None,
     data: Any = None,
     memory: float | None = None,
+    validation: Any = None,
 ) -> FittedModel:
     """Load a fitted model that :meth:`vhat.FittedModel.save` has saved.
 
@@ -257,13 +319,17 @@ def load(
     Args:
         folder: The directory.
         model: What was fitted: for :func:`vhat.from_jax` ``predict``, or ``(predict, params)`` where params are not
-            plain dicts, lists and tuples of arrays (an Equinox model; their values do not matter); for
+            plain dicts, lists and tuples of arrays (an Equinox model; their values do not matter), or the Flax nnx
+            module; for
             :func:`vhat.from_torch` a module of the same structure, whatever its weights (it is not changed); for
             :func:`vhat.from_numpy` ``predict`` or ``(predict, jac, hess)`` as far as they were given; for
             :func:`vhat.from_curve_fit` ``f``.
         loss: The loss, where it was a function.
+        output: The output, where it was a function; a key or an index was saved.
         data: ``(X, y)``, where the model was saved with ``data="reference"``.
         memory: Budget in bytes; by default the one that was saved, or half of what is free now if that is less.
+        validation: ``(X, y)`` that training did not fit, where the model has such rows and was saved with
+            ``data="reference"``.
 
     Returns:
         The fitted model, with the intervals and the audit that it had: to the last bit with the same versions on the
@@ -287,7 +353,7 @@ def load(
     """
     from vhat.store import KIND, Brought, read, restore
 
-    return assemble(restore(read(folder, KIND), Brought(model, loss, data, memory)))
+    return assemble(restore(read(folder, KIND), Brought(model, loss, data, memory, output, validation)))
 
 
 def assemble(saved: Restored) -> FittedModel:
@@ -300,6 +366,8 @@ def assemble(saved: Restored) -> FittedModel:
         polished=saved.polished,
         given=saved.given,
         decay_chosen=saved.decay_chosen,
+        validation=saved.validation,
+        refit=saved.refit,
     )
     if saved.factorisation is not None:
         with saved.problem.scope():

@@ -10,14 +10,25 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vhat.checks import check_choice, check_count, check_targets
+from vhat.checks import check_choice, check_count
 from vhat.errors import InputError, NoiseError
 from vhat.evidence.acquire import Acquisition, acquire
 from vhat.evidence.audit import Audit, audit_fit
-from vhat.evidence.leave_one_out import LeaveOneOut, describe, leave_rows_out
+from vhat.evidence.leave_one_out import LeaveOneOut, describe, keeping_rows, leave_rows_out
 from vhat.evidence.minimise.polish import Polished, polish
+from vhat.evidence.minimise.validation_error import warn_of_worse
+from vhat.fitted.generalised_freedom import RETRAININGS
+from vhat.fitted.linearise import find_ridge
+from vhat.fitted.recipes import Recipe
 from vhat.intervals.build import Question, build
-from vhat.intervals.calibrate import Calibrated, common_noise, left_out_scores, refuse_training_rows, split_scores
+from vhat.intervals.calibrate import (
+    Calibrated,
+    common_noise,
+    count_validation_rows,
+    left_out_scores,
+    refuse_training_rows,
+    split_scores,
+)
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
 from vhat.intervals.fingerprint import fingerprint
 from vhat.intervals.interval import Interval
@@ -26,11 +37,12 @@ from vhat.intervals.prepare import at_minimum, measured, nothing_yet, ready, req
 from vhat.intervals.tail import Tail
 from vhat.linalg.solvers import Plan, Prepared, Solver, Status, choose
 from vhat.linalg.solvers.kernel import newton_metric
+from vhat.models.loaders import is_loader, read_inputs, read_pair
 from vhat.models.problem import Array, Problem
 from vhat.models.tangent import TangentAutodiff, tangent_problem
 from vhat.progress import steps_shown
-from vhat.variance.noise import held_out_noise
-from vhat.variance.ridge_refit import RidgeRefit, choose_ridge
+from vhat.variance.ridge_refit import EarlyStopping, RidgeRefit
+from vhat.variance.validation import Validation, check_validation
 from vhat.variance.weighted_norm import Recorder, WeightedNorm, gradient_blocks, measure, row_curvature
 from vhat.variance.workspace import Workspace
 
@@ -70,22 +82,24 @@ class FittedModel:
         given: Problem | None = None,
         decay_chosen: bool = False,
         refit: RidgeRefit | None = None,
+        validation: Validation | None = None,
     ) -> None:
         self.problem = problem
         self.polished = polished
         self.given = given
-        shape = np.ones((problem.n, problem.outputs)) if noise_shape is None else noise_shape
+        shape = _noise_shape(problem) if noise_shape is None else noise_shape
         level = float(np.sqrt(np.mean(shape**2)))
         # a shape that has this norm already keeps its last bits: polish and load hand it on
         relative = shape if abs(level - 1.0) < 1e-12 else shape / level
-        self._work = Workspace(problem, relative, decay_chosen=decay_chosen, refit=refit)
-        if refit is not None and refit.noise is not None:
-            self._work.held_out = held_out_noise(refit.noise, relative, refit.noise_rows)
+        self._work = Workspace(problem, relative, decay_chosen=decay_chosen, refit=refit, validation=validation)
 
     def __repr__(self) -> str:
         problem = self.problem
         decay = problem.numpy(problem.decay)
         lam = f"{decay.max():.3g}" if np.ptp(decay) == 0 else f"{decay.min():.3g} to {decay.max():.3g}"
+        free = int(np.sum(decay == 0))
+        if 0 < free < problem.p:
+            lam += f", {free} of {problem.p} without"
         kind = problem.autodiff.framework
         return f"FittedModel({kind}, n={problem.n}, outputs={problem.outputs}, p={problem.p}, lam={lam})"
 
@@ -160,6 +174,7 @@ class FittedModel:
             self.problem.with_decay(factor * self.problem.decay),
             noise_shape=self._work.shape,
             decay_chosen=self._work.decay_chosen,
+            validation=self._work.validation,
         )
         if self._work.kept("kernel") is not None:  # which serves under a multiple of the decay, too
             moved._work.twin = self._work
@@ -233,7 +248,8 @@ class FittedModel:
         """Compute a confidence interval for the prediction at every point.
 
         Args:
-            x: Test inputs, shaped like the training inputs.
+            x: Test inputs, shaped like the training inputs; or a torch DataLoader or Dataset of them, with responses or
+                without: rows come in the order of the dataset, also where the loader shuffles.
             delta: Probability of a miss: 0.05 asks for 95% confidence.
             simultaneous: False for each point alone; True or ``"union"`` for all at once by the union bound;
                 ``"sup-t"`` for all at once with ``bound="asymptotic"``.
@@ -245,9 +261,11 @@ class FittedModel:
                 refits under redrawn responses.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
             noise: Standard deviation of the training responses: a number, or one per row. None estimates it, equal in
-                every row (or as the model was given its shape); ``"weights"`` estimates it with the sample weights as
+                every row (or as the model was given its shape), or takes it from the model's variance head where it has
+                one; ``"weights"`` estimates it with the sample weights as
                 inverse variances; ``"equal"`` says that rows of different weight have equal noise.
-            observation_noise: Standard deviation of a new response, where it differs from ``noise``.
+            observation_noise: Standard deviation of a new response, where it differs from ``noise``. By default that of
+                the training responses, where it is the same in all rows, or what the model's variance head says at x.
             bias: None, ``"plug-in"``, or a bound on the absolute bias to be added.
             solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Primal`, :class:`vhat.Dual`,
                 :class:`vhat.Nystrom` or :class:`vhat.CG`.
@@ -289,6 +307,7 @@ class FittedModel:
         ================= =========================== ======================================= ==========================
         """
         options = Options(delta, simultaneous, bound, tail, target, observation_noise, bias, seed)
+        x = read_inputs(self.problem, x)
         inputs = self.problem.inputs(x)
         center = self._shaped(self.problem.predict(inputs))
         points = np.asarray(inputs) if isinstance(inputs, np.ndarray) else _as_array(x)
@@ -297,7 +316,16 @@ class FittedModel:
         def sides(problem: Problem) -> Iterable[Array]:
             return gradient_blocks(problem, inputs)
 
-        question = Question(options, center, sides, points, index, key=fingerprint(inputs))
+        own = self.problem.own_noise(inputs) if options.target == "observation" else None
+        question = Question(
+            options,
+            center,
+            sides,
+            points,
+            index,
+            key=fingerprint(inputs),
+            own_noise=None if own is None else self._shaped(own),
+        )
         return build(self._work, question, noise, solver, curvature, given=self.given)
 
     @_scoped
@@ -416,7 +444,8 @@ class FittedModel:
             level = None
         at_minimum(self._work, level, chosen, seed)
         solver = self._work.own_solver(chosen.curvature)
-        found = leave_rows_out(self.problem, solver, self._work.shape)
+        with keeping_rows(self.problem, self._levels(), chosen.curvature, solver.name):
+            found = leave_rows_out(self.problem, solver, self._work.shape)
         return describe(self.problem, found, self._levels(), chosen.curvature, solver.name)
 
     @_scoped
@@ -434,8 +463,9 @@ class FittedModel:
         """Take the level of observation intervals from responses that the fit has not seen, bias included.
 
         Args:
-            X_cal: Calibration inputs that training did not see; or ``"loo"``: the training rows, each left out in turn.
-            y_cal: Their responses.
+            X_cal: Calibration inputs that training did not see, or a torch DataLoader of inputs and responses; or
+                ``"loo"``: the training rows, each left out in turn.
+            y_cal: Their responses; None with a DataLoader.
             noise: As in :meth:`interval`. It shapes the widths; the level of a split calibration holds for any value.
             observation_noise: Standard deviation of the calibration responses, where it differs from ``noise``: a
                 number, which ``.interval(x)`` then uses for new responses too; or one per row, and
@@ -466,13 +496,15 @@ class FittedModel:
             if y_cal is not None or observation_noise is not None:
                 raise InputError("calibrate('loo') scores the training rows: give neither y_cal nor observation_noise.")
             return self._calibrated_by_training_rows(noise, curvature, seed, base)
+        X_cal, y_cal = read_pair(self.problem, X_cal, y_cal, "calibrate(X_cal, y_cal)")
         if y_cal is None:
             raise InputError("calibrate(X_cal, y_cal) needs the responses y_cal; calibrate('loo') needs no rows.")
         inputs = self._checked("X_cal", X_cal)
         scores = split_scores(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
         repeated = refuse_training_rows(self.problem, inputs, y_cal)
+        reused = count_validation_rows(self._work, inputs, y_cal)
         common, per_row = common_noise(observation_noise)
-        return Calibrated("split", scores, repeated, base, observation_noise=common, per_row=per_row)
+        return Calibrated("split", scores, repeated, base, observation_noise=common, per_row=per_row, reused=reused)
 
     @_scoped
     def acquire(self, pool: Any, k: int = 1, *, solver: Solver | str = "auto", curvature: str = "auto") -> Acquisition:
@@ -518,7 +550,7 @@ class FittedModel:
         path: str | os.PathLike[str],
         *,
         delta: float = 0.05,
-        held_out: tuple[Any, Any] | None = None,
+        held_out: Any = None,
         response: str | tuple[str, ...] | None = None,
         columns: tuple[str, ...] | None = None,
         noise: Any = None,
@@ -534,8 +566,8 @@ class FittedModel:
         Args:
             path: The file, such as ``"report.html"``.
             delta: Probability of a miss of every interval on the page.
-            held_out: ``(X, y)`` that training did not see, for the calibration; without them the training rows are
-                left out in turn, and the page says so.
+            held_out: ``(X, y)`` that training did not see, or a torch DataLoader of them, for the calibration; without
+                them the training rows are left out in turn, and the page says so.
             response: What y is called, with its unit; or one name an output.
             columns: The names of the columns, where the training inputs had none.
             noise: As in :meth:`interval`.
@@ -552,6 +584,7 @@ class FittedModel:
         """
         from vhat import report
 
+        held_out = self._read_pair("held_out", held_out)
         options = report.Options(delta, held_out, response, noise, max_unsupported, refits, seed)
         names = None if columns is None else tuple(columns)
         return report.write(report.Subject(self, columns=names), path, options, force=force)
@@ -571,6 +604,9 @@ class FittedModel:
             user's module: predict with ``polished.predict``, or copy the parameters by :meth:`write_to`. How far the
             predictions moved stands in the audit and in every guarantee.
 
+        Warns:
+            EarlyStoppingWarning: When validation rows (:meth:`with_validation`) are predicted worse at the minimum.
+
         Raises:
             PolishError: When there is no certified minimum to be reached: kinks, or too few steps.
         """
@@ -586,6 +622,8 @@ class FittedModel:
                 progress=show,
                 seed=seed,
             )
+        if self._work.validation is not None:
+            warn_of_worse(self.problem, record.problem, self._work.validation)
         given = self.problem if self.given is None else self.given
         return FittedModel(
             record.problem,
@@ -593,14 +631,45 @@ class FittedModel:
             polished=record,
             given=given,
             decay_chosen=self._work.decay_chosen,
+            validation=self._work.validation,
         )
+
+    @_scoped
+    def with_validation(self, X_val: Any, y_val: Any = None) -> FittedModel:
+        """Return the same model with rows that training did not fit.
+
+        Where ``noise`` is None they tell it: ``sigma^2 = mean of (f - y)^2 / (1 + V/n)`` over these rows, bias
+        included. :meth:`linearised` chooses its penalty by them, :meth:`polish` compares errors at them before and
+        after, and :meth:`audit` has a line *early stopping*. Rows that only decided when training stopped may be used;
+        rows of :meth:`calibrate` should be others.
+
+        Args:
+            X_val: Inputs, shaped like the training inputs; or, for a torch module, a DataLoader or Dataset, with no
+                ``y_val``.
+            y_val: Their responses.
+
+        Returns:
+            A new fitted model; this one is unchanged.
+
+        Raises:
+            InputError: For rows that cannot be used, or that are all training rows.
+
+        Warns:
+            CalibrationWarning: Of some that are training rows.
+        """
+        moved = FittedModel(self.problem, noise_shape=self._work.shape, polished=self.polished, given=self.given)
+        moved._work = self._work.with_validation(check_validation(self.problem, X_val, y_val))
+        return moved
 
     @_scoped
     def linearised(
         self,
-        weight_decay: float | str | np.ndarray = "auto",
+        weight_decay: float | str | np.ndarray | EarlyStopping = "auto",
         *,
-        validation: tuple[Any, Any] | None = None,
+        validation: Any = None,
+        recipe: Recipe | None = None,
+        likelihood: str = "normal",
+        retrainings: int = RETRAININGS,
         seed: int = 0,
     ) -> FittedModel:
         """Return the model's linearisation around its parameters: the same predictions, and intervals for any network.
@@ -608,59 +677,62 @@ class FittedModel:
         A network that was stopped early, or has kinks, is no minimum of an objective that could be named, and an
         interval of refits cannot follow it. Its tangent model ``f(x; a) + grad f(x; a)'(theta - a)`` under a ridge
         penalty can be refitted exactly: the predictions stay those of the network, nothing is trained, and the width is
-        that of the ridge refit under fresh noise. How wide that is depends on the penalty lam.
+        that of the ridge refit under fresh noise. How wide that is depends on the penalty lam, or what comes to the
+        same, on the degrees of freedom ``tr S_lam`` of the refit.
 
         Args:
             weight_decay: lam of ``1/(2n) sum |f - y|^2 + lam/2 |theta - a - c|^2``, with c such that the parameters are
-                the minimum: a number, or one per parameter of the flat vector; ``"auto"`` takes the multiple of the
-                model's own decay under which the validation rows are most likely.
-            validation: Inputs and responses that training did not fit (rows that only stopped it may be used). They
-                choose lam for ``"auto"`` and tell the noise.
-            seed: Draws the training rows on which lam is chosen, where there are more than 2,000.
+                the minimum: a number, or one per parameter of the flat vector; ``vhat.EarlyStopping(step_size, steps)``
+                for plain gradient descent, ``1/(step size x steps)``; ``"auto"`` finds a multiple of the model's own
+                decay by ``recipe`` or, without one, by the validation rows.
+            validation: Inputs and responses ``(X, y)`` that training did not fit, or a DataLoader for a torch module;
+                by default those of :meth:`with_validation`. They choose lam by their likelihood beside the size of the
+                training residuals, and tell the noise.
+            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``, the training that led to this model. It is
+                called once with the responses and ``retrainings`` times with responses nudged by 0.3 noise levels, all
+                from one seed, and lam is such that the refit has the degrees of freedom so measured. X are NumPy
+                arrays, in the structure in which the model takes them. After Ctrl-C a second call goes on.
+            likelihood: ``"normal"``, or ``"t4"`` where some responses are outliers.
+            retrainings: How many trainings under nudged responses; six give the degrees of freedom to some 13%.
+            seed: The seed of the recipe; draws the nudges, and training rows where the path of lam is followed on some.
 
         Returns:
             A fitted model of the linearisation. Its guarantee says whose refit it is and how lam was found.
 
         Raises:
-            InputError: Where ``"auto"`` has no validation rows, and for a lam that is not positive.
+            InputError: Where ``"auto"`` has nothing to go by, and for a lam that is not positive.
+            Interrupted: On Ctrl-C during the retrainings.
         """
         if isinstance(self.problem.autodiff, TangentAutodiff):  # the linearisation of a linearisation is itself
-            origin = FittedModel(self.problem.autodiff.origin(self.problem), noise_shape=self._work.shape)
-            return origin.linearised(weight_decay, validation=validation, seed=seed)
-        refit = self._ridge_refit(weight_decay, validation, seed)
+            origin = FittedModel(
+                self.problem.autodiff.origin(self.problem),
+                noise_shape=self._work.shape,
+                validation=self._work.validation,
+            )
+            return origin.linearised(
+                weight_decay,
+                validation=validation,
+                recipe=recipe,
+                likelihood=likelihood,
+                retrainings=retrainings,
+                seed=seed,
+            )
+        rows = self._work.validation if validation is None else check_validation(self.problem, validation)
+        refit = find_ridge(
+            self._work, weight_decay, rows, recipe, likelihood=likelihood, retrainings=retrainings, seed=seed
+        )
         problem = tangent_problem(self.problem, self.problem.native(refit.weight_decay))
-        return FittedModel(problem, noise_shape=self._work.shape, refit=refit)
-
-    def _ridge_refit(self, weight_decay: Any, validation: tuple[Any, Any] | None, seed: int) -> RidgeRefit:
-        """Find the penalty of a linearisation, and the noise where validation rows tell it."""
-        problem = self.problem
-        chosen = None
-        if validation is not None:
-            inputs = self._checked("validation", validation[0])
-            count = problem.count(inputs)
-            y = check_targets(validation[1], (count,) if problem.squeeze else (count, problem.outputs))
-            chosen = choose_ridge(problem, inputs, y, seed)
-        if isinstance(weight_decay, str):
-            if weight_decay != "auto":
-                raise InputError(f"weight_decay={weight_decay!r} is not known. Give a positive number, or 'auto'.")
-            if chosen is None:
-                raise InputError(
-                    'weight_decay="auto" needs rows that training did not fit: give validation=(X, y), or a number for '
-                    "the ridge penalty lam."
-                )
-            return chosen
-        lam = np.broadcast_to(np.asarray(weight_decay, dtype=np.float64), (problem.p,)).copy()
-        if not (np.all(np.isfinite(lam)) and np.all(lam > 0)):
-            raise InputError(f"weight_decay={weight_decay!r} is not a positive number, nor one per parameter.")
-        if chosen is None:
-            return RidgeRefit(lam)
-        return RidgeRefit(lam, noise=chosen.noise, noise_rows=chosen.rows)
+        return FittedModel(problem, noise_shape=self._work.shape, refit=refit, validation=rows)
 
     # -- inside ----------------------------------------------------------------------------------
     def _shaped(self, rows: np.ndarray) -> np.ndarray:
         """Give flat rows the shape that the model's predictions have."""
         columns = rows.reshape(-1, self.problem.outputs)
         return columns[:, 0].copy() if self.problem.squeeze else columns.copy()
+
+    def _read_pair(self, name: str, rows: Any) -> Any:
+        """Return inputs and responses that came as a torch DataLoader; anything else is returned as it is."""
+        return read_pair(self.problem, rows, call=f"{name}=(X, y)") if is_loader(rows) else rows
 
     def _checked(self, name: str, x: Any) -> Any:
         """Check inputs that the user knows by another name than x."""
@@ -678,7 +750,8 @@ class FittedModel:
         at_minimum(self._work, level, chosen, seed)
         found = leave_rows_out(self.problem, self._work.own_solver(chosen.curvature), level.values)
         scores = self._shaped(left_out_scores(self.problem, found, level))
-        return Calibrated("loo", scores, 0, base, found.rough, per_row=not level.uniform)
+        known_everywhere = level.uniform or self._work.own_factor(level) is not None
+        return Calibrated("loo", scores, 0, base, found.rough, per_row=not known_everywhere)
 
     def _ready(
         self, inputs: Any, solver: Solver | str, curvature: str, shortcut: bool = False
@@ -690,6 +763,13 @@ class FittedModel:
             chosen, prepared = ready(self._work, solver, curvature, count * outputs)
         unit = row_curvature(self.problem) if shortcut else None
         return prepared, Recorder(np.sqrt(self._levels()), shape, chosen.curvature, prepared.name, unit)
+
+
+def _noise_shape(problem: Problem) -> np.ndarray:
+    """Return how the noise varies over the training rows, (n, K): as the model predicts it, else not at all."""
+    with problem.scope():
+        own = problem.own_noise(problem.X)
+    return np.ones((problem.n, problem.outputs)) if own is None else own
 
 
 def _as_array(x: Any) -> np.ndarray | None:

@@ -31,6 +31,7 @@ from vhat.intervals.prepare import (
     warn_of_failed,
     warn_of_weights,
 )
+from vhat.linalg.curvature.kinks import way_on
 from vhat.linalg.solvers import Prepared, Solver
 from vhat.models.problem import Array, Problem
 from vhat.variance.noise import Noise
@@ -52,6 +53,7 @@ class Question:
         index: The labels of the points, where they were a data frame.
         predictions: Whether the values are predictions, each with the noise of its output; else functionals.
         affine: Whether functionals are affine functions of the parameters, by structure.
+        own_noise: The noise of a new response at each point as the model itself predicts it; None where it does not.
         key: A fingerprint of the inputs, under which V is remembered; None where there is none.
     """
 
@@ -62,6 +64,7 @@ class Question:
     index: Any = field(default=None, repr=False)
     predictions: bool = True
     affine: bool = False
+    own_noise: np.ndarray | None = field(default=None, repr=False)
     key: bytes | None = field(default=None, repr=False)
 
 
@@ -107,7 +110,7 @@ def build(
     if normal:
         options = replace(options, tail="constant")
     elif isinstance(options.tail, Redraws):
-        _require_minimum(stationary)
+        _require_minimum(work, stationary)
         with recorder.keeping(found):
             tail = _redraw_tail(work, question, chosen, level, reference)
         options = replace(options, tail=tail)
@@ -121,7 +124,7 @@ def build(
         norm=found.variance.reshape(shape) / reference**2,
         n=problem.n,
         noise=reference,
-        fresh=_fresh_noise(level, reference, options) if options.target == "observation" else None,
+        fresh=_fresh_noise(work, question, level, reference) if options.target == "observation" else None,
         df=df,
     )
     bound = "exact" if normal else options.bound
@@ -142,6 +145,7 @@ def build(
         unsupported=int(np.sum(hardly_supported(found.unsupported))),
         off_minimum=_count_off_minimum(found, width, question.center),
         refit=work.refit,
+        variance_head=work.own_factor(level) is not None,
     )
     return Interval(
         center=question.center,
@@ -162,6 +166,7 @@ def build(
         curvature=chosen.curvature,
         solver=prepared.name,
         guarantee=sentence(basis),
+        observation_noise=values.fresh,
         inputs=question.points,
         index=question.index,
         undetermined=basis.undetermined,
@@ -273,9 +278,13 @@ def _sup_t(values: Values, found: Measured, level: Noise, options: Options) -> f
     return sup_t.multiplier(covariance, least, options.delta, options.seed)
 
 
-def _fresh_noise(noise: Noise, reference: np.ndarray, options: Options) -> np.ndarray:
+def _fresh_noise(work: Workspace, question: Question, noise: Noise, reference: np.ndarray) -> np.ndarray:
     """Return the noise of a new response at each point."""
+    options = question.options
     if options.observation_noise is None:
+        factor = None if question.own_noise is None else work.own_factor(noise)
+        if factor is not None:
+            return np.asarray(question.own_noise * (factor[0] if question.center.ndim == 1 else factor))
         if not noise.uniform:
             raise InputError(
                 "the training rows have noise of different sizes, so the noise of a new response is not known: give "
@@ -320,12 +329,18 @@ def _undetermined(work: Workspace, level: Noise, chosen: Chosen, seed: int) -> f
     return share if share > MOSTLY else None
 
 
-def _require_minimum(stationary: Verdict) -> None:
+def _require_minimum(work: Workspace, stationary: Verdict) -> None:
+    if work.kinks.verdict == "kinked":
+        raise InputError(
+            f"tail='estimated' follows the minimum as the responses are redrawn, and the model has {work.kinks.told}: "
+            f"no minimum of it can be certified. {way_on(work.problem)} The V of a linear model has no tail."
+        )
     if stationary != "holds":
         known = "are not" if stationary == "fails" else "are not known to be"
         raise InputError(
             f"tail='estimated' follows the minimum as the responses are redrawn, and these parameters {known} a "
-            "minimum. Call fitted.polish() first."
+            "minimum. Call fitted.polish() first; fitted.linearised(validation=(X, y)) needs none, and its V has no "
+            "tail."
         )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -28,8 +28,18 @@ from vhat.level import level_text
 from vhat.linalg.solvers import Status
 from vhat.models.problem import Problem
 from vhat.variance.noise import Noise
+from vhat.variance.repeated_rows import repeated_rows
+from vhat.variance.workspace import Workspace
 
-__all__ = ["Calibrated", "Source", "common_noise", "left_out_scores", "refuse_training_rows", "split_scores"]
+__all__ = [
+    "Calibrated",
+    "Source",
+    "common_noise",
+    "count_validation_rows",
+    "left_out_scores",
+    "refuse_training_rows",
+    "split_scores",
+]
 
 Source = Literal["split", "loo"]
 
@@ -50,6 +60,8 @@ class Calibrated:
             (1, outputs); :meth:`interval` uses it for new responses. None where none was given, or one per row.
         per_row: Whether each scored row had a noise level of its own; :meth:`interval` then needs that of the new
             responses.
+        reused: How many calibration rows are among the validation rows that told the noise, or chose the penalty of a
+            linearised model.
 
     Examples:
         >>> import numpy as np, vhat
@@ -69,6 +81,7 @@ class Calibrated:
     rough: int = 0
     observation_noise: np.ndarray | None = None
     per_row: bool = False
+    reused: int = 0
 
     @property
     def guarantee(self) -> str:
@@ -190,8 +203,9 @@ def common_noise(observation_noise: Any) -> tuple[np.ndarray | None, bool]:
 
 def spread(band: Interval, observation_noise: Any) -> np.ndarray:
     """Return the standard deviation that the model claims for a new response: that of the mean and of the noise."""
-    fresh = band.noise if observation_noise is None else as_numbers("observation_noise", observation_noise)
-    return np.hypot(band.standard_error, fresh)
+    if observation_noise is not None:
+        return np.hypot(band.standard_error, as_numbers("observation_noise", observation_noise))
+    return np.hypot(band.standard_error, band.noise if band.observation_noise is None else band.observation_noise)
 
 
 def split_scores(band: Interval, y: Any, observation_noise: Any) -> np.ndarray:
@@ -227,11 +241,7 @@ def refuse_training_rows(problem: Problem, inputs: Any, y: Any) -> int:
         InputError: When every calibration row is a training row.
     """
     responses = as_numbers("y_cal", y).reshape(-1, problem.outputs)
-    try:
-        fitted = set(_row_keys(problem, problem.X, problem.targets))
-        same = [row for row, key in enumerate(_row_keys(problem, inputs, responses)) if key in fitted]
-    except TypeError:  # a container of the user's own, whose arrays are not ours to find
-        return 0
+    same = repeated_rows(problem, inputs, responses)
     if same and len(same) == problem.count(inputs):
         raise InputError(
             "every calibration row is also a training row, input and response alike: its residual says nothing about "
@@ -247,32 +257,13 @@ def refuse_training_rows(problem: Problem, inputs: Any, y: Any) -> int:
     return len(same)
 
 
-def _row_keys(problem: Problem, inputs: Any, targets: np.ndarray) -> list[Any]:
-    """Return one hashable key a row of checked inputs and their responses."""
-    tables = [_table(problem, leaf) for leaf in (*_leaves(inputs), targets)]
-    return list(zip(*(map(_key, table) for table in tables), strict=True))
-
-
-def _leaves(inputs: Any) -> Iterator[Any]:
-    """Yield the arrays of checked inputs, whatever holds them together."""
-    parts = inputs.values() if isinstance(inputs, Mapping) else inputs
-    if isinstance(inputs, Mapping | tuple | list):
-        for part in parts:
-            yield from _leaves(part)
-    else:
-        yield inputs
-
-
-def _table(problem: Problem, leaf: Any) -> np.ndarray:
-    """Return an array of inputs as (rows, columns): numbers as float64, without a negative zero."""
-    try:
-        return problem.numpy(leaf).reshape(len(leaf), -1) + 0.0
-    except (TypeError, ValueError):  # names or dates, which a NumPy model may take
-        return np.asarray(leaf, dtype=object).reshape(len(leaf), -1)
-
-
-def _key(row: np.ndarray) -> Any:
-    return tuple(row) if row.dtype == object else row.tobytes()
+def count_validation_rows(work: Workspace, inputs: Any, y: Any) -> int:
+    """Return how many calibration rows, input and response, are validation rows of the model too."""
+    rows = work.validation
+    if rows is None:
+        return 0
+    responses = as_numbers("y_cal", y).reshape(-1, work.problem.outputs)
+    return len(repeated_rows(work.problem, inputs, responses, (rows.inputs, rows.targets)))
 
 
 def _sentence(found: Calibrated, level: str, miss: str) -> str:
@@ -286,6 +277,8 @@ def _sentence(found: Calibrated, level: str, miss: str) -> str:
             f"a fit that hardly depends on any one row{leans}."
         )
     known = f", BUT {found.repeated} OF THEM ARE TRAINING ROWS TOO" if found.repeated else ""
+    if found.reused:
+        known += f", BUT {found.reused} OF THEM ARE VALIDATION ROWS, WHICH TOLD THE NOISE AND MAY HAVE CHOSEN lam"
     return (
         f"A new response at one point{each} is missed with probability at most {miss}, bias included, in the mean over "
         f"draws of the {m} calibration rows and of the new one together, not for each x nor for these {m} rows given "

@@ -49,6 +49,7 @@ class Basis:
         points: How many values there are.
         unsupported: At how many of them the training data hold less than half of the prediction's freedom.
         refit: Where the model is the linearisation of another, whose refit it is; else None.
+        variance_head: Whether the noise is a multiple of what the model's own variance head predicts.
     """
 
     options: Options
@@ -65,6 +66,7 @@ class Basis:
     unsupported: int
     off_minimum: int
     refit: RidgeRefit | None = None
+    variance_head: bool = False
 
     @property
     def guaranteed(self) -> bool:
@@ -84,6 +86,8 @@ class Basis:
 
         Of several outputs, the fit mixes noise levels that were estimated one by one.
         """
+        if self.variance_head:
+            return False
         if not self.noise.estimated:
             return True
         return self.noise.independent and self.matched and self.noise.level.size == 1
@@ -143,19 +147,22 @@ def _doubts(basis: Basis) -> list[str]:
             if basis.stationary == "fails"
             else "whether the parameters are a minimum is undecided (see the audit)"
         )
-        if basis.noise.estimated:
+        if basis.noise.estimated and not basis.noise.validation_rows:
             found.append(
                 "the noise level was divided by the degrees of freedom that a minimum would leave, which may make it "
-                "several times too large (give noise= from held-out rows)"
+                "several times too large (call fitted.with_validation(X, y) with rows that training did not fit)"
             )
     if basis.stationary == "holds" and basis.off_minimum:
         where = "this value is" if basis.points == 1 else f"{basis.off_minimum} of {basis.points} values are"
-        found.append(f"{where} not yet where the minimum would put it (call fitted.polish())")
+        remedy = "" if basis.chosen.kinks else " (call fitted.polish())"
+        found.append(f"{where} not yet where the minimum would put it{remedy}")
+    if basis.chosen.kinks and basis.chosen.curvature == "hessian":
+        found.append(f"the model has {basis.chosen.kinks}, of which the exact Hessian knows nothing")
     if basis.bound == "exact" and basis.decay_from_data:
         found.append(
             "the weight decay, or its unit, was taken from these responses, which the level does not allow for"
         )
-    if basis.refit is not None and basis.noise.estimated and not basis.refit.noise_rows:
+    if _is_read_off_fitted_rows(basis):
         found.append(
             "the noise level was read off rows that training fitted, which makes it too small where the model is "
             "overfitted (give validation=(X, y) to linearised(), or noise=)"
@@ -171,6 +178,13 @@ def _doubts(basis: Basis) -> list[str]:
         where = "this value" if basis.points == 1 else f"{basis.unsupported} of {basis.points} values"
         found.append(f"the training data hardly speak for {where} (unsupported above 0.5), whose error is bias")
     return found
+
+
+def _is_read_off_fitted_rows(basis: Basis) -> bool:
+    """Whether the noise of a linearised model rests on residuals whose degrees of freedom nothing measured."""
+    if basis.refit is None or basis.refit.way == "retraining":
+        return False
+    return basis.noise.estimated and not basis.noise.validation_rows
 
 
 def _checked(basis: Basis) -> list[str]:
@@ -207,7 +221,7 @@ def _assumed(basis: Basis) -> list[str]:
             why = f" ({basis.chosen.reason})" if basis.chosen.reason else ""
             found.append(f"Gauss-Newton in place of the exact Hessian{why}")
         found += _assumed_of_norm(basis)
-    found.append(f"Gaussian noise, {_noise_shape(basis)}, its level {basis.noise.source}{_freedom(basis)}")
+    found.append(_assumed_noise(basis))
     if basis.bound != "exact":
         found.append("one minimum that moves continuously with the noise, without jumps")
     if basis.options.bias is not None:
@@ -271,7 +285,19 @@ def _assumed_tail(tail: Tail | str | None, bound: str) -> str:
     return "the tail of V that was supplied"
 
 
+def _assumed_noise(basis: Basis) -> str:
+    """Return what is taken for granted of the noise."""
+    if basis.noise.own:
+        return (
+            "independent Gaussian noise as the model's own variance head has it, which is held fixed at its fitted "
+            "values although it came from these responses"
+        )
+    return f"Gaussian noise, {_noise_shape(basis)}, its level {basis.noise.source}{_freedom(basis)}"
+
+
 def _noise_shape(basis: Basis) -> str:
+    if basis.variance_head:
+        return "independent, its size in each row that of the model's own variance head (held fixed) times one factor"
     return "the same in every row" if basis.noise.uniform else "independent, its size in each row as described"
 
 

@@ -51,6 +51,7 @@ class Interval:
         solver: The solver's name, likewise.
         guarantee: What is claimed, what to beware of, what was checked, what was assumed: one sentence. Printing the
             interval shows its beginning.
+        observation_noise: Standard deviation of a new response at each point, where the target is one; else None.
         inputs: The points asked about, where they were a single array.
         index: The index of the data frame of points, where they were one.
         undetermined: The share of the fit's own freedom that weight decay takes from the data, where that is more than
@@ -78,6 +79,7 @@ class Interval:
     inputs: np.ndarray | None = field(default=None, repr=False)
     index: pd.Index | None = field(default=None, repr=False)
     undetermined: float | None = None
+    observation_noise: np.ndarray | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return 1 if self.center.ndim == 0 else len(self.center)

@@ -48,6 +48,10 @@ class Workspace:
         found: T = self._kept[key]
         return found
 
+    def renew(self, key: Hashable, value: Any) -> None:
+        """Keep a value under ``key`` in place of what was kept there."""
+        self._kept[key] = value
+
     def kept(self, key: Hashable) -> Any:
         """Return what is kept under ``key``, or None where it has not been made."""
         return self._kept.get(key)

@@ -11,7 +11,7 @@ import numpy as np
 from vhat.checks import check_choice, check_count
 from vhat.errors import InputError
 from vhat.fit.many_fits import Recipe, fit_many
-from vhat.fit.match_rows import held_rows
+from vhat.fitted.match_rows import held_rows
 from vhat.intervals.interval import Interval
 from vhat.methods.base import bootstrap_limits
 from vhat.methods.base.ensemble import new_seeds, predictions

@@ -9,8 +9,6 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from vhat.checks import check_choice, check_count
@@ -22,21 +20,41 @@ Params = tuple[dict[str, Any], ...]
 """One ``{"w": (inputs, outputs), "b": (outputs,)}`` a layer."""
 
 
+def _relu(x: Any) -> Any:
+    import jax
+
+    return jax.nn.relu(x)
+
+
+def _tanh(x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.tanh(x)
+
+
+def _softplus(x: Any) -> Any:
+    import jax
+
+    return jax.nn.softplus(x)
+
+
 def _gelu(x: Any) -> Any:
+    import jax
+
     # x Phi(x) itself, as torch has it; JAX's default is a tanh approximation.
     return jax.nn.gelu(x, approximate=False)
 
 
+def _silu(x: Any) -> Any:
+    import jax
+
+    return jax.nn.silu(x)
+
+
 ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
-    {
-        "relu": jax.nn.relu,
-        "tanh": jnp.tanh,
-        "softplus": jax.nn.softplus,
-        "gelu": _gelu,
-        "silu": jax.nn.silu,
-    }
+    {"relu": _relu, "tanh": _tanh, "softplus": _softplus, "gelu": _gelu, "silu": _silu}
 )
-"""The activations that a network can name."""
+"""The activations that a network can name, in JAX, which is imported when one of them is called."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +175,9 @@ class Network:
         Raises:
             InputError: When X has another shape.
         """
-        shape = jnp.shape(X)
+        import jax.numpy as jnp
+
+        shape = np.shape(X)
         if len(shape) != 2 or shape[1] != self.widths[0]:
             remedy = " Give X[:, None]." if len(shape) == 1 and self.widths[0] == 1 else ""
             raise InputError(f"X has shape {shape}; this network takes (rows, {self.widths[0]}).{remedy}")

@@ -23,6 +23,7 @@ from vhat.checks import check_finite, column_names
 from vhat.errors import ModelError
 from vhat.models.lazy import Lazy
 from vhat.models.leaves import leaf_rows, leaf_slices
+from vhat.models.loaders import read_inputs
 from vhat.models.loss import LossDerivatives
 from vhat.models.protocols import Array, Autodiff, Curvature, Functional, Linearised, ModelFacts, Point
 from vhat.models.scaling import Scaling
@@ -222,11 +223,12 @@ class Problem:
 
     # -- test points -----------------------------------------------------------------------
     def inputs(self, x: Any) -> Any:
-        """Check test inputs (shape, finite, width); they stay in the user's units.
+        """Check test inputs (shape, finite, width), or those of a torch DataLoader; they stay in the user's units.
 
         Raises:
             InputError: In a sentence that names the rows or the width.
         """
+        x = read_inputs(self, x)
         return self.autodiff.check(x, self.X) if self.scaling is None else self.scaling.check(x, self.X)
 
     def count(self, inputs: Any) -> int:
@@ -248,6 +250,15 @@ class Problem:
         found = self.autodiff.predict(self.theta, self._standardised(inputs))
         check_finite("the model's prediction at x", found, ModelError)
         return self._in_user_units(found)
+
+    def own_noise(self, inputs: Any) -> np.ndarray | None:
+        """Standard deviation of a response at checked inputs as the model itself predicts it, (m, K).
+
+        None for a model that predicts none. A framework whose models may have a variance head offers ``own_noise``.
+        """
+        own = getattr(self.autodiff, "own_noise", None)
+        found: np.ndarray | None = None if own is None else own(self._standardised(inputs))
+        return found if found is None or self.scaling is None else found * self.scaling.unit
 
     def gradients(self, inputs: Any) -> Array:
         """Rows ``grad f_o(x)``, p-space (m * K, p): the outputs of one input stand together."""

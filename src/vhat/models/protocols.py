@@ -26,6 +26,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import array_api_compat
 import numpy as np
 
+from vhat.models.kinks import KinkedOperations
 from vhat.models.lazy import Lazy
 from vhat.models.leaves import leaf_rows
 from vhat.models.loss import LossDerivatives
@@ -155,6 +156,10 @@ class Autodiff(Protocol):
 
         By the structure of the model and not by a probe at one point: False where that is not proved.
         """
+
+    @property
+    def kinks(self) -> KinkedOperations:
+        """The kinked operations (ReLU, abs, max) that act on the parameters, as far as the structure shows them."""
 
     @property
     def leaves(self) -> tuple[tuple[int, ...], ...]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from vhat.models.kinks import NO_KINKS
 from vhat.models.loss import LossDerivatives
 from vhat.models.problem import Problem
 from vhat.models.protocols import Array, Arrays, Curvature, Functional, Linearised, ModelFacts, Point, slices
@@ -35,6 +36,7 @@ class TangentAutodiff:
     base: Problem
 
     linear = True
+    kinks = NO_KINKS
 
     def origin(self, tangent: Problem) -> Problem:
         """Return the problem that was linearised, in the units of the user of its tangent model."""
@@ -65,6 +67,18 @@ class TangentAutodiff:
         """The names of the columns of the training inputs."""
         return self.base.autodiff.columns
 
+    @property
+    def input_structure(self) -> tuple[str, tuple[str, ...]] | None:
+        """How the training inputs of the model were given, where it knows."""
+        found: tuple[str, tuple[str, ...]] | None = getattr(self.base.autodiff, "input_structure", None)
+        return found
+
+    @property
+    def target_key(self) -> str | None:
+        """The key of the responses in dict batches."""
+        found: str | None = getattr(self.base.autodiff, "target_key", None)
+        return found
+
     def check(self, x: Any, X: Any, /) -> Any:
         """Check test inputs as the model itself does."""
         return self.base.autodiff.check(x, X)
@@ -91,6 +105,12 @@ class TangentAutodiff:
             gradients = base.linearised.row_gradients(self.take(inputs, rows))
             moved.append(base.numpy(gradients @ move).reshape(-1, outputs))
         return found + np.concatenate(moved)
+
+    def own_noise(self, inputs: Any, /) -> np.ndarray | None:
+        """Return the standard deviation of a response as the model that is linearised predicts it."""
+        own = getattr(self.base.autodiff, "own_noise", None)
+        found: np.ndarray | None = None if own is None else own(inputs)
+        return found
 
     def loss(self, f: np.ndarray, y: np.ndarray, weights: np.ndarray, /) -> LossDerivatives:
         """Return the loss of the model and its derivatives."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vhat.checks import check_choice
 from vhat.errors import InputError, StoreError, VhatError
+from vhat.models.tangent import TangentAutodiff, tangent_problem
 from vhat.store import directory
 from vhat.store.document import Document
 from vhat.store.match_model import Brought, check_probe, check_reference, probe, refer
@@ -18,11 +19,14 @@ from vhat.store.records import (
     describe_polished,
     restore_polished,
 )
+from vhat.store.validation import describe_refit, describe_validation, restore_refit, restore_validation
 
 if TYPE_CHECKING:
     from vhat.evidence.minimise import Polished
     from vhat.fitted.model import FittedModel
     from vhat.models.problem import Problem
+    from vhat.variance.ridge_refit import RidgeRefit
+    from vhat.variance.validation import Validation
 
 __all__ = ["KIND", "Restored", "describe", "restore", "save"]
 
@@ -39,6 +43,8 @@ class Restored(NamedTuple):
         given: The problem at the parameters before the polish, or None.
         factorisation: The document of a saved matrix or kernel, or None.
         decay_chosen: Whether the weight decay was chosen with the training responses.
+        validation: Rows that training did not fit, or None.
+        refit: The penalty of a linearised model, or None; the problem is then that of the linearisation.
     """
 
     problem: Problem
@@ -47,6 +53,8 @@ class Restored(NamedTuple):
     given: Problem | None
     factorisation: Document | None
     decay_chosen: bool = False
+    validation: Validation | None = None
+    refit: RidgeRefit | None = None
 
 
 def save(
@@ -73,12 +81,11 @@ def describe(fitted: FittedModel, *, data: str = "copy", factorisation: bool = F
     """
     check_choice("data", data, ("copy", "reference"))
     problem = fitted.problem
-    if fitted.workspace.refit is not None:
-        raise StoreError(
-            "a linearised model is not saved: save the model that was linearised, and call linearised() again after "
-            "loading it."
-        )
-    framework = problem.autodiff.framework if problem.scaling is None else "standardised"
+    refit, rows = fitted.workspace.refit, fitted.workspace.validation
+    if isinstance(problem.autodiff, TangentAutodiff):  # the model that was linearised is kept, and the penalty
+        problem = problem.autodiff.origin(problem)
+    own = getattr(problem.autodiff, "stored_as", problem.autodiff.framework)
+    framework = own if problem.scaling is None else "standardised"
     room = _room(framework)
     with problem.scope():
         targets = problem.targets[:, 0] if problem.squeeze else problem.targets
@@ -99,6 +106,8 @@ def describe(fitted: FittedModel, *, data: str = "copy", factorisation: bool = F
             "y": targets if data == "copy" else refer([targets]),
             "probe": probe(problem),
             "factorisation": describe_factorisation(fitted.workspace) if factorisation else None,
+            "validation": None if rows is None else describe_validation(rows, problem, room, data),
+            "refit": None if refit is None else describe_refit(refit),
         }
 
 
@@ -122,6 +131,10 @@ def restore(saved: Document, brought: Brought | None = None) -> Restored:
     with problem.scope():
         check_probe(problem, saved["probe"], whose=room.whose(saved["model"]))
         polished = None if saved["polished"] is None else restore_polished(saved["polished"], problem)
+        validation = restore_validation(saved.get("validation"), saved["data"], problem, room, brought)
+        refit = restore_refit(saved.get("refit"))
+        if refit is not None:
+            problem = tangent_problem(problem, problem.native(refit.weight_decay))
     return Restored(
         problem,
         saved["noise_shape"],
@@ -129,12 +142,14 @@ def restore(saved: Document, brought: Brought | None = None) -> Restored:
         start if moved else None,
         saved["factorisation"],
         saved.get("decay_chosen", False),
+        validation,
+        refit,
     )
 
 
 def _room(framework: str) -> ModuleType:
     """The module that knows a framework's problems; a framework is imported only where one of its models is met."""
-    if framework not in ("jax", "torch", "numpy", "standardised"):
+    if framework not in ("jax", "torch", "torch_last_layer", "numpy", "network", "standardised"):
         raise StoreError(f"a model of framework {framework!r} cannot be saved or loaded; jax, torch and numpy can.")
     return import_module(f"vhat.store.{framework}")
 

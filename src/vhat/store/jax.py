@@ -13,10 +13,14 @@ from vhat.errors import StoreError
 from vhat.models.jax import jax_problem
 from vhat.models.jax import pytrees as trees
 from vhat.models.jax.autodiff import JaxAutodiff
-from vhat.models.networks import Network, VarianceScaling
+from vhat.models.jax.last_layer import JaxHead
+from vhat.models.jax.modules import is_nnx, split_module
+from vhat.models.networks import Network
 from vhat.models.problem import Problem
+from vhat.models.selection import ALL, LAST, Selection
 from vhat.store.document import Document, is_plain
-from vhat.store.match_model import Brought
+from vhat.store.match_model import Brought, describe_output
+from vhat.store.network import network_of
 
 __all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
 
@@ -30,12 +34,23 @@ def describe(problem: Problem) -> Document:
         "loss": "half_mse" if autodiff.model.loss is None else "function",
         "plain": is_plain(_params(problem)),
         "columns": autodiff.leaf_columns,
+        "output": describe_output(autodiff.output),
         "dtype": autodiff.dtype,
+        "selected": autodiff.selected,
+        "last": isinstance(problem.autodiff, JaxHead),
     }
 
 
 def _autodiff(problem: Problem) -> JaxAutodiff:
+    """The function; where its last layer alone is the problem, the whole of it."""
+    if isinstance(problem.autodiff, JaxHead):
+        return problem.autodiff.base
     return cast(JaxAutodiff, problem.autodiff)
+
+
+def _inputs(problem: Problem) -> Any:
+    """The training inputs of the function."""
+    return problem.autodiff.sample if isinstance(problem.autodiff, JaxHead) else problem.X
 
 
 def point(problem: Problem) -> Any:
@@ -65,17 +80,17 @@ def inputs(problem: Problem) -> Any:
     Raises:
         StoreError: When they are a tree with nodes of other libraries.
     """
-    if not is_plain(problem.X):
+    if not is_plain(_inputs(problem)):
         raise StoreError(
             "X is a tree with nodes other than dicts, lists and tuples, which cannot be kept. Save with "
             "data='reference', or fit to plain containers."
         )
-    return problem.X
+    return _inputs(problem)
 
 
 def rows(problem: Problem) -> list[np.ndarray]:
     """The arrays of the training inputs, for their checksum."""
-    return list(jax.tree.leaves(problem.X))
+    return list(jax.tree.leaves(_inputs(problem)))
 
 
 def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Problem:
@@ -89,9 +104,12 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
         brought: The caller's function and options.
     """
     model = saved["model"]
+    if is_nnx(brought.model):
+        brought = replace(brought, model=split_module(brought.model))
     predict, params = _predict_and_params(model, at, brought)
+    selected = model.get("selected")
     with jax.enable_x64(True):
-        _, layout, fixed, _ = trees.flatten(params)
+        _, layout, fixed, _ = trees.flatten(params, selected)
     problem = jax_problem(
         predict,
         params,
@@ -99,17 +117,34 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
         y,
         weight_decay=layout.unflatten(saved["weight_decay"], fixed),
         loss=brought.loss_for(model["loss"]),
+        parameters=_selection(model),
+        output=brought.output_for(model.get("output", {})),
         memory=brought.memory,
     )
     autodiff = replace(_autodiff(problem), dtype=model["dtype"], leaf_columns=model["columns"])
+    if isinstance(problem.autodiff, JaxHead):
+        return replace(problem, autodiff=replace(problem.autodiff, base=autodiff), weights=saved["sample_weight"])
     return replace(problem, autodiff=autodiff, weights=saved["sample_weight"])
+
+
+def _selection(model: Document) -> Selection:
+    """What was given as ``parameters``, as far as it matters."""
+    if model.get("last"):
+        return LAST
+    selected: tuple[str, ...] | None = model.get("selected")
+    return ALL if selected is None else selected
 
 
 def move(problem: Problem, to: Any) -> Problem:
     """Return the problem at other saved parameters."""
-    own = jax.tree.structure(to) == _autodiff(problem).model.layout.treedef
-    leaves = jax.tree.leaves(to) if own else to.values()
-    trained = [np.ravel(leaf) for leaf in leaves if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"]
+    layout = _autodiff(problem).model.layout
+    if jax.tree.structure(to) == layout.treedef:
+        kinds = layout.shapes
+        leaves = jax.tree.leaves(to)
+    else:  # arrays by path
+        kinds = tuple(kind for kind in layout.shapes if not isinstance(kind, trees.Held))
+        leaves = list(to.values())
+    trained = [np.ravel(leaf) for leaf, kind in zip(leaves, kinds, strict=True) if isinstance(kind, tuple)]
     with jax.enable_x64(True):
         return problem.at(jnp.asarray(np.concatenate(trained)))
 
@@ -121,7 +156,7 @@ def whose(model: Document) -> str:
 
 def _predict_and_params(model: Document, params: Any, brought: Brought) -> tuple[Any, Any]:
     if model["network"] is not None:
-        network = _network(model["network"])
+        network = network_of(model["network"])
         if brought.model is not None and brought.model != network:
             raise StoreError(f"the model is a network of vhat's own, {network}. Leave model= out.")
         return network, params
@@ -161,12 +196,3 @@ def _filled(template: Any, saved: dict[str, np.ndarray]) -> Any:
         return saved.get(jax.tree_util.keystr(path), leaf)
 
     return jax.tree_util.tree_map_with_path(fill, template)
-
-
-def _network(options: Document) -> Network:
-    initial: Any = options["initial"]
-    if isinstance(initial, tuple):
-        initial = tuple(VarianceScaling(**each) for each in initial)
-    else:
-        initial = VarianceScaling(**initial)
-    return Network(**{**options, "initial": initial})

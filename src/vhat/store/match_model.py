@@ -12,7 +12,7 @@ from vhat.errors import InputError, StoreError, name_rows
 from vhat.models.problem import Problem
 from vhat.store.document import Document, digest
 
-__all__ = ["Brought", "check_probe", "check_reference", "probe", "refer"]
+__all__ = ["Brought", "check_probe", "check_reference", "describe_output", "probe", "refer"]
 
 _PROBES = 64
 """Training rows whose predictions are kept."""
@@ -27,12 +27,16 @@ class Brought:
         loss: The loss, where it was a function.
         data: ``(X, y)``, where only a reference to them was kept.
         memory: Budget in bytes, or None.
+        output: Which part of what the model returns is the prediction, where that was a function.
+        validation: ``(X, y)`` that training did not fit, where only a reference to them was kept.
     """
 
     model: Any = None
     loss: Any = None
     data: Any = None
     memory: float | None = None
+    output: Any = None
+    validation: Any = None
 
     def required(self, what: str) -> Any:
         """Return the model.
@@ -50,13 +54,32 @@ class Brought:
         Raises:
             StoreError: When it is missing or was another.
         """
-        if saved == "half_mse":
-            if self.loss not in (None, "half_mse"):
-                raise StoreError("the model was saved with the squared error as its loss. Leave loss= out.")
+        if saved in ("half_mse", "gaussian_nll"):
+            if self.loss is not None and self.loss != saved:
+                name = "the squared error" if saved == "half_mse" else "the Gaussian negative log-likelihood"
+                raise StoreError(f"the model was saved with {name} as its loss. Leave loss= out.")
             return saved
         if not callable(self.loss):
             raise StoreError("the loss is your own code, which is not saved. Give load(..., loss=your function).")
         return self.loss
+
+    def output_for(self, saved: Document) -> Any:
+        """Return the output: the one that was saved, or the caller's function.
+
+        Args:
+            saved: What :func:`describe_output` gave; empty for a model that was saved before there was such an option.
+
+        Raises:
+            StoreError: When it is missing, or was another.
+        """
+        if not saved.get("function", False):
+            part = saved.get("part")
+            if self.output not in (None, part):
+                raise StoreError(f"the model was saved with output={part!r}. Leave output= out.")
+            return part
+        if not callable(self.output):
+            raise StoreError("the output was your own function, which is not saved. Give load(..., output=function).")
+        return self.output
 
     def budget(self, saved: int) -> int:
         """Return the budget: the caller's, else the saved one unless less is free on this machine."""
@@ -74,6 +97,11 @@ class Brought:
         if not isinstance(self.data, tuple) or len(self.data) != 2:
             raise InputError("data must be the pair (X, y) of training inputs and responses.")
         return self.data
+
+
+def describe_output(output: Any) -> Document:
+    """Describe which part of what the model returns is the prediction; a function has to be given again."""
+    return {"function": callable(output), "part": None if callable(output) else output}
 
 
 def refer(arrays: Any) -> Document:

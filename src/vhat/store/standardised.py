@@ -12,6 +12,7 @@ import numpy as np
 from vhat.checks import as_numbers, match_columns
 from vhat.models.problem import Problem
 from vhat.models.scaling import Scaling
+from vhat.store import network
 from vhat.store.document import Document
 from vhat.store.match_model import Brought
 
@@ -22,13 +23,20 @@ def _room(framework: str) -> ModuleType:
     return import_module(f"vhat.store.{framework}")
 
 
+def _room_of(model: Document, count: int) -> ModuleType:
+    """The module that makes a saved model again: small networks in NumPy, whoever saved them."""
+    if model["framework"] == "jax" and network.serves(model["base"], count):
+        return network
+    return _room(model["framework"])
+
+
 def describe(problem: Problem) -> Document:
     """Describe the standardised model, the scaling and the columns."""
     framework = problem.autodiff.framework
     scaling = asdict(_scaling(problem))
     columns = scaling.pop("columns")
     return {
-        "framework": framework,
+        "framework": "jax" if framework == "network" else framework,  # one kind of document for both
         "base": _room(framework).describe(problem),
         "scaling": scaling,
         "columns": columns,
@@ -69,7 +77,7 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
     model = saved["model"]
     scaling = Scaling(**model["scaling"], columns=model["columns"])
     X, y = as_numbers("X", match_columns("X", X, model["columns"])), as_numbers("y", y)
-    base = _room(model["framework"]).rebuild(
+    base = _room_of(model, len(X)).rebuild(
         {**saved, "model": model["base"]}, at, scaling.inputs(X), scaling.responses(y), brought
     )
     return replace(base, X=X, targets=y.reshape(len(y), -1), scaling=scaling)
@@ -83,5 +91,7 @@ def move(problem: Problem, to: Any) -> Problem:
 
 def whose(model: Document) -> str:
     """What messages call the model."""
+    if model["base"].get("network") is not None:
+        return network.whose(model["base"])
     text: str = _room(model["framework"]).whose(model["base"])
     return text

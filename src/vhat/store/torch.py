@@ -11,29 +11,56 @@ import torch
 
 from vhat.errors import StoreError
 from vhat.models.problem import Problem
+from vhat.models.selection import ALL
 from vhat.models.torch import torch_problem
 from vhat.models.torch.autodiff import TorchAutodiff, unwrapped
 from vhat.models.torch.model import State, TorchModel, read_state
+from vhat.models.torch.variance_head import GAUSSIAN_NLL
 from vhat.store.document import Document
-from vhat.store.match_model import Brought
+from vhat.store.match_model import Brought, describe_output
 
-__all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
+__all__ = [
+    "describe",
+    "describe_module",
+    "inputs",
+    "module_of",
+    "move",
+    "point",
+    "rebuild",
+    "refuse_other_tensors",
+    "rows",
+    "whose",
+    "with_tensors",
+]
 
 
 def describe(problem: Problem) -> Document:
     """Describe the module: its class, the tensors that training did not move, and how it takes its inputs."""
-    autodiff = _autodiff(problem)
+    return describe_module(_autodiff(problem))
+
+
+def describe_module(autodiff: TorchAutodiff) -> Document:
+    """Describe a module as a function of its trained parameters."""
     model = autodiff.model
     state = model.state
     return {
         "class": type(model.module).__qualname__,
         "fixed": {name: _array(value) for name, value in state.fixed.items()},
         "frozen": state.frozen,
-        "loss": "half_mse" if isinstance(autodiff.named_loss, str) else "function",
+        "selected": state.selected,
+        "loss": _loss(autodiff),
         "target_key": autodiff.target_key,
+        "output": describe_output(model.output if autodiff.head is None else autodiff.head.output),
+        "variance_head": None if autodiff.head is None else autodiff.head.kind,
         "columns": model.layout.columns,
         "dtype": state.dtype,
     }
+
+
+def _loss(autodiff: TorchAutodiff) -> str:
+    if autodiff.head is not None:
+        return GAUSSIAN_NLL
+    return "half_mse" if isinstance(autodiff.named_loss, str) else "function"
 
 
 def _autodiff(problem: Problem) -> TorchAutodiff:
@@ -77,20 +104,23 @@ def rebuild(saved: Document, at: dict[str, np.ndarray], X: Any, y: Any, brought:
         brought: The caller's module and options.
     """
     model = saved["model"]
-    module = unwrapped(brought.required(f"module, a torch.nn.Module of class {model['class']} in eval() mode"))
-    if not isinstance(module, torch.nn.Module):
-        raise StoreError(f"model is a {type(module).__name__}; give a torch.nn.Module of class {model['class']}.")
-    state, _ = read_state(module)
-    _refuse_other_tensors(state, model, at)
-    sizes = np.cumsum([value.size for value in at.values()])[:-1]
-    parts = zip(at.items(), np.split(saved["weight_decay"], sizes), strict=True)
+    module = module_of(model, brought)
+    parameters = tuple(at) if model.get("selected") else ALL
+    state, theta = read_state(module, parameters)
+    kind = model.get("variance_head")
+    if kind is not None:  # what only the variance uses was held fixed
+        state = state.hold([name for name in state.names if name not in model["fixed"]], {}, state.split(theta))
+    refuse_other_tensors(state, model, at)
     problem = torch_problem(
-        _with_tensors(module, {**at, **model["fixed"]}, state.device),
+        with_tensors(module, {**at, **model["fixed"]}, state.device),
         _tensors(X),
         y,
-        weight_decay={name: decay.reshape(value.shape) for (name, value), decay in parts},
+        weight_decay=0.0,
         loss=brought.loss_for(model["loss"]),
         target_key=model["target_key"],
+        parameters=parameters,
+        output=brought.output_for(model.get("output", {})),
+        variance_head=kind or "log_variance",
         memory=brought.memory,
     )
     own = _model(problem)
@@ -100,12 +130,27 @@ def rebuild(saved: Document, at: dict[str, np.ndarray], X: Any, y: Any, brought:
         layout=replace(own.layout, columns=model["columns"]),
     )
     autodiff = replace(_autodiff(problem), model=function)
-    return replace(problem, autodiff=autodiff, weights=saved["sample_weight"])
+    decay = autodiff.arrays.native(saved["weight_decay"])
+    return replace(problem, autodiff=autodiff, decay=decay, weights=saved["sample_weight"])
+
+
+def module_of(model: Document, brought: Brought) -> Any:
+    """Return the caller's module.
+
+    Raises:
+        StoreError: When there is none.
+    """
+    module = unwrapped(brought.required(f"module, a torch.nn.Module of class {model['class']} in eval() mode"))
+    if not isinstance(module, torch.nn.Module):
+        raise StoreError(f"model is a {type(module).__name__}; give a torch.nn.Module of class {model['class']}.")
+    return module
 
 
 def move(problem: Problem, to: dict[str, np.ndarray]) -> Problem:
     """Return the problem at other saved parameters."""
-    return problem.at(np.concatenate([np.ravel(to[name]) for name in _model(problem).state.names]))
+    state = _model(problem).state
+    parts = [to[name][_array(state.slots[name].rows)] if name in state.slots else to[name] for name in state.names]
+    return problem.at(np.concatenate([np.ravel(part) for part in parts]))
 
 
 def whose(_: Document) -> str:
@@ -113,7 +158,7 @@ def whose(_: Document) -> str:
     return "the module given"
 
 
-def _refuse_other_tensors(state: State, model: Document, params: dict[str, np.ndarray]) -> None:
+def refuse_other_tensors(state: State, model: Document, params: dict[str, np.ndarray]) -> None:
     """Refuse a module whose tensors have other names, shapes or roles.
 
     Raises:
@@ -137,7 +182,7 @@ def _refuse_other_tensors(state: State, model: Document, params: dict[str, np.nd
         raise StoreError("the module given registers its parameters in another order than the one that was saved.")
 
 
-def _with_tensors(module: Any, tensors: dict[str, np.ndarray], device: Any) -> Any:
+def with_tensors(module: Any, tensors: dict[str, np.ndarray], device: Any) -> Any:
     """Return a copy of the module that holds these tensors, in their own dtype; tied parameters stay tied."""
     try:
         own = copy.deepcopy(module)

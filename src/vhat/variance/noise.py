@@ -11,7 +11,8 @@ Rows that the loss does not see (sample weight zero) have residuals that nothing
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from vhat.errors import InputError, NoiseError, NotConverged
 from vhat.linalg.solvers import Prepared, Status
 from vhat.linalg.solvers.interface import contract
 from vhat.models.problem import Problem
+from vhat.variance.row_blocks import in_blocks, smoother_sums, unexplained_squares
 
 __all__ = [
     "Freedom",
@@ -29,6 +31,7 @@ __all__ = [
     "given_noise",
     "held_out_noise",
     "measure_freedom",
+    "own_noise",
     "projected_noise",
     "weights_match",
 ]
@@ -62,6 +65,8 @@ class Noise:
         uniform: Whether every row of an output has the same noise.
         independent: Whether the level was read off what no parameter explains, so that it is independent of the fit
             where the weights match the noise.
+        own: Whether the model's own variance head gives it.
+        validation_rows: How many rows that training did not fit told the level; 0 where it came from elsewhere.
     """
 
     values: np.ndarray
@@ -71,10 +76,12 @@ class Noise:
     df: np.ndarray | None
     uniform: bool
     independent: bool = False
+    own: bool = field(default=False, kw_only=True)
+    validation_rows: int = 0
 
     @property
     def estimated(self) -> bool:
-        """Whether the level came from the residuals."""
+        """Whether the level came from residuals, of training rows or of others."""
         return self.source.startswith("estimated")
 
     @property
@@ -155,16 +162,26 @@ def given_noise(noise: Any, problem: Problem) -> Noise:
     return _make(values, "given", None, _is_uniform(values))
 
 
-def held_out_noise(level: np.ndarray, shape: np.ndarray, rows: int) -> Noise:
+def held_out_noise(level: np.ndarray, shape: np.ndarray, rows: int, *, predicted: bool = False) -> Noise:
     """Return the noise that errors at rows which training did not fit tell.
 
     Args:
         level: One an output, (K,).
         shape: Relative noise of each training response, (n, K).
         rows: How many rows told it.
+        predicted: Whether the model itself predicts the noise of each row, so that that of these rows is known too.
     """
     df = np.full(len(level), float(rows))
-    return _make(level * shape, f"estimated from {rows:,} validation rows", df, _is_uniform(shape))
+    uniform = _is_uniform(shape)
+    average = "" if uniform or predicted else ", as if their noise were that of an average training row"
+    found = _make(level * shape, f"estimated from {rows:,} validation rows{average}", df, uniform)
+    return replace(found, validation_rows=rows)
+
+
+def own_noise(deviations: np.ndarray) -> Noise:
+    """Return the noise that the model's own variance head predicts, (n, K)."""
+    found = _make(deviations, "as the model's own variance head has it", None, _is_uniform(deviations))
+    return replace(found, own=True)
 
 
 def _is_uniform(values: np.ndarray) -> bool:
@@ -244,21 +261,16 @@ def projected_noise(problem: Problem, shape: np.ndarray) -> Noise | None:
         freedom is left, or only rounding; where the decomposition of J does not fit memory or would take minutes.
     """
     n, K, p = problem.n, problem.outputs, problem.p
-    fits = 8 * n * p * (K + _SVD_COPIES) <= problem.memory / 2
+    fits = in_blocks(problem) or 8 * n * p * (K + _SVD_COPIES) <= problem.memory / 2
     if not (problem.linear and problem.loss_derivatives.square and fits):
         return None
     if K * _SVD_FLOPS * n * p * min(n, p) > _EXACT_FLOPS:
         return None
     seen = _seen(problem)
-    with problem.scope():
-        J = _jacobian(problem).reshape(n, K, p)
-        residuals = (problem.fitted_values - problem.targets) / shape
     variance, df = np.zeros(K), np.zeros(K)
-    for k in range(K):
-        part, rank = _unexplained(J[seen, k] / shape[seen, k, None], residuals[seen, k])
+    for k, (square, rank) in enumerate(_squares_left(problem, shape, seen)):
         size = float(np.sum((problem.targets[seen, k] / shape[seen, k]) ** 2))
-        square = float(np.sum(part**2))
-        df[k] = len(part) - rank
+        df[k] = int(seen.sum()) - rank
         if df[k] < 1 or not square > _ROUNDING**2 * size:
             return None
         variance[k] = square / df[k]
@@ -282,6 +294,20 @@ def weights_match(problem: Problem, shape: np.ndarray) -> bool:
     seen = _seen(problem)
     ratio = loss.curvature[seen] * shape[seen] ** 2
     return bool(np.all(np.ptp(ratio, axis=0) <= _MATCHED * np.max(ratio, axis=0)))
+
+
+def _squares_left(problem: Problem, shape: np.ndarray, seen: np.ndarray) -> list[tuple[float, int]]:
+    """Return of each output the square of what no parameter explains of its residuals, and the rank of its Jacobian."""
+    residuals = (problem.fitted_values - problem.targets) / shape
+    if in_blocks(problem):
+        return unexplained_squares(problem, residuals, shape, seen)
+    with problem.scope():
+        J = _jacobian(problem).reshape(problem.n, problem.outputs, problem.p)
+    found = []
+    for k in range(problem.outputs):
+        part, rank = _unexplained(J[seen, k] / shape[seen, k, None], residuals[seen, k])
+        found.append((float(np.sum(part**2)), rank))
+    return found
 
 
 def _unexplained(J: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, int]:
@@ -310,9 +336,11 @@ def measure_freedom(problem: Problem, prepared: Prepared, shape: np.ndarray, see
         seed: Seed of the probes.
     """
     rows, p = problem.n * problem.outputs, problem.p
-    fits = 3 * 8 * rows * p <= problem.memory / 2 and rows * p * min(p, rows) <= _EXACT_FLOPS
-    if prepared.half is None or not fits:
+    fits = in_blocks(problem) or 3 * 8 * rows * p <= problem.memory / 2
+    if prepared.half is None or not fits or rows * p * min(p, rows) > _EXACT_FLOPS:
         return _probed(problem, prepared, shape, seed)
+    if in_blocks(problem):
+        return _exact_in_blocks(problem, prepared.half, shape)
     return _exact(problem, prepared.half(_jacobian(problem)), shape)
 
 
@@ -327,6 +355,17 @@ def _exact(problem: Problem, half: np.ndarray, shape: np.ndarray) -> Freedom:
     size = np.array([[_cross_norm(left[:, k], right[:, j]) for j in range(K)] for k in range(K)]) / n**2
     residual = size + np.diag(len(left) - 2 * effective)
     return Freedom(effective, residual, float(size.sum()), len(left), "exact")
+
+
+def _exact_in_blocks(problem: Problem, half: Callable[[np.ndarray], np.ndarray], shape: np.ndarray) -> Freedom:
+    """Return the same by sums over blocks of rows."""
+    seen = _seen(problem)
+    count, K, n = int(seen.sum()), problem.outputs, problem.n
+    sums = smoother_sums(problem, half, shape, seen)
+    effective = -sums.effective / n
+    size = np.array([[np.sum(sums.left[k] * sums.right[j]) for j in range(K)] for k in range(K)]) / n**2
+    residual = size + np.diag(count - 2 * effective)
+    return Freedom(effective, residual, float(size.sum()), count, "exact")
 
 
 def _jacobian(problem: Problem) -> np.ndarray:

@@ -1,132 +1,109 @@
-"""The ridge penalty of a linearisation: given, or chosen by how likely it makes rows that training did not fit.
-
-With ``r_i`` the errors of the model at validation rows and ``V_lam(x_i)`` the weighted norm of its ridge refit, the
-errors have about the variance ``sigma^2 (1 + V_lam(x_i)/n)`` if refits vary as much as the model errs beyond its noise.
-The lam under which the errors are most likely, with sigma profiled, is taken. Where the errors do not grow with V, no
-lam is better than an infinite one, under which refits do not vary at all, and the choice is said not to be identified.
-"""
+"""Whose refit a linearised model is: its ridge penalty, and how that was found."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-import scipy.linalg
 
-from vhat.linalg.solvers.jacobian_factors import jacobian_rows
-from vhat.models.problem import Problem
+from vhat.checks import check_count
+from vhat.errors import InputError
 
-__all__ = ["CHI_SQUARE", "RidgeRefit", "choose_ridge"]
+__all__ = ["CHI_SQUARE", "EarlyStopping", "RidgeRefit", "Way"]
 
-_MOST_ROWS = 2000
-"""Training rows, times outputs, that the path of lam is followed on: a random sample of them where there are more."""
-_GRID = 61
-"""Values of lam that are tried, from 1e-9 to 1e3 times the largest curvature."""
 CHI_SQUARE = 3.84
 """95% quantile of a chi-square with one degree of freedom: twice the gain that chance gives to one more parameter."""
+
+Way = Literal["given", "validation", "retraining", "gradient descent"]
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Plain gradient descent that was stopped: ``linearised(vhat.EarlyStopping(step_size=0.1, steps=2000))``.
+
+    Descent on a linear model for T steps of size eta leaves along each direction about what ridge regression with
+    ``lam = 1/(eta T)`` leaves; the model's own weight decay adds to it. Adam has no such rule: give validation rows
+    or a recipe.
+
+    Attributes:
+        step_size: eta, of descent on ``1/(2n) sum |f - y|^2``. Torch's ``MSELoss`` has gradients 2/outputs times as
+            large: multiply the learning rate by 2/outputs. Momentum beta makes it ``1/(1 - beta)`` times as long.
+        steps: T.
+    """
+
+    step_size: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        size = self.step_size
+        if not isinstance(size, int | float | np.number) or not (math.isfinite(size) and size > 0):
+            raise InputError(f"step_size={size!r} is not a positive number.")
+        check_count("steps", self.steps, least=1)
+
+    @property
+    def weight_decay(self) -> float:
+        """``1/(eta T)``."""
+        return 1.0 / (float(self.step_size) * int(self.steps))
 
 
 @dataclass(frozen=True, eq=False)
 class RidgeRefit:
-    """Whose refit a linearised model is, and how its penalty was found.
+    """The ridge penalty of a linearised model, and how it was found.
 
     Attributes:
         weight_decay: lam, (p,).
-        rows: How many validation rows chose it; 0 where it was given.
-        gain: Twice the log-likelihood of the validation rows over that of an infinite lam; NaN where it was given.
-        at_end: Whether lam stands at an end of the grid.
-        noise: The noise level of each output from validation rows, (K,); None where there were none.
-        noise_rows: How many rows told the noise.
+        way: ``"given"``; ``"validation"``, by the likelihood of validation rows; ``"retraining"``, matched to the
+            generalised degrees of freedom; or ``"gradient descent"``, 1/(step size x steps).
+        rows: How many validation rows chose it, or how many retrainings; 0 otherwise.
+        freedom: Degrees of freedom ``tr S`` that were aimed at; NaN where lam was given.
+        freedom_error: Their standard error; NaN where lam was given.
+        gain: Twice the log-likelihood over that of an infinite lam, for ``"validation"``; else NaN.
+        at_end: Whether the likelihood is largest at an end of the path.
+        path_rows: Training rows on which the path of lam was followed; 0 where none was.
+        likelihood: ``"normal"`` or ``"t4"``.
+        reproduced: For ``"retraining"``, how far the recipe's own model is from this one at the training rows: root
+            mean square, in noise levels; NaN elsewhere.
     """
 
     weight_decay: np.ndarray
+    way: Way = "given"
     rows: int = 0
+    freedom: float = float("nan")
+    freedom_error: float = float("nan")
     gain: float = float("nan")
     at_end: bool = False
-    noise: np.ndarray | None = None
-    noise_rows: int = 0
+    path_rows: int = 0
+    likelihood: str = "normal"
+    reproduced: float = float("nan")
 
     @property
     def identified(self) -> bool:
-        """Whether the validation rows tell this lam from an infinite one, or it was given."""
-        return self.rows == 0 or (self.gain >= CHI_SQUARE and not self.at_end)
+        """Whether the rows tell this lam from an infinite one, the retrainings their freedom from none; or given."""
+        if self.way == "validation":
+            return self.gain >= CHI_SQUARE and not self.at_end
+        if self.way == "retraining":
+            return self.freedom > 2 * self.freedom_error
+        return True
 
     @property
     def told(self) -> str:
         """How lam was found, for a sentence."""
         low, high = float(self.weight_decay.min()), float(self.weight_decay.max())
         size = f"lam = {low:.3g}" if low == high else f"lam from {low:.3g} to {high:.3g}"
-        if self.rows == 0:
+        if self.way == "given":
             return f"{size} as given"
+        if self.way == "gradient descent":
+            return f"{size} by 1/(step size x steps) of gradient descent"
+        freedom = f"{self.freedom:.3g} +- {self.freedom_error:.2g} degrees of freedom"
+        if self.way == "retraining":
+            unsure = "" if self.identified else ", WHICH THEY DO NOT IDENTIFY"
+            return f"{size} matched to the {freedom} that {self.rows} retrainings under nudged responses gave{unsure}"
         if self.identified:
-            return f"{size} by the likelihood of {self.rows:,} validation rows"
-        return f"{size}, WHICH {self.rows:,} validation rows DO NOT IDENTIFY"
-
-
-def choose_ridge(problem: Problem, inputs: object, y: np.ndarray, seed: int = 0) -> RidgeRefit:
-    """Choose the penalty by the profiled likelihood of validation rows.
-
-    The penalty is a multiple of the model's own weight decay, or the same for all parameters where some have none.
-
-    Args:
-        problem: The training problem, at the parameters of the model.
-        inputs: Checked inputs of the validation rows.
-        y: Their responses, (m, K).
-        seed: Draws the training rows on which the path is followed.
-    """
-    decay = problem.numpy(problem.decay)
-    shape = decay / decay.mean() if np.all(decay > 0) else np.ones(problem.p)
-    spectrum, parts = _spectrum(problem, inputs, np.sqrt(shape), seed)
-    errors = problem.predict(inputs) - y
-    # The columns of J are scaled by the shape, so that one number is the whole penalty.
-    grid = spectrum.max() * np.logspace(-9, 3, _GRID)
-    found = [_profiled(errors, _norms(parts, spectrum, lam, errors.shape) / problem.n) for lam in grid]
-    likelihood = np.array([value for value, _ in found])
-    best = int(np.argmax(likelihood))
-    gain = 2.0 * (likelihood[best] - _profiled(errors, np.zeros_like(errors))[0])
-    return RidgeRefit(
-        weight_decay=grid[best] * shape,
-        rows=len(errors),
-        gain=float(gain),
-        at_end=best in (0, len(grid) - 1),
-        noise=found[best][1],
-        noise_rows=len(errors),
-    )
-
-
-def _spectrum(problem: Problem, inputs: object, root: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the eigenvalues of ``J'CJ/n`` in the units of the penalty, and the squares of gradients along them.
-
-    Args:
-        problem: The training problem.
-        inputs: Checked inputs of the validation rows.
-        root: The root of the shape of the penalty, (p,).
-        seed: Draws training rows where there are many.
-
-    Returns:
-        The eigenvalues, (r,), and ``(w_j'g)^2`` for each validation gradient, (m * K, r).
-    """
-    most = max(1, _MOST_ROWS // problem.outputs)
-    rows = np.arange(problem.n)
-    if problem.n > most:
-        rows = np.sort(np.random.default_rng(seed).choice(problem.n, size=most, replace=False))
-    part = problem.rows(rows)
-    J = jacobian_rows(part, 0, part.n, np.empty((part.n * part.outputs, part.p)))
-    weights = np.sqrt(np.maximum(part.loss_derivatives.own_curvature, 0.0).reshape(-1, 1) / part.n)
-    _, singular, directions = scipy.linalg.svd(weights * J / root, full_matrices=False)
-    g = problem.numpy(problem.gradients(inputs)) / root
-    return singular**2, (g @ directions.T) ** 2
-
-
-def _norms(parts: np.ndarray, spectrum: np.ndarray, lam: float, shape: tuple[int, ...]) -> np.ndarray:
-    """Return ``V_lam`` of each validation row and output: ``sum_j (w_j'g)^2 s_j / (s_j + lam)^2``."""
-    found: np.ndarray = (parts @ (spectrum / (spectrum + lam) ** 2)).reshape(shape)
-    return found
-
-
-def _profiled(errors: np.ndarray, share: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the log-likelihood of errors with variances ``sigma_k^2 (1 + share)``, sigma profiled, and sigma (K,)."""
-    spread = 1.0 + share
-    variance = np.mean(errors**2 / spread, axis=0)
-    value = -0.5 * float(np.sum(np.log(spread)) + len(errors) * np.sum(np.log(variance)))
-    return value, np.sqrt(variance)
+            kind = "" if self.likelihood == "normal" else f"{self.likelihood} "
+            return (
+                f"{size} ({freedom}) by the {kind}likelihood of {self.rows:,} validation rows beside the training "
+                "residuals"
+            )
+        return f"{size} ({freedom}), WHICH {self.rows:,} validation rows DO NOT IDENTIFY"

@@ -13,18 +13,22 @@ import numpy as np
 from vhat.checks import check_choice
 from vhat.errors import CurvatureWarning, InputError, ModelError, NotPositiveDefinite, outside
 from vhat.linalg.curvature.definiteness import Definiteness
+from vhat.linalg.curvature.kinks import Kinks, find_kinks, way_on
 from vhat.linalg.workspace import Workspace as LinearAlgebra
 from vhat.models.problem import Curvature
+from vhat.progress import bar
 from vhat.variance.noise import (
     Freedom,
     Noise,
     estimate_noise,
     given_noise,
     measure_freedom,
+    own_noise,
     projected_noise,
     weights_match,
 )
 from vhat.variance.ridge_refit import RidgeRefit
+from vhat.variance.validation import Validation, measure_held_out
 
 __all__ = ["Chosen", "Workspace"]
 
@@ -48,6 +52,10 @@ noise and on small networks: 1.01 +- 0.03 where 5 to 10% are added (191 fits), 0
 _ADDED_MOST = 1.0
 """Degrees of freedom that it may add, however many there are. One is what a direction adds that moves twice as far as
 Gauss-Newton says; those 1619 curves add 0.51 at most."""
+_ONE_FACTOR = 1e-9
+"""Relative spread of a ratio over rows that counts as rounding."""
+_HELD_OUT = "held-out noise"
+"""Under which the noise that validation rows tell is kept."""
 _EQUAL = "equal"
 _BY_WEIGHTS = "weights"
 
@@ -60,11 +68,13 @@ class Chosen:
         curvature: ``"hessian"`` or ``"ggn"``.
         definite: What is known of the sign of ``A``.
         reason: Empty, or why Gauss-Newton took the place of the exact Hessian.
+        kinks: The kinks of the model in words, where it has some; else empty.
     """
 
     curvature: Curvature
     definite: Definiteness
     reason: str = ""
+    kinks: str = ""
 
 
 @dataclass(eq=False)
@@ -76,13 +86,13 @@ class Workspace(LinearAlgebra):
     Attributes:
         shape: Relative noise of each training response, (n, K), root mean square one.
         decay_chosen: Whether the weight decay was chosen with the training responses.
-        held_out: The noise as rows that training did not fit tell it; used where none is given.
+        validation: Rows that training did not fit, or None; they tell the noise where none is given.
         refit: Where the model is the linearisation of another, how its penalty was found; else None.
     """
 
     shape: np.ndarray
     decay_chosen: bool = False
-    held_out: Noise | None = field(default=None, repr=False)
+    validation: Validation | None = field(default=None, repr=False)
     refit: RidgeRefit | None = field(default=None, repr=False)
     _recent: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, repr=False, kw_only=True)
 
@@ -110,7 +120,8 @@ class Workspace(LinearAlgebra):
         solver = self.own_solver(curvature)
 
         def find() -> Freedom:
-            return measure_freedom(self.problem, solver, self.noise_shape(kind), seed)
+            with bar("degrees of freedom", 1):
+                return measure_freedom(self.problem, solver, self.noise_shape(kind), seed)
 
         return self.keep(("freedom", curvature, seed, kind), find)
 
@@ -211,12 +222,56 @@ class Workspace(LinearAlgebra):
         if given is not None and not isinstance(given, str):
             return given_noise(given, self.problem)
         self.check_noise_shape(given)
-        if given is None and self.held_out is not None:
-            return self.held_out
+        if self.validation is not None:
+            return self._held_out(self.validation, curvature, given)
+        if given is None and (deviations := self.own_deviations()) is not None:
+            return own_noise(deviations)
+        return self.residual_noise(given, curvature, seed)
+
+    def own_deviations(self) -> np.ndarray | None:
+        """Return the noise of the training responses as the model itself predicts it, (n, K); None where it does not.
+
+        It is that of the parameters that were given: polish moves the mean and leaves the variances.
+        """
+        return self.keep("own noise", lambda: self.problem.own_noise(self.problem.X))
+
+    def own_factor(self, noise: Noise) -> np.ndarray | None:
+        """Return by how much the noise exceeds what the model itself predicts, (K,).
+
+        None where it is not a multiple of that: the model predicts no noise, or the user gave it.
+        """
+        deviations = self.own_deviations()
+        if deviations is None or noise.source == "given":
+            return None
+        ratio = noise.values / deviations
+        return ratio[0] if np.all(np.ptp(ratio, axis=0) <= _ONE_FACTOR * ratio[0]) else None
+
+    def residual_noise(self, given: str | None, curvature: Curvature, seed: int) -> Noise:
+        """Estimate the noise from the residuals.
+
+        Args:
+            given: None, ``"equal"`` or ``"weights"``: how it varies over the rows.
+            curvature: The curvature whose smoother left the residuals their freedom.
+            seed: Seed of random probes of that freedom.
+        """
         projected = self._projected(given)
         if projected is not None and self._suffices(projected, curvature, seed, given):
             return projected
         return estimate_noise(self.problem, self.residual_freedom(curvature, seed, given), self.noise_shape(given))
+
+    def _held_out(self, rows: Validation, curvature: Curvature, kind: str | None) -> Noise:
+        """The noise that validation rows tell."""
+        solver = self.own_solver(curvature)
+
+        def find() -> Noise:
+            return measure_held_out(self.problem, solver, rows, self.noise_shape(kind))
+
+        return self.keep((_HELD_OUT, curvature, kind), find)
+
+    def with_validation(self, rows: Validation) -> Workspace:
+        """Return the same with other validation rows; what does not depend on them is shared."""
+        kept = {key: made for key, made in self._kept.items() if not (isinstance(key, tuple) and key[0] == _HELD_OUT)}
+        return replace(self, validation=rows, _kept=kept, _told=set(), _recent=OrderedDict())
 
     def _projected(self, kind: str | None) -> Noise | None:
         """The noise of a linear model from what no parameter explains; None where there is none."""
@@ -243,8 +298,11 @@ class Workspace(LinearAlgebra):
         check_choice("curvature", asked, ("auto", "hessian", "ggn"))
         if asked == "ggn":
             return Chosen("ggn", self._require("ggn"))
+        kinked = self.kinks.verdict == "kinked"
         if asked == "hessian":
-            return Chosen("hessian", self._require("hessian"))
+            return Chosen("hessian", self._require("hessian"), kinks=self.kinks.told if kinked else "")
+        if kinked:
+            return self._across_kinks(quiet)
         try:
             sign = self.definiteness("hessian")
         except ModelError as error:  # second derivatives by differences that do not settle
@@ -260,21 +318,47 @@ class Workspace(LinearAlgebra):
         chosen = Chosen("ggn", self._require("ggn"), reason)
         if not quiet and self.first("warned curvature"):
             warnings.warn(
-                f"{reason}. Call fitted.polish() for a true minimum, fitted.linearised(validation=(X, y)) to take a "
-                "network as it is, or ask for curvature='ggn' to accept it.",
+                f"{reason}. fitted.linearised(validation=(X, y)) takes a network that was stopped early as it is; "
+                "fitted.polish() goes on to a true minimum; curvature='ggn' accepts this.",
                 CurvatureWarning,
                 stacklevel=outside(),
             )
         return chosen
 
+    @property
+    def kinks(self) -> Kinks:
+        """What is known of kinks near the parameters; looked for once."""
+        return self.keep("kinks", lambda: find_kinks(self.problem))
+
+    def _across_kinks(self, quiet: bool) -> Chosen:
+        """Choose Gauss-Newton for a model with kinks: its Hessian leaves out what the kinks do, and is not formed."""
+        told = self.kinks.told
+        reason = (
+            f"the model has {told} near its parameters, so that it has no Hessian there in the sense of the theory, "
+            "and the Gauss-Newton matrix takes its place"
+        )
+        if not quiet and self.first("warned curvature"):  # at once: the solves may take minutes
+            warnings.warn(
+                f"{reason}. {way_on(self.problem)} curvature='ggn' accepts this.",
+                CurvatureWarning,
+                stacklevel=outside(),
+            )
+        return Chosen("ggn", self._require("ggn"), reason, told)
+
     def _require(self, curvature: Curvature) -> Definiteness:
         sign = self.definiteness(curvature)
         if curvature == "hessian" and (sign.verdict == "indefinite" or sign.singular):
             kind = "singular to rounding" if sign.singular else "indefinite"
+            found = f"H + lam is {kind}: its smallest eigenvalue is {sign.value:.3g} in unit-free scale."
+            if self.kinks.verdict == "kinked":
+                raise NotPositiveDefinite(
+                    f"{found} The model has {self.kinks.told}, of which a Hessian knows nothing: use curvature='ggn'. "
+                    f"{way_on(self.problem)}"
+                )
             raise NotPositiveDefinite(
-                f"H + lam is {kind}: its smallest eigenvalue is {sign.value:.3g} in unit-free scale. The "
-                "parameters are not a minimum: call fitted.polish(), check weight_decay and loss with fitted.audit(), "
-                "or use curvature='ggn'."
+                f"{found} The parameters are not a minimum: check weight_decay and loss with fitted.audit(), or use "
+                "curvature='ggn'. fitted.linearised(validation=(X, y)) takes a model that was stopped early as it is; "
+                "fitted.polish() goes on to a minimum."
             )
         if curvature == "ggn" and (sign.verdict == "indefinite" or sign.singular):
             raise NotPositiveDefinite(

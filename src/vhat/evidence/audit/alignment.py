@@ -18,6 +18,12 @@ _PARALLEL = 0.9
 """From this cosine on, the data pull along the decay, and the ratio is that of two decays."""
 _IDLE = 0.2
 """Below this ratio the decay hardly acted."""
+_IDLE_DECAY = (
+    "The decay hardly acted: too few steps, or decoupled decay (AdamW). AdamW shrinks the parameters beside its "
+    "gradient step, and rests where the gradient balances the decay times the typical size of a gradient: its decay is "
+    "no lam of a penalised loss, and this ratio is near 0. Pass the optimiser's weight_decay all the same: "
+    "linearised() takes its proportions between parameters only, and finds the size of lam itself."
+)
 NAN = float("nan")
 
 
@@ -54,16 +60,17 @@ class _Balance:
         return cls(push / size, pull / size, push / pull, cosine)
 
 
-def alignment_lines(problem: Problem, stationary: bool, resolution: float) -> list[Line]:
+def alignment_lines(problem: Problem, stationary: bool, resolution: float, onward: str) -> list[Line]:
     """Say whether the data pull on the parameters as strongly as the decay described, and if not, why.
 
     Args:
         problem: The training problem.
         stationary: Whether the stationarity line holds.
         resolution: The rounding of the objective.
+        onward: What to do where the parameters are not a minimum, in sentences.
     """
     found = _Balance.of(problem)
-    return [_ratio_line(problem, found, stationary, resolution), _implied_line(found)]
+    return [_ratio_line(problem, found, stationary, resolution, onward), _implied_line(found)]
 
 
 def _implied_line(found: _Balance) -> Line:
@@ -74,7 +81,7 @@ def _implied_line(found: _Balance) -> Line:
     )  # fmt: skip
 
 
-def _ratio_line(problem: Problem, found: _Balance, stationary: bool, resolution: float) -> Line:
+def _ratio_line(problem: Problem, found: _Balance, stationary: bool, resolution: float, onward: str) -> Line:
     meaning = "implied over stated decay"
     if np.isnan(found.ratio):
         remedy = "The parameters are zero, so that no decay pulls on them."
@@ -90,10 +97,10 @@ def _ratio_line(problem: Problem, found: _Balance, stationary: bool, resolution:
     if stationary and _ALIGNED * decayed <= resolution:
         remedy = "The decay is so weak that its pull is lost in rounding: the data alone decide."
         return Line("alignment", found.ratio, 1.0, "noted", remedy, meaning)
-    return Line("alignment", found.ratio, 1.0, "fails", _remedy(problem, found), meaning)
+    return Line("alignment", found.ratio, 1.0, "fails", _remedy(problem, found, onward), meaning)
 
 
-def _remedy(problem: Problem, found: _Balance) -> str:
+def _remedy(problem: Problem, found: _Balance, onward: str) -> str:
     """Name what is known to give this ratio, where the pull of the data has the direction of the decay."""
     if found.cosine >= _PARALLEL:
         causes = list(_causes(found.ratio, problem.outputs, problem.n))
@@ -101,17 +108,11 @@ def _remedy(problem: Problem, found: _Balance) -> str:
             return " Or: ".join(causes[:2])
         return (
             f"The parameters are stationary for {found.ratio:.3g} times the decay described (lam = {found.implied:.3g} "
-            "in all). If training used that, pass it; else call fitted.polish()."
+            f"in all). If training used that, pass it. {onward}"
         )
     if abs(found.ratio) < _IDLE:
-        return (
-            "The decay hardly acted: decoupled decay (AdamW), or too few steps. Call fitted.polish() to reach the "
-            "minimum for the decay described."
-        )
-    return (
-        "The gradient of the loss does not point along the decay: training stopped short of a minimum. Train longer, "
-        "or call fitted.polish()."
-    )
+        return f"{_IDLE_DECAY} {onward}"
+    return f"The gradient of the loss does not point along the decay: training stopped short of a minimum. {onward}"
 
 
 def _causes(ratio: float, K: int, n: int) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,25 +10,30 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from vhat.checks import check_count
-from vhat.errors import NoiseError, NotConverged, NotPositiveDefinite
+from vhat.errors import Interrupted, NoiseError, NotConverged, NotPositiveDefinite
 from vhat.evidence.audit.alignment import alignment_lines
-from vhat.evidence.audit.basin import basin_line, polish_first
+from vhat.evidence.audit.basin import basin_line
 from vhat.evidence.audit.data_support import support_line
+from vhat.evidence.audit.early_stopping import early_stopping_line, refit_comparison_line
 from vhat.evidence.audit.lack_of_fit import lack_of_fit_line
+from vhat.evidence.audit.linearisation import constructed_lines, noise_of_fitted_rows, refit_lines
 from vhat.evidence.audit.noise_moves import noise_pushes
 from vhat.evidence.audit.outliers import outliers_line
+from vhat.evidence.audit.remedies import onward, settle_first
 from vhat.evidence.audit.residual_curvature import residual_curvature_line
 from vhat.evidence.audit.result import Audit, Line, Verdict
 from vhat.evidence.audit.row_groups import group_rows
 from vhat.evidence.audit.smoothness import smoothness_line
 from vhat.evidence.audit.standardised_residuals import NotTested, seen_rows, standardised_residuals
 from vhat.evidence.audit.unequal_noise import unequal_noise_line
+from vhat.evidence.audit.validation_residuals import as_problem, validation_residuals
 from vhat.evidence.minimise.stationarity import evaluate, relative_gradient, units
 from vhat.linalg.curvature.definiteness import Definiteness
+from vhat.linalg.curvature.kinks import way_on
 from vhat.linalg.solvers import Status
 from vhat.models.problem import Curvature, Problem
+from vhat.progress import bar
 from vhat.variance.noise import Noise, given_noise
-from vhat.variance.ridge_refit import CHI_SQUARE, RidgeRefit
 
 if TYPE_CHECKING:
     from vhat.variance.workspace import Workspace
@@ -40,11 +46,15 @@ _NEARLY_SINGULAR = 1e-8
 _LEAST_SHARE = 0.01
 _FEW = 5
 """Below so many residual degrees of freedom the estimated noise is off by a third and more."""
+_HEAD_OFF = 1.25
+"""Factor by which the residuals may differ from what a variance head says: at 1.25 a 90% interval covers 81%."""
 _REDRAWS = 8
 _FEW_ROWS = 128
 _ACCURATE = 1e-3
 _SEEN = 8
 """Rows that are predicted again."""
+_LINES = 17
+"""Lines of an audit, for its progress bar; one more or less does not matter there."""
 NAN = float("nan")
 
 
@@ -55,90 +65,70 @@ def audit_fit(
 
     Raises:
         InputError: For options that cannot be used.
+        Interrupted: On Ctrl-C, with the lines that are finished.
     """
-    problem = work.problem
     check_count("refits", refits)
     check_count("seed", seed)
     if noise is not None and not isinstance(noise, str):
-        given_noise(noise, problem)
+        given_noise(noise, work.problem)
+    found: list[Line] = []
+    try:
+        with bar("audit", _LINES) as advance:
+            for line in _lines(work, noise, curvature, refits, seed, given):
+                found.append(line)
+                advance(line.name)
+    except KeyboardInterrupt:
+        names = ", ".join(line.name for line in found) or "none"
+        raise Interrupted(
+            f"the lines of the audit that were finished: {names}. To keep them: except vhat.Interrupted as stop: "
+            "stop.record. Ask for audit() again to go on: what was measured of the model is kept.",
+            Audit(tuple(found)),
+        ) from None
+    return Audit(tuple(found))
+
+
+def _lines(
+    work: Workspace, noise: Any, curvature: str, refits: int, seed: int, given: Problem | None
+) -> Iterator[Line]:
+    """Make every check, and yield its line when it is known."""
+    problem = work.problem
     try:
         chosen = _curvature(work, curvature)
     except NotPositiveDefinite as error:
-        return _without_solves(work, noise, str(error))
+        yield from _without_solves(work, noise, str(error))
+        return
     level, noise_found = _noise_line(work, noise, chosen, seed)
+    kind = noise if isinstance(noise, str) else None
     if work.refit is not None:
-        kind = noise if isinstance(noise, str) else None
-        return Audit(
-            (
-                *_constructed(),
-                _of_fitted_rows(noise_found, work.refit, level),
-                # Rows left out of the refit would not tell of the model that was trained.
-                *residual_lines(work, chosen, level, seed, False, kind),
-                support_line(work, chosen, seed),
-                *_model_lines(problem),
-                *_refit_lines(work.refit),
-                *_assumptions(problem)[1:],  # that V has no tail is true by construction
-            )
-        )
+        yield from constructed_lines()
+        yield noise_of_fitted_rows(noise_found, work.refit, level)
+        # Rows left out of the refit would not tell of the model that was trained.
+        yield from residual_lines(work, chosen, level, seed, False, kind)
+        yield support_line(work, chosen, seed)
+        yield from _model_lines(problem)
+        if work.validation is not None:
+            yield refit_comparison_line(work, work.validation)
+        yield from refit_lines(work.refit)
+        yield from _assumptions(problem)[1:]  # that V has no tail is true by construction
+        return
     stationary = stationarity_line(work, chosen, level, seed)
     minimum = stationary.verdict == "holds"
-    kind = noise if isinstance(noise, str) else None
-    return Audit(
-        (
-            stationary,
-            *alignment_lines(problem, minimum, units(problem).resolution),
-            *_eigenvalue_lines(work.definiteness("hessian")),
-            residual_curvature_line(work, chosen, seed),
-            smoothness_line(work, chosen, level, seed),
-            _at_minimum(_settled(noise_found, level, problem, minimum), stationary),
-            *(_at_minimum(line, stationary) for line in residual_lines(work, chosen, level, seed, minimum, kind)),
-            _at_minimum(support_line(work, chosen, seed), stationary),
-            *_model_lines(problem),
-            basin_line(
-                work, chosen, level, refits, seed, stationary=stationary, near_fold=_near_fold(work, chosen, seed)
-            ),
-            *_moved_lines(given, problem, level),
-            *_assumptions(problem),
-        )
-    )
-
-
-def _constructed() -> list[Line]:
-    """Return the lines that every linearisation satisfies."""
-    remedy = "A linearisation is smooth, and its minimum is at the parameters of the model."
-    names = ("stationarity", "alignment", "smallest eigenvalue", "residual curvature", "smoothness", "basin", "tail")
-    return [Line(name, NAN, NAN, "by construction", remedy, "") for name in names]
-
-
-def _of_fitted_rows(line: Line, refit: RidgeRefit, level: Noise | None) -> Line:
-    """Return the noise line of a linearisation: rows that training fitted do not decide it."""
-    if refit.noise_rows or level is None or not level.estimated:
-        return line
-    remedy = (
-        f"The level {_level(level)} was {level.source}, at rows that training fitted: it is too small where the model "
-        "is overfitted. Give validation=(X, y) to linearised(), or noise=."
-    )
-    return replace(line, verdict="undecided", remedy=remedy)
-
-
-def _refit_lines(refit: RidgeRefit) -> list[Line]:
-    """Say what the width of a linearisation rests on."""
-    meaning = "twice the log-likelihood of the validation rows over that of an infinite lam"
-    if refit.rows == 0:
-        penalty = Line("ridge penalty", NAN, NAN, "assumed", f"The width rests on {refit.told}.", "")
-    elif refit.identified:
-        penalty = Line("ridge penalty", refit.gain, CHI_SQUARE, "holds", f"The width rests on {refit.told}.", meaning)
-    else:
-        remedy = (
-            "The validation rows do not tell how much a refit varies: their errors do not grow with V, or there are "
-            "too few of them. Give more validation rows, or weight_decay= yourself; fitted.calibrate() needs no lam."
-        )
-        penalty = Line("ridge penalty", refit.gain, CHI_SQUARE, "fails", remedy, meaning)
-    remedy = "Training again, with another seed or on other responses, may vary more or less than this refit."
-    return [
-        penalty,
-        Line("linearisation", NAN, NAN, "assumed", remedy, "whether a refit of the linearisation stands for training"),
-    ]
+    yield stationary
+    yield from alignment_lines(problem, minimum, units(problem).resolution, onward(work))
+    yield from _eigenvalue_lines(work, chosen)
+    yield residual_curvature_line(work, chosen, seed)
+    yield smoothness_line(work, chosen, level, seed)
+    yield _at_minimum(_settled(noise_found, level, problem, minimum), stationary)
+    for line in residual_lines(work, chosen, level, seed, minimum, kind):
+        yield _at_minimum(line, stationary)
+    yield _at_minimum(support_line(work, chosen, seed), stationary)
+    yield from _model_lines(problem)
+    near_fold = _near_fold(work, chosen, seed)
+    yield basin_line(work, chosen, level, refits, seed, stationary=stationary, near_fold=near_fold)
+    if work.validation is not None:
+        yield early_stopping_line(work, work.validation, chosen, given)
+    yield from _moved_lines(given, problem, level)
+    yield from _assumptions(problem)
 
 
 def _near_fold(work: Workspace, curvature: Curvature, seed: int) -> bool:
@@ -150,21 +140,27 @@ def _near_fold(work: Workspace, curvature: Curvature, seed: int) -> bool:
 
 
 def _at_minimum(line: Line, stationary: Line) -> Line:
-    """Prefix the remedy with "polish first" where the parameters are not known to be a minimum.
+    """Prefix the remedy with "settle stationarity first" where the parameters are not known to be a minimum.
 
     At the minimum the line may hold, and need no remedy.
     """
     if stationary.verdict == "holds" or line.verdict not in ("fails", "undecided"):
         return line
-    return replace(line, remedy=f"{polish_first(stationary)}; if this line then stays: {line.remedy}")
+    return replace(line, remedy=f"{settle_first(stationary)}; if this line then stays: {line.remedy}")
 
 
 def residual_lines(
     work: Workspace, curvature: Curvature, level: Noise | None, seed: int, minimum: bool, noise_kind: str | None = None
 ) -> tuple[Line, Line, Line]:
     """What the residuals say of the model and of its noise."""
-    found = standardised_residuals(work, curvature, level, seed, minimum=minimum)
-    groups = None if isinstance(found, NotTested) else group_rows(work.problem, found)
+    rows = work.validation
+    if rows is None:
+        found = standardised_residuals(work, curvature, level, seed, minimum=minimum)
+        source = work.problem
+    else:
+        found = validation_residuals(work, rows, curvature, level, seed)
+        source = as_problem(work.problem, rows)
+    groups = None if isinstance(found, NotTested) else group_rows(source, found)
     fit = lack_of_fit_line(work, curvature, level, found, groups, seed, noise_kind)
     unequal = unequal_noise_line(found, groups)
     if fit.verdict == "fails" and unequal.verdict == "fails":
@@ -180,7 +176,7 @@ def _settled(line: Line, level: Noise | None, problem: Problem, minimum: bool) -
     A fit with many parameters that was stopped early has used little of their freedom: its residuals are divided by
     the degrees of freedom that the minimum would leave, which are too few, and the estimate is too large.
     """
-    if minimum or level is None or not level.estimated:
+    if minimum or level is None or not level.estimated or level.validation_rows:
         return line
     seen = seen_rows(problem)
     size = np.sqrt(np.mean((problem.targets - problem.fitted_values)[seen] ** 2, axis=0))
@@ -188,7 +184,7 @@ def _settled(line: Line, level: Noise | None, problem: Problem, minimum: bool) -
     remedy = (
         f"The level {_level(level)} was {level.source}: it is divided by the freedom that a minimum would leave to the "
         "residuals, and these parameters are not known to be one. The residuals as they are have a root mean square of "
-        f"{raw}. Give noise= from held-out rows or from replicates."
+        f"{raw}. Call fitted.with_validation(X, y) with rows that training did not fit, or give noise= from replicates."
     )
     return replace(line, verdict="undecided", remedy=remedy)
 
@@ -236,21 +232,22 @@ def _measure_stationarity(work: Workspace, curvature: Curvature, level: Noise | 
     """
     problem = work.problem
     if level is None:
-        return _relative_line(problem)
+        return _relative_line(work)
     point, solver = evaluate(problem), work.own_solver(curvature)
     pushed, times = noise_pushes(problem, level.values, seed, _REDRAWS, few=_FEW_ROWS)[0::2]
     xp = array_namespace(point.gradient)
     sides = xp.concat([point.gradient[None, :], pushed], axis=0)
     solution = solver.solve(sides)
     if np.any(solution.status != Status.CONVERGED):
-        return _not_compared(problem)
+        return _not_compared(work)
     energy = problem.numpy(xp.sum(sides * solution.h, axis=1))
     images = np.mean(problem.jvp(solution.h) ** 2, axis=1)
     ratios = [_ratio(energy[0], times * np.mean(energy[1:]))]
     ratios += [_ratio(images[0, k], times * np.mean(images[1:, k])) for k in range(problem.outputs)]
     if not np.isfinite(ratios).any():  # the noise moves nothing: the loss does not see the responses
-        return _relative_line(problem)
+        return _relative_line(work)
     return _judge_stationarity(
+        work,
         float(np.nanmax(ratios)),
         _STATIONARY,
         "the distance to the minimum over the spread that the noise gives the parameters",
@@ -261,40 +258,48 @@ def _ratio(square: float, reference: float) -> float:
     return float(np.sqrt(max(square, 0.0) / reference)) if reference > 0 else NAN
 
 
-def _relative_line(problem: Problem) -> Line:
+def _relative_line(work: Workspace) -> Line:
     """Stationarity where there is no noise to compare with."""
     meaning = "the gradient relative to its terms, without unit"
-    return _judge_stationarity(relative_gradient(evaluate(problem), units(problem)), _STATIONARY_WITHOUT_NOISE, meaning)
+    value = relative_gradient(evaluate(work.problem), units(work.problem))
+    return _judge_stationarity(work, value, _STATIONARY_WITHOUT_NOISE, meaning)
 
 
-def _not_compared(problem: Problem) -> Line:
+def _not_compared(work: Workspace) -> Line:
     """Stationarity where the solves that compare the gradient with the noise did not converge.
 
     A gradient that vanishes to rounding needs no comparison. Any other may be far below what the noise does, or above.
     """
-    line = _relative_line(problem)
+    line = _relative_line(work)
     if line.verdict == "holds":
         return line
     remedy = (
-        "Whether this gradient matters is not known: the solves that compare it with the noise did not converge. Call "
-        "fitted.polish(), or raise weight_decay."
+        "Whether this gradient matters is not known: the solves that compare it with the noise did not converge. Raise "
+        f"weight_decay. {onward(work)}"
     )
     return replace(line, verdict="undecided", remedy=remedy)
 
 
-def _judge_stationarity(value: float, threshold: float, meaning: str) -> Line:
-    holds = value <= threshold
+def _judge_stationarity(work: Workspace, value: float, threshold: float, meaning: str) -> Line:
+    if value <= threshold:
+        return Line("stationarity", value, threshold, "holds", "The gradient vanishes for all purposes.", meaning)
     remedy = (
-        "The gradient vanishes for all purposes."
-        if holds
-        else "The parameters are not a minimum of the objective described: check loss and weight_decay against the "
-        "alignment line, train longer, or call fitted.polish(). fitted.linearised(validation=(X, y)) takes a network "
-        "that was stopped early or has kinks as it is."
+        "The parameters are not a minimum of the objective described: check loss and weight_decay against the "
+        f"alignment line. {onward(work)}"
     )
-    return Line("stationarity", value, threshold, "holds" if holds else "fails", remedy, meaning)
+    return Line("stationarity", value, threshold, "fails", remedy, meaning)
 
 
-def _eigenvalue_lines(sign: Definiteness) -> list[Line]:
+def _eigenvalue_lines(work: Workspace, curvature: Curvature) -> list[Line]:
+    """Return the lines on the smallest eigenvalue; a model with kinks has no Hessian to have one."""
+    if curvature == "ggn" and work.kinks.verdict == "kinked":
+        remedy = (
+            f"Not computed: the model has {work.kinks.told}, of which a Hessian knows nothing, and intervals use the "
+            f"Gauss-Newton matrix. {way_on(work.problem)}"
+        )
+        line = Line("smallest eigenvalue", NAN, NAN, "undecided", remedy, "")
+        return [line, _conditioning_line(work.definiteness("ggn"))]
+    sign = work.definiteness("hessian")
     verdict: Verdict = {"positive": "holds", "indefinite": "fails", "undecided": "undecided"}[sign.verdict]  # type: ignore[assignment]
     settled = bool(np.isfinite(sign.error))
     remedy = {
@@ -304,8 +309,8 @@ def _eigenvalue_lines(sign: Definiteness) -> list[Line]:
         "below half of this one."
         if sign.assured
         else "The iteration settled above zero. That is no proof, and too few steps to tell how likely it is.",
-        "indefinite": "A direction of negative curvature was found: a saddle, or a point on the way to a minimum. Call "
-        "fitted.polish().",
+        "indefinite": "A direction of negative curvature was found: a saddle, or a point on the way to a minimum. "
+        f"{onward(work)}",
         "undecided": "Zero lies within the error: the data and the decay leave some direction undetermined. Raise "
         "weight_decay, or remove redundant parameters."
         if settled
@@ -355,6 +360,9 @@ def _noise_line(work: Workspace, noise: Any, curvature: Curvature, seed: int) ->
         return given, Line("noise", share, _LEAST_SHARE, "assumed", _told(given, None), meaning)
     if given is not None:
         return given, Line("noise", share, _LEAST_SHARE, "assumed", _told(given, estimate), meaning)
+    if estimate.own:
+        verdict, remedy = _judge_own(work, estimate, curvature, seed)
+        return estimate, Line("noise", share, _LEAST_SHARE, verdict, remedy, meaning)
     verdict, remedy = _judge_estimate(estimate, work.amplifies(curvature, seed))
     return estimate, Line("noise", share, _LEAST_SHARE, verdict, remedy, meaning)
 
@@ -370,6 +378,26 @@ def _judge_estimate(estimate: Noise, amplified: bool) -> tuple[Verdict, str]:
         why = "The minimum may be near a fold, or the model nearly interpolates."
         return "undecided", f"{told} {why} Give noise=, or raise weight_decay."
     return "holds", told
+
+
+def _judge_own(work: Workspace, noise: Noise, curvature: Curvature, seed: int) -> tuple[Verdict, str]:
+    """Whether the residuals are of the size that the model's own variance head says."""
+    told = f"The noise is as the model's own variance head has it, {_level(noise)} (root mean square)."
+    try:
+        estimate = work.residual_noise(None, curvature, seed)
+    except NoiseError:
+        return "assumed", told
+    ratio = estimate.level / noise.level
+    worst = float(ratio[np.argmax(np.abs(np.log(ratio)))])
+    left = float(np.min(estimate.df)) if estimate.df is not None else 1.0
+    # Three standard errors of the logarithm of an estimated level.
+    if abs(np.log(worst)) <= np.log(_HEAD_OFF) + 3 / np.sqrt(2 * max(left, 1.0)):
+        return "assumed", f"{told} The residuals speak for {worst:.3g} times that."
+    remedy = (
+        'Pass noise="weights" to take the level from the residuals and its shape from the head, give noise= and '
+        "observation_noise=, or calibrate: fitted.calibrate(X, y)."
+    )
+    return "fails", f"{told} The residuals speak for {worst:.3g} times that. {remedy}"
 
 
 def _told(given: Noise | None, estimate: Noise | None) -> str:
@@ -448,8 +476,8 @@ def _without_solves(work: Workspace, noise: Any, reason: str) -> Audit:
     """The same lines where no system can be solved: singular even in its Gauss-Newton part."""
     problem, why = work.problem, f"Not tested, because {reason}"
     try:
-        stationary, resolution = _relative_line(problem), units(problem).resolution
-        eigenvalues = _eigenvalue_lines(work.definiteness("hessian"))
+        stationary, resolution = _relative_line(work), units(problem).resolution
+        eigenvalues = _eigenvalue_lines(work, "hessian")
     except NotPositiveDefinite:
         names = ("smallest eigenvalue", "conditioning")
         stationary, resolution = Line("stationarity", NAN, NAN, "undecided", why, ""), 0.0
@@ -459,7 +487,7 @@ def _without_solves(work: Workspace, noise: Any, reason: str) -> Audit:
     return Audit(
         (
             stationary,
-            *alignment_lines(problem, stationary.verdict == "holds", resolution),
+            *alignment_lines(problem, stationary.verdict == "holds", resolution, onward(work)),
             *eigenvalues,
             Line("residual curvature", NAN, NAN, "noted", why, ""),
             Line("smoothness", NAN, NAN, "undecided", why, ""),

@@ -8,15 +8,17 @@ import numpy as np
 
 from vhat.errors import VhatError
 from vhat.evidence.audit.noise_moves import noise_moves
+from vhat.evidence.audit.remedies import settle_first
 from vhat.evidence.audit.result import Line
 from vhat.evidence.minimise.polish import polish
+from vhat.progress import bar
 
 if TYPE_CHECKING:
     from vhat.models.problem import Curvature
     from vhat.variance.noise import Noise
     from vhat.variance.workspace import Workspace
 
-__all__ = ["basin_line", "polish_first"]
+__all__ = ["basin_line"]
 
 _FOLLOWED = 0.5
 """A refit follows the forecast if its predictions differ from it by at most this share of the forecast move."""
@@ -44,7 +46,7 @@ def basin_line(
     meaning = "share of refits under perturbed responses whose predictions moved as the theory forecasts"
     minimum = stationary.verdict == "holds"
     if refits < 1 and not minimum:
-        remedy = f"{polish_first(stationary)}: refits begin at the minimum."
+        remedy = f"{settle_first(stationary)}: refits begin at the minimum."
         return Line("basin", NAN, NAN, "undecided" if near_fold else "assumed", remedy, meaning)
     if refits < 1 and near_fold:
         remedy = (
@@ -57,20 +59,26 @@ def basin_line(
     if not minimum:
         remedy = "Not probed, because the parameters are not known to be a minimum: settle stationarity first."
         return Line("basin", NAN, NAN, "undecided", remedy, meaning)
-    if level is None:
-        remedy = "Not probed, because there is no noise level to redraw. Give noise=."
+    if level is None or work.kinks.verdict == "kinked":
+        remedy = (
+            "Not probed, because there is no noise level to redraw. Give noise=."
+            if level is None
+            else f"Not probed, because the model has {work.kinks.told}: no refit reaches a certified minimum."
+        )
         return Line("basin", NAN, NAN, "undecided", remedy, meaning)
     problem = work.problem
     moves, z = noise_moves(problem, work.own_solver(curvature), level.values, seed + 1, refits)
     forecast = problem.jvp(moves)
     followed = 0
-    for i in range(refits):
-        try:
-            there = polish(problem.with_targets(problem.targets + z[i]), warmup=0, seed=seed).problem
-        except VhatError:
-            continue
-        moved = there.fitted_values - problem.fitted_values
-        followed += bool(np.linalg.norm(moved - forecast[i]) <= _FOLLOWED * np.linalg.norm(forecast[i]))
+    with bar("refits", refits) as advance:
+        for i in range(refits):
+            advance("")
+            try:
+                there = polish(problem.with_targets(problem.targets + z[i]), warmup=0, seed=seed).problem
+            except VhatError:
+                continue
+            moved = there.fitted_values - problem.fitted_values
+            followed += bool(np.linalg.norm(moved - forecast[i]) <= _FOLLOWED * np.linalg.norm(forecast[i]))
     share = followed / refits
     holds = share >= _MOST
     remedy = (
@@ -79,8 +87,3 @@ def basin_line(
         else "The minimum jumps or bends under the noise: intervals miss that. More weight decay, or a simpler model."
     )
     return Line("basin", share, _MOST, "holds" if holds else "fails", remedy, meaning)
-
-
-def polish_first(stationary: Line) -> str:
-    """Return the advice where the stationarity line does not hold."""
-    return f"Polish first, as stationarity {'fails' if stationary.verdict == 'fails' else 'is undecided'}"

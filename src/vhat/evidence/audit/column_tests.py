@@ -44,6 +44,9 @@ def just_significant(
     rarity = -np.asarray(stats.f.logsf(drawn / numerator[:, :, None], numerator[:, :, None], denominator[:, :, None]))
     limit = critical(rarity.max(axis=(0, 1)), level)
     most = stats.f.isf(np.exp(-limit), numerator, denominator) * numerator
+    if not np.all(np.isfinite(most)):
+        # Rows whose errors share most of their noise: probabilities of the redraws underflow, their sizes do not.
+        most = critical((drawn / numerator[:, :, None]).max(axis=(0, 1)), level) * numerator
     factor: np.ndarray = np.sqrt(most / np.maximum(found, _NOTHING * most))[groups.column]
     return factor
 

@@ -88,7 +88,11 @@ def lack_of_fit_line(
     if isinstance(found, NotTested):
         return found.line("lack of fit", _UNKNOWN)
     assert level is not None  # or there would be no residuals
-    tests = [*_size(found), *_trend(found, groups), *_pure_error(work, curvature, level, found, seed, noise_kind)]
+    tests = [
+        *_size(found, level),
+        *_trend(found, groups),
+        *_pure_error(work, curvature, level, found, seed, noise_kind),
+    ]
     if not tests:
         return NotTested(f"{len(found.rows)} usable rows are too few.").line("lack of fit", _UNKNOWN)
     worst = max(tests, key=lambda test: test.value / test.threshold)
@@ -105,9 +109,11 @@ def lack_of_fit_line(
 
 
 # -- the size of misses ------------------------------------------------------------------------------
-def _size(found: Residuals) -> Iterator[_Finding]:
+def _size(found: Residuals, level: Noise) -> Iterator[_Finding]:
     """Test the root mean square of left-out residuals. Rows as fitted are too near to say anything of it."""
     if not found.left_out or not len(found.rows):
+        return
+    if found.validation and level.validation_rows:  # the level is the size of these very residuals
         return
     sizes = np.sqrt(np.mean(found.values**2, axis=0))
     k = int(np.argmax(sizes))
@@ -175,7 +181,7 @@ def _pure_error(
     problem = work.problem
     seen = seen_rows(problem)
     place = _repeated(problem, seen)
-    if place is None or not found.left_out:
+    if place is None or not found.left_out or found.validation:
         return
     try:
         freedom = work.residual_freedom(curvature, seed, noise_kind)

@@ -66,11 +66,13 @@ def outliers_line(found: Residuals | NotTested, level: Noise | None, *, penalise
             "outliers", worst.value, worst.threshold, "holds", "No row is further off than chance explains.", meaning
         )
     sizes = np.nanmax(np.abs(z[rows]), axis=1)
+    noun = "validation row" if found.validation else "row"
+    named = name_rows(rows, noun=noun)
     first = ""
-    if rows.size > 1:
+    if rows.size > 1 and not found.validation:
         first = f"Begin with {name_rows([rows[sizes.argmax()]])}: it may have drawn the fit away from the others. "
     remedy = (
-        f"Noise of this level does not explain {name_rows(rows)}: up to {sizes.max():.3g} noise levels from the "
+        f"Noise of this level does not explain {named}: up to {sizes.max():.3g} noise levels from the "
         f"prediction. {first}Correct or leave out what is wrong. If nothing is, the noise has heavy tails: intervals "
         "of a new response from fitted.calibrate(...) allow for them, others do not."
     )

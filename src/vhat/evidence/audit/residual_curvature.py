@@ -27,6 +27,9 @@ def residual_curvature_line(work: Workspace, curvature: Curvature, seed: int) ->
     Where H is nearly singular a small R changes V much, and there the noise moves furthest: random directions would
     not see it. V changes by about twice this share.
     """
+    if curvature == "ggn" and work.kinks.verdict == "kinked":
+        remedy = f"Not measured: the model has {work.kinks.told}, of which the exact Hessian knows nothing."
+        return Line("residual curvature", NAN, NAN, "noted", remedy, "")
     problem, prepared = work.problem, work.own_solver(curvature)
     moves, _ = noise_moves(problem, prepared, work.shape, seed, _DIRECTIONS)
     full, gauss = problem.product(moves, "hessian"), problem.product(moves, "ggn")

@@ -12,6 +12,7 @@ from vhat.errors import VhatError
 from vhat.evidence.audit.noise_moves import noise_moves
 from vhat.evidence.audit.result import Line, Verdict
 from vhat.linalg.curvature.hidden_kinks import UNEXPLAINED, unexplained_change
+from vhat.linalg.curvature.kinks import way_on
 
 if TYPE_CHECKING:
     from vhat.models.problem import Array, Curvature, Problem
@@ -42,6 +43,8 @@ def smoothness_line(work: Workspace, curvature: Curvature, level: Noise | None, 
     the gradient and is in no Hessian. The moves are those that a redraw of the noise makes; they leave parameters at
     rest that no prediction depends on, and these are moved by themselves.
     """
+    if work.kinks.verdict == "kinked":
+        return _kinked_line(work)
     problem, size = work.problem, _response_size(work.problem)
     sigma = np.full((problem.n, problem.outputs), 1e-3 * size)  # where the noise is unknown
     if level is not None:
@@ -59,6 +62,16 @@ def smoothness_line(work: Workspace, curvature: Curvature, level: Noise | None, 
     value = float(np.max([gap.size for gap in found]))  # NaN stays NaN
     meaning = "change of the gradient along a noise-sized move that the Hessian does not explain"
     return Line("smoothness", value, _KINK, worst.verdict, worst.remedy, meaning)
+
+
+def _kinked_line(work: Workspace) -> Line:
+    """Return the line of a model whose kinks were found without derivatives."""
+    remedy = (
+        f"The model has {work.kinks.told}: its derivatives jump near the parameters, and first-order theory holds "
+        f"between the jumps only. {way_on(work.problem)} Networks with tanh, softplus, gelu or silu have no kinks."
+    )
+    meaning = "a jump in the slope of a prediction, within a tenth of the parameters, over its largest slope"
+    return Line("smoothness", work.kinks.jump, NAN, "fails", remedy, meaning)
 
 
 @dataclass(frozen=True)
@@ -92,8 +105,9 @@ class _Gap:
             "holds": "No kink within reach of the noise.",
             "undecided": "The model or the loss bends so sharply within reach of the noise that a kink cannot be told "
             "from it. Raise weight_decay, or use a smoother one.",
-            "fails": "The model or the loss has kinks (relu, abs, max): the Hessian is blind to them. Use tanh, "
-            "softplus, gelu or silu.",
+            "fails": "The model or the loss has kinks (relu, abs, max): the Hessian is blind to them. "
+            "fitted.linearised(validation=(X, y)) takes a model with kinks as it is; tanh, softplus, gelu and silu "
+            "have none.",
         }[self.verdict]
 
 

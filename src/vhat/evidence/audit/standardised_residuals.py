@@ -79,6 +79,7 @@ class Residuals:
             the rest, (n, K).
         left_out: Whether rows were left out; else these are residuals of fitted rows.
         eligible: How many rows the loss sees.
+        validation: Whether these are rows that training did not fit; all numbers of rows are then theirs.
     """
 
     rows: np.ndarray
@@ -89,11 +90,14 @@ class Residuals:
     everywhere: np.ndarray
     left_out: bool
     eligible: int
+    validation: bool = False
 
     @property
     def told(self) -> str:
         """Which residuals these are, for the meaning of a line."""
         kind = "left-out residuals" if self.left_out else "residuals as fitted"
+        if self.validation:
+            kind = "validation residuals"
         if len(self.rows) == self.eligible:
             return kind
         return f"{kind} ({len(self.rows):,} of {self.eligible:,} rows)"

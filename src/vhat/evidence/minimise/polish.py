@@ -10,12 +10,14 @@ import numpy as np
 
 from vhat.checks import check_count, check_tolerance
 from vhat.errors import InputError, NotPositiveDefinite, PolishError
+from vhat.evidence.minimise.direct import normal_equations
 from vhat.evidence.minimise.lbfgs import lbfgs
 from vhat.evidence.minimise.newton import Descent, MetricMaker, Progress, newton
 from vhat.evidence.minimise.quasi_newton import quasi_newton
-from vhat.evidence.minimise.stationarity import Point, decrease, evaluate
+from vhat.evidence.minimise.stationarity import Point, decrease, evaluate, relative_gradient, units
 from vhat.linalg.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.linalg.curvature.hidden_kinks import UNEXPLAINED, unexplained_change
+from vhat.linalg.curvature.kinks import find_kinks, way_on
 from vhat.models.problem import Problem
 
 __all__ = ["Polished", "polish"]
@@ -76,11 +78,12 @@ def polish(
 ) -> Polished:
     """Descend from the problem's parameters to a minimum, and certify that it is one.
 
-    L-BFGS first (left out where the gradient is small already), then L-BFGS in the metric, where there is one, then
-    trust-region Newton on exact Hessian products: in turns while none has arrived. A stationary point whose Hessian
-    is indefinite is a saddle: it is left along negative curvature. The end is a point whose relative gradient is at
-    most ``gtol`` (or as small as rounding allows) and whose ``H + lam`` is positive definite. The problem given is
-    not changed, so an interruption leaves nothing half done.
+    A model that is linear by structure is solved directly under the square loss. Otherwise L-BFGS first (left out where
+    the gradient is small already), then L-BFGS in the metric, where there is one, then trust-region Newton on exact
+    Hessian products: in turns while none has arrived. A stationary point whose Hessian is indefinite is a saddle: it is
+    left along negative curvature. The end is a point whose relative gradient is at most ``gtol`` (or as small as
+    rounding allows) and whose ``H + lam`` is positive definite. The problem given is not changed, so an interruption
+    leaves nothing half done.
 
     Args:
         problem: The training problem at the parameters to start from.
@@ -101,8 +104,9 @@ def polish(
         NotPositiveDefinite: When a parameter given has no influence on any training prediction and no decay.
     """
     _check(gtol, max_steps, warmup, seed)
+    _refuse_kinks(problem)
     with problem.scope():
-        start = Descent.begin(_start(problem), metric)
+        start = Descent.begin(_start(problem, gtol), metric)
         told = _numbered(progress)
         try:
             return _descend(start, gtol, max_steps, warmup, metric, told, seed)
@@ -172,13 +176,27 @@ def _check(gtol: float, max_steps: int, warmup: int, seed: int) -> None:
     check_count("seed", seed)
 
 
-def _start(problem: Problem) -> Point:
+def _refuse_kinks(problem: Problem) -> None:
+    """Refuse a model with kinks near its parameters: steps that derivatives promise end at them, after a long time."""
+    kinks = find_kinks(problem)
+    if kinks.verdict == "kinked":
+        raise PolishError(
+            f"the model has {kinks.told} near its parameters, and no minimum of a kinked objective can be certified by "
+            "derivatives",
+            f"{way_on(problem)} A smooth activation such as tanh, softplus, gelu or silu has no kinks.",
+        )
+
+
+def _start(problem: Problem, gtol: float) -> Point:
+    """Return the point to descend from: of a linear model under the square loss, its minimum."""
     point = evaluate(problem)
     if not point.finite:
         raise InputError(
             f"the objective ({point.objective}) or its gradient is not finite at the parameters given. Start "
             "from parameters at which every prediction is finite."
         )
+    if problem.linear and relative_gradient(point, units(problem)) > gtol:
+        return normal_equations(point)
     return point
 
 
@@ -236,7 +254,7 @@ def _reached(now: Descent, found: Definiteness) -> str:
 def _unfinished(now: Descent, found: Definiteness) -> PolishError:
     remedy = (
         "If the model has kinks (relu, abs, max), replace them by a smooth activation such as tanh, softplus or gelu, "
-        'or keep these parameters and use curvature="ggn".'
+        'or keep these parameters and use curvature="ggn" or fitted.linearised(validation=(X, y)).'
     )
     if now.status == "moving":
         return PolishError(

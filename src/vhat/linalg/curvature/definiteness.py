@@ -16,6 +16,7 @@ from vhat.linalg.curvature.lanczos import lanczos
 from vhat.linalg.curvature.operator import Operator, assemble
 from vhat.linalg.curvature.operator import scale as natural_scale
 from vhat.models.problem import Array, Curvature, Problem
+from vhat.progress import bar
 
 __all__ = ["Definiteness", "smallest_eigenvalue"]
 
@@ -192,21 +193,25 @@ def _by_lanczos(
     operator, accuracy = Operator(problem, curvature), _accuracy(problem, curvature)
 
     def product(v: np.ndarray) -> np.ndarray:
-        return problem.numpy(operator(problem.native(v)[None, :]))[0]
+        found = problem.numpy(operator(problem.native(v)[None, :]))[0]
+        advance("")
+        return found
 
     def apply(v: np.ndarray) -> np.ndarray:
         return problem.numpy(metric.apply(problem.native(v)))
 
-    ritz = lanczos(
-        product,
-        apply,
-        lambda v: problem.numpy(metric.solve(problem.native(v))),
-        problem.numpy(metric.draw(problem, seed)),
-        max_steps=max(2, min(max_steps, problem.memory // (64 * problem.p))),
-        accuracy=accuracy,
-    )
+    most = max(2, min(max_steps, problem.memory // (64 * problem.p)))
+    with bar("smallest eigenvalue", most) as advance:
+        ritz = lanczos(
+            product,
+            apply,
+            lambda v: problem.numpy(metric.solve(problem.native(v))),
+            problem.numpy(metric.draw(problem, seed)),
+            max_steps=most,
+            accuracy=accuracy,
+        )
     x = ritz.vector / max(float(ritz.vector @ apply(ritz.vector)), np.finfo(float).tiny) ** 0.5
-    value = float(x @ product(x))
+    value = float(x @ problem.numpy(operator(problem.native(x)[None, :]))[0])
     # an entry of A is of the size s_i s_j: what rounding may move x'Ax by, of which x'Mx = 1 may be a small difference
     spread = float(np.sum((problem.numpy(scale) * x) ** 2))
     rounding = max(ritz.rounding, (accuracy + _EPS) * spread)

@@ -8,6 +8,7 @@ import numpy as np
 
 from vhat.errors import NotPositiveDefinite, name_rows
 from vhat.models.problem import Array, Curvature, Problem
+from vhat.progress import bar
 
 __all__ = ["Operator", "assemble", "scale"]
 
@@ -54,9 +55,12 @@ def assemble(problem: Problem, curvature: Curvature, block: int = 128) -> np.nda
     operator = Operator(problem, curvature)
     block = min(block, problem.p)
     matrix = np.empty((problem.p, problem.p))
-    for start in range(0, problem.p, block):
-        stop = min(start + block, problem.p)
-        basis = np.zeros((block, problem.p))  # one width for every block: one compilation
-        basis[np.arange(stop - start), np.arange(start, stop)] = 1.0
-        matrix[start:stop] = problem.numpy(operator(problem.native(basis)))[: stop - start]
+    starts = range(0, problem.p, block)
+    with bar("Hessian" if curvature == "hessian" else "Gauss-Newton matrix", len(starts)) as advance:
+        for start in starts:
+            stop = min(start + block, problem.p)
+            basis = np.zeros((block, problem.p))  # one width for every block: one compilation
+            basis[np.arange(stop - start), np.arange(start, stop)] = 1.0
+            matrix[start:stop] = problem.numpy(operator(problem.native(basis)))[: stop - start]
+            advance("")
     return (matrix + matrix.T) / 2

@@ -30,6 +30,7 @@ from vhat.linalg.solvers.interface import (
 from vhat.linalg.solvers.preconditioned_cg import ACCEPTED, Preconditioned
 from vhat.linalg.solvers.softest_direction import Measure, Soft
 from vhat.models.problem import Array, Curvature, Problem
+from vhat.progress import bar
 
 if TYPE_CHECKING:
     from vhat.linalg.workspace import Workspace
@@ -153,17 +154,21 @@ class Corrected:
         """
         parts: list[Record] = []
         product = self.product
-        for start in range(0, len(g), self.block):
-            rows = g[start : start + self.block]
-            try:
-                answer, good, product = self._block(rows, product)
-                parts.append(finished(read(answer), good, rows, careful))
-            except Stopped as stop:  # in the careful solver's hands
-                raise Stopped(np.append(np.arange(start), start + stop.rows), joined([*parts, stop.partial])) from None
-            except KeyboardInterrupt:
-                if not parts:
-                    raise
-                raise Stopped(np.arange(start), joined(parts)) from None
+        starts = range(0, len(g), self.block)
+        with bar("corrections", len(starts)) as advance:
+            for start in starts:
+                rows = g[start : start + self.block]
+                try:
+                    answer, good, product = self._block(rows, product)
+                    parts.append(finished(read(answer), good, rows, careful))
+                except Stopped as stop:  # in the careful solver's hands
+                    done = np.append(np.arange(start), start + stop.rows)
+                    raise Stopped(done, joined([*parts, stop.partial])) from None
+                except KeyboardInterrupt:
+                    if not parts:
+                        raise
+                    raise Stopped(np.arange(start), joined(parts)) from None
+                advance("")
         return joined(parts)
 
     def _block(self, g: Array, product: Product) -> tuple[Response, np.ndarray, Product]:

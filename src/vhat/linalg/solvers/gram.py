@@ -22,6 +22,7 @@ from vhat.linalg.solvers.interface import Norms, Response, put, taken
 from vhat.linalg.solvers.jacobian_factors import jacobian_rows
 from vhat.linalg.solvers.kernel import Root
 from vhat.models.problem import Array, Problem
+from vhat.progress import bar
 
 __all__ = ["Gram", "Solved", "gram_bytes", "gram_flops", "make_gram"]
 
@@ -183,9 +184,24 @@ class Gram:
 
     # -- norms ---------------------------------------------------------------------------------
     def lengths(self, image: np.ndarray) -> np.ndarray:
-        """Return ``|s'J z| = sqrt(z'Gz)`` of images z, (k, 1, p): the root of V for the square loss, (k,)."""
-        y = image[:, 0] * self.unit
-        return np.sqrt(np.maximum(np.einsum("kp,kp->k", y, self._held(y)), 0.0))
+        """Return ``|s'J z| = sqrt(z'Gz)`` of images z, (k, 1, p): the root of V for the square loss, (k,).
+
+        Rows of which the data see so little that rounding in G would show are looked at through the training rows.
+        """
+        z = image[:, 0]
+        y = z * self.unit
+        square = np.einsum("kp,kp->k", y, self._held(y))
+        lost = self._lost(y, square)
+        for start in range(0, len(lost), _ROWS_READ_OFF):
+            rows = lost[start : start + _ROWS_READ_OFF]
+            seen = self.root.times(self.problem.jvp(self.problem.native(z[rows])))
+            square[rows] = np.sum(seen**2, axis=(1, 2))
+        return np.sqrt(np.maximum(square, 0.0))
+
+    def _lost(self, y: np.ndarray, square: np.ndarray) -> np.ndarray:
+        """Return the rows whose ``square``, ``y'Gy`` in unit-free terms, rounding may have moved visibly."""
+        rounding = _EPS * np.sqrt(self.problem.p) * (y**2 @ self.diagonal)
+        return np.flatnonzero(~(rounding <= _LOST * square))
 
     def apart(self, h: np.ndarray, image: np.ndarray) -> np.ndarray:
         """Return by how much images differ from h, as lengths, (k,): from the p x p side they are h."""
@@ -201,7 +217,6 @@ class Gram:
         by_rows = not self.exact  # G then lacks the rows of negative curvature
         with np.errstate(invalid="ignore", over="ignore"):
             supported = np.einsum("kp,kp->k", y, self._held(y))
-            rounding = _EPS * np.sqrt(self.problem.p) * (y**2 @ self.diagonal)
             variance = None if by_rows else self._variance(y, supported, sigma)
             norms = Norms(
                 variance=np.full(len(h), np.nan) if variance is None else variance,
@@ -213,7 +228,7 @@ class Gram:
                 residual=found.residual,
                 steps=found.steps,
             )
-        lost = np.arange(len(h)) if variance is None else np.flatnonzero(~(rounding <= _LOST * supported))
+            lost = np.arange(len(h)) if variance is None else self._lost(y, supported)
         for start in range(0, len(lost), _ROWS_READ_OFF):
             rows = lost[start : start + _ROWS_READ_OFF]
             norms = put(norms, rows, Norms.of(self.problem, self.response(taken(found, rows)), sigma))
@@ -332,12 +347,15 @@ def _summed(problem: Problem, weighted: Callable[[int, int, np.ndarray], np.ndar
     total = np.zeros((problem.p, problem.p), order="F")
     step = max(1, _rows_together(problem) // problem.outputs)
     room = np.empty((min(step, problem.n) * problem.outputs, problem.p))
-    for start in range(0, problem.n, step):
-        stop = min(start + step, problem.n)
-        rows = weighted(start, stop, jacobian_rows(problem, start, stop, room[: (stop - start) * problem.outputs]))
-        rows /= unit
-        # The transpose of a C-ordered block is Fortran-ordered: nothing is copied.
-        total = dsyrk(1.0, rows.T, beta=1.0, c=total, trans=0, lower=0, overwrite_c=1)
+    starts = range(0, problem.n, step)
+    with bar("Gauss-Newton matrix", len(starts)) as advance:
+        for start in starts:
+            stop = min(start + step, problem.n)
+            rows = weighted(start, stop, jacobian_rows(problem, start, stop, room[: (stop - start) * problem.outputs]))
+            rows /= unit
+            # The transpose of a C-ordered block is Fortran-ordered: nothing is copied.
+            total = dsyrk(1.0, rows.T, beta=1.0, c=total, trans=0, lower=0, overwrite_c=1)
+            advance("")
     return total
 
 

@@ -57,7 +57,8 @@ class Status(StrEnum):
             Status.CONVERGED: "nothing to do",
             Status.NOT_CONVERGED: "max_steps or float64 did not allow it: ask another solver, vhat.Dense() if it fits, "
             "or raise weight_decay",
-            Status.INDEFINITE: "the parameters are not a minimum: call fitted.polish(), or use curvature='ggn'",
+            Status.INDEFINITE: "the parameters are not a minimum: use curvature='ggn', take the model as it is by "
+            "fitted.linearised(validation=(X, y)), or go on to a minimum by fitted.polish()",
             Status.NOT_FINITE: "the gradient of the prediction or a curvature product overflows there: check the "
             "model at this input",
             Status.INTERRUPTED: "Ctrl-C came before this row was finished: ask for it again",

@@ -17,6 +17,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from vhat.models.problem import Array, Problem, leaf_rows, leaf_slices
+from vhat.progress import bar
 
 __all__ = [
     "GRAM_ROWS",
@@ -118,11 +119,14 @@ class Features:
         """Return ``F F'``, (rows, rows), its lower half computed a block of rows at a time and mirrored."""
         out = np.zeros((len(self), len(self)))
         terms = _terms(self.parts)
-        for start in range(0, len(self), block):
-            stop = min(start + block, len(self))
-            for term in terms:
-                out[start:stop, :stop] += term.product(start, stop)
-            out[:start, start:stop] = out[start:stop, :start].T
+        starts = range(0, len(self), block)
+        with bar("kernel", len(starts)) as advance:
+            for start in starts:
+                stop = min(start + block, len(self))
+                for term in terms:
+                    out[start:stop, :stop] += term.product(start, stop)
+                out[:start, start:stop] = out[start:stop, :start].T
+                advance("")
         return out
 
     def times(self, v: np.ndarray) -> np.ndarray:
@@ -333,9 +337,12 @@ def _read(problem: Problem, structure: Structure) -> Features:
     # one array for all rows: pieces kept among blocks that come and go would leave the memory full of holes
     found = Features.empty(structure, problem.n * problem.outputs)
     rows = _rows_read(problem)
-    for start in range(0, problem.n, rows):
-        part = problem.take(problem.X, start, min(start + rows, problem.n))
-        found.put(start * problem.outputs, _compressed(problem, problem.factors(part), structure))
+    starts = range(0, problem.n, rows)
+    with bar("gradients of the training rows", len(starts)) as advance:
+        for start in starts:
+            part = problem.take(problem.X, start, min(start + rows, problem.n))
+            found.put(start * problem.outputs, _compressed(problem, problem.factors(part), structure))
+            advance("")
     return found
 
 

@@ -23,6 +23,8 @@ _DENSE_MOST = 3000
 """Parameters up to which the exact Hessian is formed and factorised: no iteration is needed, and traces are exact."""
 _DENSE_FLOPS = 3e11
 """Flops of gradients that forming it may cost, a minute or two on one core. Beyond, what is cheapest is taken."""
+_LONG = 50_000
+"""Training rows times outputs from which a linear model is answered without a look at all of them for each point."""
 _LINEAR_FLOPS = 1e10
 """The same for a model that is linear in its parameters, a second or so: its Hessian is the Gauss-Newton matrix, which
 products of the Jacobian with itself give at a fraction of that. 13,000 rows of 951 parameters took 27 CPU seconds."""
@@ -155,6 +157,11 @@ def _described(problem: Problem, sides: int, solver: Solver, reason: str, curvat
 def _auto(problem: Problem) -> tuple[Solver, str]:
     """Choose the cheapest of the solvers that fit, and say why."""
     dense = Dense()
+    if _is_long_and_linear(problem) and _fits(problem, Primal()):
+        return Primal(), (
+            f"p = {problem.p:,}: the model is linear, its Hessian is a {problem.p:,} x {problem.p:,} Gauss-Newton "
+            f"matrix, and no point looks at all {problem.n:,} rows"
+        )
     forming = dense.cost(problem, "hessian").setup.gradients * gradient_flops(problem)
     most = _LINEAR_FLOPS if problem.linear else _DENSE_FLOPS
     if problem.p <= _DENSE_MOST and forming <= most and _fits(problem, dense):
@@ -170,6 +177,11 @@ def _auto(problem: Problem) -> tuple[Solver, str]:
         return CG(), f"{_no_factorisation(problem)}, nor does the kernel of a few rows: matrix-free"
     best = min(candidates, key=lambda solver: _nominal(problem, solver))
     return best, _reason(problem, best)
+
+
+def _is_long_and_linear(problem: Problem) -> bool:
+    """Return whether a linear model has so many rows that a look at all of them for each point is what costs."""
+    return problem.linear and problem.p <= _DENSE_MOST and problem.n * problem.outputs >= _LONG
 
 
 def _fits(problem: Problem, solver: Solver) -> bool:

@@ -92,7 +92,8 @@ class Primal(CorrectedSolver):
         gram = work.gram()
         soft = find_soft(work, curvature, against_data=True, measure=gram)
         careful = self.careful(work, curvature, gram, soft)
-        if curvature == "ggn" and gram.exact:
+        # The Hessian of a linear model is its Gauss-Newton matrix.
+        if (curvature == "ggn" or work.problem.linear) and gram.exact:
             return PrimalGaussNewton(work.problem, gram, work.scale(), careful, self.block)
         return Corrected.make(gram, careful, soft, self)
 

@@ -12,7 +12,7 @@ from jax.extend.core import Literal
 
 from vhat.models.affine import Dependence, Linearity, combine
 
-__all__ = ["is_affine"]
+__all__ = ["dependence", "is_affine"]
 
 _ALL = range(sys.maxsize)
 _CALLS = (
@@ -87,10 +87,15 @@ def is_affine(f: Callable[[Any, Any, Any], Any], fixed: Any, theta: Any, X: Any)
         theta: The parameters, an array or a tree of arrays, or their shapes and types.
         X: Inputs of a few rows, or their shapes and types.
     """
+    return dependence(f, fixed, theta, X) <= Dependence.AFFINE
+
+
+def dependence(f: Callable[[Any, Any, Any], Any], fixed: Any, theta: Any, X: Any) -> Dependence:
+    """Return how ``f(fixed, theta, X)`` depends on ``theta``: see :func:`is_affine`."""
     traced = jax.make_jaxpr(f)(fixed, theta, X)
     kinds = ((Dependence.CONSTANT, fixed), (Dependence.AFFINE, theta), (Dependence.INPUT, X))
     found = _results(traced.jaxpr, [kind for kind, tree in kinds for _ in jax.tree.leaves(tree)])
-    return all(each <= Dependence.AFFINE for each in found)
+    return max(found, default=Dependence.CONSTANT)
 
 
 def _results(jaxpr: Any, arguments: Sequence[Dependence]) -> list[Dependence]:

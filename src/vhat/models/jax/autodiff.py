@@ -15,6 +15,7 @@ from vhat.models.jax import pytrees
 from vhat.models.jax.affine import is_affine
 from vhat.models.jax.arrays import JaxArrays
 from vhat.models.jax.linearised import JaxLinearised
+from vhat.models.kinks import KinkedOperations
 from vhat.models.loss import LossDerivatives, diagonal_if_separable, half_square
 from vhat.models.protocols import Functional, Linearised, Point
 from vhat.models.validate import refuse_flat_functional, refuse_functional
@@ -31,12 +32,16 @@ class JaxAutodiff:
         fixed: The arrays among the parameters that were not trained.
         dtype: The dtype in which the parameters were given.
         leaf_columns: The names of the columns of each array of inputs that was a data frame.
+        selected: The names of the trained leaves, where ``parameters=`` has chosen them.
+        output: Which part of what the user's function returns is the prediction, as it was given.
     """
 
     model: kernels.Model
     fixed: tuple[Any, ...]
     dtype: str
     leaf_columns: tuple[tuple[Any, ...] | None, ...]
+    selected: tuple[str, ...] | None = None
+    output: Any = None
 
     framework = "jax"
     arrays = JaxArrays()
@@ -50,6 +55,11 @@ class JaxAutodiff:
     def linear(self) -> bool:
         """Whether the predictions are an affine function of the parameters, as the traced program shows."""
         return self.model.affine
+
+    @property
+    def kinks(self) -> KinkedOperations:
+        """The kinked operations that act on the parameters, as the traced program shows them."""
+        return self.model.kinks
 
     @property
     def leaves(self) -> tuple[tuple[int, ...], ...]:

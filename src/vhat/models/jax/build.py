@@ -20,8 +20,13 @@ from vhat.checks import (
 from vhat.errors import InputError, ModelError
 from vhat.models.jax import compiled, pytrees
 from vhat.models.jax.autodiff import JaxAutodiff
+from vhat.models.jax.fingerprint import python_function
+from vhat.models.jax.last_layer import affine_paths, last_layer_problem
+from vhat.models.jax.paths import selected_paths
 from vhat.models.jax.probe import refuse_unusable
+from vhat.models.outputs import Chosen, check_output, flatten_remedy, select
 from vhat.models.problem import Problem
+from vhat.models.selection import ALL, LAST, Selection
 
 __all__ = ["jax_problem"]
 
@@ -37,6 +42,8 @@ def jax_problem(
     weight_decay: Any,
     loss: Any = "half_mse",
     sample_weight: Any = None,
+    parameters: Selection = ALL,
+    output: Any = None,
     memory: float | None = None,
 ) -> Problem:
     """Check a JAX model and its data at the door and make a problem of them.
@@ -47,9 +54,14 @@ def jax_problem(
             are held fixed: integers (a Python ``1`` too), flags, functions.
         X: An array, or a dict or tuple of arrays, with one leading row axis.
         y: Responses, of the shape that ``predict`` returns.
-        weight_decay: lam, a number or a pytree prefix of ``params``.
+        weight_decay: lam, a number, a pytree prefix of ``params``, or a mapping from names of leaves; what a mapping
+            does not name has none.
         loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
         sample_weight: One weight a row.
+        parameters: What counts as trained: ``"all"`` floating-point leaves; ``"last"``, the last linear layer
+            (:mod:`vhat.models.jax.last_layer`); names of leaves or subtrees (:mod:`vhat.models.jax.paths`); or a
+            function of a name. All else is held fixed.
+        output: The prediction in what ``predict`` returns: a key, an attribute, an index, or a function of it.
         memory: Budget in bytes.
 
     Returns:
@@ -62,18 +74,25 @@ def jax_problem(
     check_loss(loss)
     if not callable(predict):
         raise InputError(f"predict must be a function predict(params, X); got {type(predict).__name__}.")
+    check_output(output)
+    if output is not None:
+        predict = Chosen(python_function(predict), output)
+    last = isinstance(parameters, str) and parameters == LAST
+    if last:
+        parameters = affine_paths(predict, params, X)
     with jax.enable_x64(True):
-        theta, layout, fixed, dtype = pytrees.flatten(params)
+        selected = selected_paths(parameters, pytrees.trainable_paths(params))
+        theta, layout, fixed, dtype = pytrees.flatten(params, selected)
         inputs = pytrees.as_inputs(X, "X")
         shape = _probe(lambda t, x: predict(layout.unflatten(t, fixed), x), theta, inputs)
         targets = check_targets(y, shape)
-        decay = pytrees.decay_vector(weight_decay, params) * decay_factor(loss, targets.shape[1])
+        decay = pytrees.decay_vector(weight_decay, params, selected) * decay_factor(loss, targets.shape[1])
         held = None if isinstance(loss, str) else pytrees.Held(loss)
         with pytrees.in_words("tracing predict(params, X) and the loss"):
             example = pytrees.shapes_of((fixed, theta, pytrees.first_rows(inputs, _FEW)))
             model = compiled.Model.of(pytrees.Held(predict), layout, held, len(shape) == 1, example)
         problem = Problem(
-            autodiff=JaxAutodiff(model, fixed, dtype, pytrees.columns_of(X)),
+            autodiff=JaxAutodiff(model, fixed, dtype, pytrees.columns_of(X), selected, output),
             theta=jnp.asarray(theta),
             decay=jnp.asarray(decay),
             X=inputs,
@@ -82,17 +101,18 @@ def jax_problem(
             memory=check_memory(memory),
         )
         refuse_unusable(problem)
-    return problem
+    return last_layer_problem(problem) if last else problem
 
 
 def _probe(predict: Callable[..., Any], theta: Any, X: Any) -> tuple[int, ...]:
     """Return the shape that the model gives for all rows, without running it on them."""
     n = len(jax.tree.leaves(X)[0])
-    with pytrees.in_words("tracing predict(params, X)"):
-        output = jax.eval_shape(predict, theta, X)
-    shape = getattr(output, "shape", None)
-    if shape is None:
-        raise ModelError(f"predict returned {type(output).__name__}; it must return one array.")
-    check_prediction(shape, n)
+    try:
+        with pytrees.in_words("tracing predict(params, X)"):
+            output = jax.eval_shape(lambda t, x: select(None, predict(t, x), "predict"), theta, X)
+    except ModelError as error:  # without the note that JAX adds to what is raised while it traces
+        raise ModelError(str(error)) from error.__cause__
+    shape = output.shape
+    check_prediction(shape, n, flatten_remedy(shape, n, None, output))
     check_real_prediction(output.dtype)
     return tuple(shape)

@@ -19,9 +19,11 @@ from vhat.errors import ModelError
 from vhat.models.jax.affine import is_affine
 from vhat.models.jax.fingerprint import mark, python_function
 from vhat.models.jax.float32 import narrowed
+from vhat.models.jax.kinks import kinked_operations
 from vhat.models.jax.outer_products import Factors, find_outer, row_factors
 from vhat.models.jax.program_size import written_bytes
 from vhat.models.jax.pytrees import Held, Layout
+from vhat.models.kinks import KinkedOperations
 
 __all__ = [
     "Data",
@@ -121,6 +123,12 @@ class Model:
         """Whether predictions are an affine function of the parameters, as the program shows."""
         with jax.enable_x64(True):
             return is_affine(self.unguarded, *self.example)
+
+    @cached_property
+    def kinks(self) -> KinkedOperations:
+        """The kinked operations that act on the parameters, as the program shows them."""
+        with jax.enable_x64(True):
+            return kinked_operations(self.unguarded, *self.example)
 
     @cached_property
     def row_bytes(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 
 from vhat.checks import as_numbers, as_real, check_finite, check_nonnegative, column_names, match_columns, refuse_masked
 from vhat.errors import FixedParameterWarning, InputError, ModelError, VhatError
+from vhat.models.jax.paths import completed, leaf_paths
 from vhat.models.leaves import leaf_slices
 
 __all__ = [
@@ -28,10 +29,12 @@ __all__ = [
     "flatten",
     "in_words",
     "joined",
+    "leaf_paths",
     "match_inputs",
     "narrow_casts",
     "pad",
     "shapes_of",
+    "trainable_paths",
 ]
 
 
@@ -105,23 +108,27 @@ def _is_trained(leaf: Any) -> bool:
     return _is_array(leaf) and bool(jnp.issubdtype(np.asarray(leaf).dtype, jnp.floating))
 
 
-def flatten(params: Any) -> tuple[np.ndarray, Layout, tuple[Any, ...], str]:
+def flatten(params: Any, selected: Collection[str] | None = None) -> tuple[np.ndarray, Layout, tuple[Any, ...], str]:
     """Return ``theta`` (p,) float64, its layout, the fixed arrays, and the dtype the parameters came in.
 
-    Floating-point leaves are trained; integer arrays are passed through; other leaves (functions, flags, Python
-    integers) are held.
+    Floating-point leaves are trained, or those of them that are selected by name; other floating-point leaves and
+    integer arrays are passed through; what is left (functions, flags, Python integers) is held.
     """
     leaves, treedef = jax.tree.flatten(params)
+    names = leaf_paths(params)
     shapes: list[tuple[int, ...] | Held | None] = []
     trained, fixed = [], []
-    for leaf in leaves:
+    for name, leaf in zip(names, leaves, strict=True):
         dtype = getattr(leaf, "dtype", None)
         if dtype is not None and jnp.issubdtype(dtype, jnp.complexfloating):
             raise InputError("params has a complex leaf; vhat needs real parameters. Split it into two real ones.")
         refuse_masked("params", leaf)
-        if _is_trained(leaf):
+        if _is_trained(leaf) and (selected is None or name in selected):
             trained.append(np.asarray(leaf, dtype=np.float64))
             shapes.append(trained[-1].shape)
+        elif _is_trained(leaf):
+            fixed.append(np.asarray(leaf, dtype=np.float64))
+            shapes.append(None)
         elif _is_array(leaf):
             fixed.append(leaf)
             shapes.append(None)
@@ -135,7 +142,8 @@ def flatten(params: Any) -> tuple[np.ndarray, Layout, tuple[Any, ...], str]:
         raise InputError(
             f"params has {int(np.sum(~np.isfinite(theta)))} NaN or infinite values: the training has diverged."
         )
-    dtypes = sorted({str(np.asarray(leaf).dtype) for leaf in leaves if _is_trained(leaf)})
+    counted = [leaf for leaf, shape in zip(leaves, shapes, strict=True) if isinstance(shape, tuple)]
+    dtypes = sorted({str(np.asarray(leaf).dtype) for leaf in counted})
     return theta, Layout(treedef, tuple(shapes)), tuple(fixed), "+".join(dtypes)
 
 
@@ -157,8 +165,14 @@ def _warn_of_integers(params: Any) -> None:
         )
 
 
-def decay_vector(weight_decay: Any, params: Any) -> np.ndarray:
-    """Return lam for every trained number, (p,), from one number or a pytree prefix of ``params``."""
+def trainable_paths(params: Any) -> list[str]:
+    """Return the names of the floating-point leaves."""
+    leaves = zip(leaf_paths(params), jax.tree.leaves(params), strict=True)
+    return [name for name, leaf in leaves if _is_trained(leaf)]
+
+
+def decay_vector(weight_decay: Any, params: Any, selected: Collection[str] | None = None) -> np.ndarray:
+    """Return lam for every trained number, (p,), from one number, a pytree prefix of ``params`` or names of leaves."""
 
     def spread(decay: Any, subtree: Any) -> Any:
         def fill(leaf: Any) -> Any:
@@ -169,7 +183,7 @@ def decay_vector(weight_decay: Any, params: Any) -> np.ndarray:
         return jax.tree.map(fill, subtree)
 
     try:
-        filled = jax.tree.map(spread, weight_decay, params)
+        filled = jax.tree.map(spread, completed(weight_decay, params), params)
     except VhatError:
         raise
     except (ValueError, TypeError) as error:
@@ -177,7 +191,10 @@ def decay_vector(weight_decay: Any, params: Any) -> np.ndarray:
             "weight_decay does not match params. Give one number, or the same structure as params (a prefix of it "
             f"will do) with one number or one array a leaf. ({error})"
         ) from error
-    decay = np.concatenate(jax.tree.leaves(filled))
+    parts = jax.tree.leaves(filled)
+    if selected is not None:
+        parts = [part for name, part in zip(leaf_paths(params), parts, strict=True) if name in selected]
+    decay = np.concatenate(parts)
     check_nonnegative("weight_decay", decay)
     return decay
 

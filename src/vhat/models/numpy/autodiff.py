@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vhat.models.kinks import NO_KINKS, UNKNOWN_KINKS, KinkedOperations
 from vhat.models.loss import LossDerivatives
 from vhat.models.numpy import loss as losses
 from vhat.models.numpy import model as door
@@ -55,6 +56,11 @@ class NumpyAutodiff:
     def linear(self) -> bool:
         """Whether the predictions are an affine function of theta: jac is given as a function of the inputs alone."""
         return self.model.linear
+
+    @property
+    def kinks(self) -> KinkedOperations:
+        """Nothing is known of what happens inside a NumPy function."""
+        return NO_KINKS if self.model.linear else UNKNOWN_KINKS
 
     @property
     def rows_last(self) -> bool:

@@ -10,20 +10,25 @@ import numpy as np
 import torch
 
 from vhat.checks import Loss
-from vhat.errors import InputError, VhatError
+from vhat.errors import InputError, ModelError, VhatError
+from vhat.models.kinks import KinkedOperations
 from vhat.models.loss import LossDerivatives
 from vhat.models.protocols import Functional, Linearised, Point, slices
 from vhat.models.torch import loss as losses
 from vhat.models.torch.affine import is_affine
 from vhat.models.torch.arrays import TorchArrays
-from vhat.models.torch.data_loader import is_loader
 from vhat.models.torch.derivatives import recording
 from vhat.models.torch.inputs import Rows, check_rows, preserved_rng, take_rows, to_array
 from vhat.models.torch.linearised import TorchLinearised
 from vhat.models.torch.model import TorchModel, in_words
+from vhat.models.torch.variance_head import VarianceHead
 from vhat.models.validate import refuse_flat_functional, refuse_functional
 
 __all__ = ["TorchAutodiff", "unwrapped"]
+
+
+_INSIDE = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
+"""Torch's wrappers, and the attribute that holds the module which was given to them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +41,7 @@ class TorchAutodiff:
         row_bytes: What a tape keeps for one row.
         chunk_rows: How many rows are evaluated at a time.
         target_key: The key of the target in a DataLoader's dict batches.
+        head: The variance head, where the loss is the Gaussian negative log-likelihood; else None.
         many_rows: Whether the linear layers of ``model`` were found to be such on many rows at a time as well.
     """
 
@@ -45,6 +51,7 @@ class TorchAutodiff:
     chunk_rows: int
     target_key: str | None = None
     many_rows: bool = False
+    head: VarianceHead | None = None
 
     framework = "torch"
 
@@ -64,6 +71,11 @@ class TorchAutodiff:
         return self.model.affine
 
     @property
+    def kinks(self) -> KinkedOperations:
+        """The kinked operations that act on the trained parameters."""
+        return self.model.kinks
+
+    @property
     def leaves(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the trained parameters, in the order of the flat vector."""
         return self.model.state.shapes
@@ -74,14 +86,23 @@ class TorchAutodiff:
         names = self.model.layout.columns
         return names[0] if len(names) == 1 else None
 
+    @property
+    def input_structure(self) -> tuple[str, tuple[str, ...]]:
+        """How the training inputs were given, "one", "tuple" or "dict", and the name of each tensor."""
+        return self.model.layout.kind, self.model.layout.names
+
     # -- inputs ------------------------------------------------------------------------------
     def check(self, x: Any, _: Rows, /) -> Rows:
         """Check test inputs and bring them to the module's device."""
-        if is_loader(x):
-            raise InputError(
-                f"x is a {type(x).__name__}; give test inputs as tensors, in the structure of the module's."
-            )
         return check_rows(x, self.model.layout, self.model.state.device, self.target_key)
+
+    def as_given(self, inputs: Rows, /) -> Any:
+        """Return checked inputs as NumPy arrays, in the structure in which they were given."""
+        layout = self.model.layout
+        parts = tuple(to_array(part) for part in inputs)
+        if layout.kind == "dict":
+            return dict(zip(layout.names, parts, strict=True))
+        return parts if layout.kind == "tuple" else parts[0]
 
     def count(self, inputs: Rows, /) -> int:
         """Return how many rows checked inputs hold."""
@@ -101,6 +122,10 @@ class TorchAutodiff:
             blocks = slices(len(inputs[0]), self.chunk_rows)
             found = torch.cat([self.model(theta, take_rows(inputs, block)).detach() for block in blocks])
         return self.arrays.numpy(found)
+
+    def own_noise(self, inputs: Rows, /) -> np.ndarray | None:
+        """Return the standard deviation of a response at checked inputs as the variance head has it, (m, 1)."""
+        return None if self.head is None else self.head.deviation(inputs)
 
     def loss(self, f: np.ndarray, y: np.ndarray, weights: np.ndarray, /) -> LossDerivatives:
         """Return the loss of each row and its derivatives."""
@@ -163,8 +188,20 @@ class TorchAutodiff:
 
 
 def unwrapped(module: Any) -> Any:
-    """A compiled module cannot be differentiated twice; what it was made of can, under the same parameter names."""
-    return module._orig_mod if type(module).__name__ == "OptimizedModule" else module
+    """Return the module inside a compiled or parallel module or a skorch net.
+
+    A compiled module cannot be differentiated twice; what it was made of can, under the same parameter names.
+
+    Raises:
+        ModelError: For a skorch net that was not fitted.
+    """
+    if not isinstance(module, torch.nn.Module) and hasattr(module, "initialize") and hasattr(module, "module"):
+        if not isinstance(getattr(module, "module_", None), torch.nn.Module):
+            raise ModelError(f"the {type(module).__name__} has no module_ yet: call net.fit(X, y) first.")
+        module = module.module_
+    while type(module).__name__ in _INSIDE:
+        module = getattr(module, _INSIDE[type(module).__name__])
+    return module
 
 
 def _check_differentiable(value: Any) -> None:

@@ -10,24 +10,27 @@ import torch
 
 from vhat.checks import (
     Loss,
-    as_numbers,
     check_finite,
     check_loss,
     check_memory,
-    check_nonnegative,
     check_targets,
     check_weights,
     decay_factor,
 )
 from vhat.errors import InputError, MemoryBudgetError, ModelError
+from vhat.models.outputs import check_output
 from vhat.models.problem import Problem
+from vhat.models.selection import ALL, LAST, Selection
 from vhat.models.torch import probe
 from vhat.models.torch.autodiff import TorchAutodiff, unwrapped
 from vhat.models.torch.data_loader import is_loader, read_loader
+from vhat.models.torch.decay import decay_of
 from vhat.models.torch.derivatives import tape_bytes_per_row
 from vhat.models.torch.inputs import plain, preserved_rng, read_rows, take_rows
+from vhat.models.torch.last_layer_problem import last_layer_problem
 from vhat.models.torch.linearised import rows_in_chunk
-from vhat.models.torch.model import State, in_words, read_state
+from vhat.models.torch.model import TorchModel, in_words, read_state
+from vhat.models.torch.variance_head import GAUSSIAN_NLL, MeanOf, check_heads, take_heads, warn_of_reading
 from vhat.models.validate import refuse_loss
 
 __all__ = ["torch_problem"]
@@ -42,6 +45,9 @@ def torch_problem(
     loss: Any = "half_mse",
     sample_weight: Any = None,
     target_key: str | None = None,
+    parameters: Selection = ALL,
+    output: Any = None,
+    variance_head: str = "log_variance",
     memory: float | None = None,
 ) -> Problem:
     """Check a torch module and its data at the door and make a problem of them.
@@ -53,10 +59,19 @@ def torch_problem(
         module: Any ``nn.Module`` that returns (n,) or (n, outputs), each row on its own, in evaluation mode.
         X: A tensor or array, a tuple or dict of them, or a DataLoader or Dataset (read once, in its dataset's order).
         y: Responses, of the shape that the module returns; None with a DataLoader.
-        weight_decay: lam, a number or a mapping from the name of every trainable parameter to a number or a tensor.
-        loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
+        weight_decay: lam, a number or a mapping from names of parameters, or of submodules, to a number or a tensor;
+            trainable parameters that it does not name have none.
+        loss: ``"half_mse"``, ``"mse"``, ``"gaussian_nll"`` for a module with a mean and a variance head
+            (:mod:`vhat.models.torch.variance_head`), or a twice differentiable ``loss(f_i, y_i)`` of one row.
         sample_weight: One weight a row; with a DataLoader, in the order of its dataset.
         target_key: The key of the target in a DataLoader's dict batches.
+        parameters: What counts as trained: ``"all"`` parameters that require a gradient; ``"last"``, the last linear
+            layer, whose inputs are computed once (:mod:`vhat.models.torch.last_layer`); names of parameters or
+            submodules; or a function of a name. All else is held fixed.
+        output: The prediction in what the module returns: a key, an attribute, an index, or a function of it; for
+            ``"gaussian_nll"`` a pair of them.
+        variance_head: What the second head of ``"gaussian_nll"`` gives: ``"log_variance"``, ``"variance"`` or
+            ``"deviation"``.
         memory: Budget in bytes.
 
     Returns:
@@ -67,35 +82,67 @@ def torch_problem(
         ModelError: For a module that cannot be used.
         MemoryBudgetError: When not even one row fits.
     """
-    check_loss(loss)
+    two_heads = isinstance(loss, str) and loss == GAUSSIAN_NLL
+    if two_heads:
+        check_heads(output, variance_head)
+    else:
+        check_loss(loss)
+        check_output(output)
     budget = check_memory(memory)
+    given = module
     module = unwrapped(module)
-    probe.refuse_module(module)
+    probe.refuse_module(module, "module.eval()" if isinstance(given, torch.nn.Module) else "net.module_.eval()")
+    if isinstance(parameters, str) and parameters == LAST:
+        if two_heads:
+            raise InputError(
+                'parameters="last" takes one linear layer for the prediction, and loss="gaussian_nll" has two heads: '
+                "name the layer of the mean, parameters=[names], or leave parameters out and call linearised()."
+            )
+        return last_layer_problem(
+            module,
+            X,
+            y,
+            weight_decay=weight_decay,
+            loss=loss,
+            sample_weight=sample_weight,
+            target_key=target_key,
+            output=output,
+            memory=budget,
+        )
     X, y = _data(X, y, target_key, budget)
-    state, theta = read_state(module)
+    state, theta = read_state(module, parameters)
     with preserved_rng(state.device), torch.inference_mode(False):
         layout, rows = read_rows(X, state.device)
-        model = probe.probe_model(module, state, theta, layout, rows)
+        head = None
+        if two_heads:
+            head, state, theta = take_heads(module, state, theta, layout, rows, output, variance_head)
+            output = MeanOf(output)
+        model = probe.probe_model(module, state, theta, layout, rows, output)
         n = len(rows[0])
         with in_words("differentiating a few rows"):
             row_bytes = tape_bytes_per_row(model, theta, take_rows(rows, slice(0, 4)))
-        targets = check_targets(plain(y), (n,) if model.squeeze else (n, model.outputs))
+        targets = _targets(y, model, n)
         if row_bytes > budget:
             raise MemoryBudgetError(
                 f"one row needs {row_bytes:.3g} bytes to be differentiated and the budget is {budget:.3g}. "
                 "Give a larger memory."
             )
         named: Loss = "half_mse" if isinstance(loss, str) else loss
+        weights = check_weights(plain(sample_weight), n)
+        if head is not None:
+            weights = weights / head.deviation(rows)[:, 0] ** 2
         problem = Problem(
-            autodiff=TorchAutodiff(model, named, row_bytes, rows_in_chunk(row_bytes, budget), target_key),
+            autodiff=TorchAutodiff(model, named, row_bytes, rows_in_chunk(row_bytes, budget), target_key, head=head),
             theta=theta,
-            decay=_decay(weight_decay, state) * decay_factor(loss, model.outputs),
+            decay=decay_of(weight_decay, state) * decay_factor(loss, model.outputs),
             X=rows,
             targets=targets,
-            weights=check_weights(plain(sample_weight), n),
+            weights=weights,
             memory=budget,
         )
         _refuse_unusable(problem)
+        if head is not None:
+            warn_of_reading(head, rows, problem.fitted_values - problem.targets)
     return problem
 
 
@@ -111,25 +158,17 @@ def _data(X: Any, y: Any, target_key: str | None, memory: int) -> tuple[Any, Any
     return X, y
 
 
-def _decay(weight_decay: Any, state: State) -> Any:
-    """Return the diagonal lam in the order of the flat parameters."""
-    if not isinstance(weight_decay, Mapping):
-        weight_decay = dict.fromkeys(state.names, as_numbers("weight_decay", plain(weight_decay)))
-    missing = [name for name in state.names if name not in weight_decay]
-    unknown = [str(name) for name in weight_decay if name not in state.names]
-    if missing or unknown:
-        raise InputError(
-            "weight_decay must name every trainable parameter once (frozen ones and second names of tied ones left "
-            f"out): missing {missing or 'none'}, unknown {unknown or 'none'}."
-        )
-    parts = []
-    for name, shape in zip(state.names, state.shapes, strict=True):
-        value = as_numbers(f"weight_decay of {name!r}", plain(weight_decay[name]))
-        check_nonnegative(f"weight_decay of {name!r}", value)
-        if value.shape not in ((), shape):
-            raise InputError(f"weight_decay of {name!r} has shape {value.shape}; give a number or shape {shape}.")
-        parts.append(np.broadcast_to(value, shape).reshape(-1))
-    return torch.tensor(np.concatenate(parts), device=state.device)
+def _targets(y: Any, model: TorchModel, n: int) -> np.ndarray:
+    """Return the responses, (n, K), with the remedy for a loss that squeezed the predictions itself."""
+    y = plain(y)
+    try:
+        return check_targets(y, (n,) if model.squeeze else (n, model.outputs))
+    except InputError as error:
+        if model.squeeze or model.outputs > 1 or np.shape(y) != (n,):
+            raise
+        part = f"out[{model.output!r}]" if isinstance(model.output, str | int) else "out"
+        remedy = f"Where the loss squeezed the predictions itself, give output=lambda out: {part}[:, 0]."
+        raise InputError(f"{error} {remedy}") from None
 
 
 def _refuse_unusable(problem: Problem) -> None:

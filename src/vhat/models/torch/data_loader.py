@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch.utils import data
 
-from vhat.errors import InputError, MemoryBudgetError, name_rows
+from vhat.errors import InputError, MemoryBudgetError, VhatError, name_rows
 from vhat.models.torch.inputs import preserved_rng
 
-__all__ = ["is_loader", "read_loader"]
+__all__ = ["is_loader", "read_loader", "stream_loader"]
 
 _BATCH = 256  # rows collated at a time where no batch size is known
 _PROBED = 256  # rows read a second time
@@ -54,6 +54,67 @@ def read_loader(source: Any, target_key: str | None, memory: int) -> Batch:
         _check_stream_length(loader, batches)
     inputs = _concatenate([inputs for inputs, _ in batches])
     return inputs, _concatenate([target for _, target in batches])
+
+
+def stream_loader(source: Any, target_key: str | None) -> tuple[int | None, Iterator[Batch]]:
+    """Return how many rows a dataset has, where that is known, and its batches one by one: none of them is kept.
+
+    The checks are those of :func:`read_loader`. Of an iterable dataset only the first rows are read a second time.
+
+    Args:
+        source: A DataLoader or Dataset whose batches are ``(x, y)``, ``(x1, x2, ..., y)`` or dicts.
+        target_key: The key of the target in dict batches.
+
+    Raises:
+        InputError: When rows change between passes, are left out or repeated, or have no target.
+    """
+    loader = source if isinstance(source, data.DataLoader) else data.DataLoader(source, batch_size=_BATCH)
+    if isinstance(loader.dataset, data.IterableDataset):
+        return None, _stream(loader, target_key)
+    with preserved_rng():
+        indices = _indices(loader)
+    # With automatic batching off the dataset makes the batches itself: an item is not a row.
+    count = None if loader.batch_sampler is None else len(indices)
+    return count, _mapped(loader, indices, target_key)
+
+
+def _mapped(loader: Any, indices: list[int], target_key: str | None) -> Iterator[Batch]:
+    """Yield the batches of a dataset; a few of them are read twice on the way."""
+    per_batch = _rows_per_batch(loader)
+    parts = [indices[start : start + per_batch] for start in range(0, len(indices), per_batch)]
+    twice = _spread_numbers(len(parts), per_batch)
+    for number, part in enumerate(parts):
+        with preserved_rng(), torch.no_grad():
+            batch = _separate(next(_batches(loader, part)), target_key)
+            if number in twice and not _same(batch, _separate(next(_batches(loader, part)), target_key)):
+                raise _augmented(part)
+        yield batch
+
+
+def _stream(loader: Any, target_key: str | None) -> Iterator[Batch]:
+    """Yield the batches of an iterable dataset; the first rows are read again at the end."""
+    first: list[Batch] = []
+    rows = 0
+    batches = _batches(loader, None)
+    while True:
+        with preserved_rng(), torch.no_grad():
+            block = next(batches, None)
+        if block is None:
+            break
+        batch = _separate(block, target_key)
+        if _rows(first) < _PROBED:
+            first.append(batch)
+        rows += len(batch[1])
+        yield batch
+    with preserved_rng(), torch.no_grad():
+        again = [_separate(block, target_key) for block in islice(_batches(loader, None), len(first))]
+    if len(again) != len(first) or not all(map(_same, first, again)):
+        raise InputError(
+            "the DataLoader's iterable dataset did not begin its second pass as its first. Give a dataset whose passes "
+            "are equal, without shuffling and augmentation."
+        )
+    if loader.batch_size is not None:
+        _refuse_dropped(rows, loader.batch_size, loader.drop_last)
 
 
 def _indices(loader: Any) -> list[int]:
@@ -148,6 +209,8 @@ def _batches(loader: Any, indices: list[int] | None) -> Iterator[Any]:
 def _collate(collate: Any, items: Any) -> Any:
     try:
         return collate(items)
+    except VhatError:
+        raise
     except (RuntimeError, TypeError, ValueError, KeyError) as error:
         raise InputError(f"the DataLoader's collate_fn cannot make a batch of these rows: {error}") from error
 
@@ -254,15 +317,28 @@ def _check_repeatable(
                 "augmentation."
             )
         return
-    per_batch = loader.batch_size or (1 if loader.batch_sampler is None else _BATCH)
-    wanted = max(1, min(len(batches), -(-_PROBED // per_batch)))
-    for number in {int(number) for number in np.linspace(0, len(batches) - 1, wanted)}:
+    per_batch = _rows_per_batch(loader)
+    for number in _spread_numbers(len(batches), per_batch):
         part = indices[number * per_batch : (number + 1) * per_batch]
         if not _same(batches[number], _collect(_batches(loader, part), target_key, memory)[0]):
-            raise InputError(
-                f"the dataset gave other values when {name_rows(part)} were read a second time: it augments at random. "
-                "Switch the augmentation off for vhat."
-            )
+            raise _augmented(part)
+
+
+def _rows_per_batch(loader: Any) -> int:
+    return int(loader.batch_size or (1 if loader.batch_sampler is None else _BATCH))
+
+
+def _spread_numbers(batches: int, per_batch: int) -> set[int]:
+    """Return the numbers of the batches that are read a second time: together about ``_PROBED`` rows."""
+    wanted = max(1, min(batches, -(-_PROBED // per_batch)))
+    return {int(number) for number in np.linspace(0, batches - 1, wanted)}
+
+
+def _augmented(part: list[int]) -> InputError:
+    return InputError(
+        f"the dataset gave other values when {name_rows(part)} were read a second time: it augments at random. "
+        "Switch the augmentation off for vhat."
+    )
 
 
 def _same(first: Batch, second: Batch) -> bool:

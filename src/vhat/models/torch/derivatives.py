@@ -29,6 +29,7 @@ __all__ = [
     "row_gradients_one_by_one",
     "rows_together",
     "tape_bytes_per_row",
+    "written_bytes_per_row",
 ]
 
 _BATCHED_BYTES = 2**22  # cotangents go backward together while their work stays in the cache
@@ -144,6 +145,20 @@ def tape_bytes_per_row(model: TorchModel, theta: Any, rows: Rows) -> int:
     return max(found, 8 * model.outputs)
 
 
+def written_bytes_per_row(model: TorchModel, theta: Any, rows: Rows) -> int:
+    """Measure what one row writes on its way through the module."""
+
+    def written(count: int) -> int:
+        with torch.inference_mode(False), torch.no_grad(), _Written() as watch:
+            model(theta, take_rows(rows, slice(0, count)))
+        return watch.total
+
+    # By the difference between fewer and more rows: views of the parameters are counted in both.
+    m = len(rows[0])
+    found = (written(m) - written(m // 2)) // (m - m // 2) if m > 1 else written(1)
+    return int(max(8 * model.outputs, found))
+
+
 class _Written(TorchDispatchMode):  # type: ignore[misc]
     """Adds up what every operation gives, which is more than a tape keeps."""
 
@@ -173,11 +188,12 @@ def jacobian_blocks(
         rows: Inputs.
         names: The parameters that are asked for.
     """
-    trained = model.state.split(theta.detach())
+    state = model.state
+    trained = state.pieces(theta.detach())
     asked = {name: trained[name] for name in names}
 
     def one(asked: dict[str, Any], row: Rows) -> Any:
-        return model.at({**trained, **asked}, tuple(value[None] for value in row))[0]
+        return model.at(state.filled({**trained, **asked}), tuple(value[None] for value in row))[0]
 
     size = rows_together(sum(value.numel() for value in asked.values()) * model.outputs)
     for start in range(0, len(rows[0]), size):

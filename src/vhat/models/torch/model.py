@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -14,11 +14,45 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vhat.errors import ModelError, VhatError
+from vhat.models.kinks import UNKNOWN_KINKS, KinkedOperations
+from vhat.models.outputs import select
+from vhat.models.selection import ALL, Selection
+from vhat.models.selection import select as select_names
 from vhat.models.torch.inputs import Layout, Rows
 
-__all__ = ["Linear", "State", "TorchModel", "choose_convention", "in_words", "read_state", "training_submodules"]
+__all__ = [
+    "Linear",
+    "Slot",
+    "State",
+    "TorchModel",
+    "choose_convention",
+    "in_words",
+    "read_state",
+    "training_submodules",
+]
 
 Convention = Literal["positional", "together", "keywords"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Rows of a parameter that are trained, where the others are held fixed.
+
+    Attributes:
+        rows: The numbers of the trained rows, (k,).
+        base: The whole parameter, in float64.
+    """
+
+    rows: Any
+    base: Any
+
+    def kept(self, whole: Any) -> Any:
+        """Return the trained rows of the whole parameter."""
+        return whole[self.rows]
+
+    def filled(self, part: Any) -> Any:
+        """Return the whole parameter with these trained rows."""
+        return self.base.index_copy(0, self.rows, part)
 
 
 @dataclass(frozen=True)
@@ -32,6 +66,8 @@ class State:
         frozen: The names of the frozen parameters among ``fixed``.
         device: Where all of them live.
         dtype: The dtype in which the trainable parameters were given.
+        selected: Whether ``parameters=`` has named the trainable ones; else they are those that require a gradient.
+        slots: The parameters of which only some rows are trained; their shapes are those of these rows.
     """
 
     names: tuple[str, ...]
@@ -40,12 +76,43 @@ class State:
     frozen: tuple[str, ...]
     device: Any
     dtype: str
+    selected: bool = False
+    slots: dict[str, Slot] = field(default_factory=dict, kw_only=True)
 
     def split(self, theta: Any) -> dict[str, Any]:
-        """Return the trainable parameters as views of the flat vector, by name."""
+        """Return the trainable parameters by name: views of the flat vector, where all of their rows are trained."""
+        return self.filled(self.pieces(theta))
+
+    def pieces(self, theta: Any) -> dict[str, Any]:
+        """Return the trained part of each parameter as a view of the flat vector, by name."""
         sizes = [torch.Size(shape).numel() for shape in self.shapes]
         parts = zip(self.names, torch.split(theta, sizes), self.shapes, strict=True)
         return {name: part.reshape(shape) for name, part, shape in parts}
+
+    def filled(self, pieces: dict[str, Any]) -> dict[str, Any]:
+        """Return whole parameters, of which these are the trained parts."""
+        if not self.slots:
+            return pieces
+        return {name: self.slots[name].filled(part) if name in self.slots else part for name, part in pieces.items()}
+
+    def hold(self, free: Sequence[str], slots: dict[str, Slot], values: dict[str, Any]) -> State:
+        """Return the state in which only some of the trainable parameters are trained.
+
+        Args:
+            free: Their names.
+            slots: Those of which only some rows are.
+            values: The trainable parameters by name.
+        """
+        held = {name: value for name, value in values.items() if name not in free}
+        shapes = [tuple((slots[name].kept(values[name]) if name in slots else values[name]).shape) for name in free]
+        return replace(
+            self,
+            names=tuple(free),
+            shapes=tuple(shapes),
+            fixed={**self.fixed, **held},
+            frozen=(*self.frozen, *held),
+            slots=slots,
+        )
 
 
 class Linear(NamedTuple):
@@ -70,6 +137,8 @@ class TorchModel:
         mapped: Whether ``torch.vmap`` over rows works.
         linear: Layers whose gradients are known to be outer products: see :mod:`vhat.models.torch.outer_products`.
         affine: Whether predictions are an affine function of theta: see :mod:`vhat.models.torch.affine`.
+        output: Which part of what the module returns is the prediction: see :mod:`vhat.models.outputs`.
+        kinks: The kinked operations that act on theta: see :mod:`vhat.models.torch.kinks`.
     """
 
     module: Any
@@ -82,6 +151,8 @@ class TorchModel:
     mapped: bool = True
     linear: tuple[Linear, ...] = ()
     affine: bool = False
+    output: Any = None
+    kinks: KinkedOperations = UNKNOWN_KINKS
 
     def __call__(self, theta: Any, rows: Rows) -> Any:
         """Return predictions (m, K) in float64, differentiable in the flat ``theta``."""
@@ -90,7 +161,8 @@ class TorchModel:
     def at(self, trained: dict[str, Any], rows: Rows) -> Any:
         """Return predictions (m, K) at trainable parameters given by name."""
         m = len(rows[0])
-        output = call(self.module, {**trained, **self.state.fixed}, self.layout, self.convention, rows)
+        returned = call(self.module, {**trained, **self.state.fixed}, self.layout, self.convention, rows)
+        output = select(self.output, returned)
         if output.numel() != m * self.outputs or (m > 1 and output.shape[0] != m):
             expected = (m,) if self.squeeze else (m, self.outputs)
             raise ModelError(f"the module returned shape {tuple(output.shape)} for {m} rows; expected {expected}.")
@@ -136,11 +208,7 @@ def choose_convention(module: Any, tensors: dict[str, Any], layout: Layout, rows
     Raises:
         ModelError: When no way of calling it works.
     """
-    candidates: list[Convention] = ["positional"]
-    if layout.kind != "one":
-        candidates = ["positional", "together"] if layout.kind == "tuple" else ["keywords", "together"]
-    if layout.kind == "dict" and len(layout.names) == 1:
-        candidates.append("positional")
+    candidates = _conventions(module, layout)
     errors: list[Exception] = []
     for convention in candidates:
         args, kwargs = _arguments(layout, convention, rows)
@@ -152,7 +220,44 @@ def choose_convention(module: Any, tensors: dict[str, Any], layout: Layout, rows
     tried = {"positional": "module(*inputs)", "together": "module(inputs)", "keywords": "module(**inputs)"}
     ways = " and ".join(tried[convention] for convention in candidates) if layout.kind != "one" else "module(X)"
     telling = next((error for error in errors if not isinstance(error, TypeError)), errors[-1])
-    raise ModelError(f"calling {ways} in float64 failed: {describe(telling)}") from telling
+    raise ModelError(f"calling {ways} in float64 failed: {describe(telling)}{_about_keys(module, layout)}") from telling
+
+
+def _conventions(module: Any, layout: Layout) -> list[Convention]:
+    """Return the ways of calling the module that are tried, in order.
+
+    A dict whose keys are all named parameters of ``forward`` is meant for them. Keys that only ``**kwargs`` would take
+    may be passed on to a module that takes the dict as one argument.
+    """
+    if layout.kind == "one":
+        return ["positional"]
+    if layout.kind == "tuple":
+        return ["positional", "together"]
+    if set(layout.names) <= set(_keywords(module)):
+        return ["keywords"]
+    found: list[Convention] = ["keywords", "together"]
+    return [*found, "positional"] if len(layout.names) == 1 else found
+
+
+def _keywords(module: Any) -> list[str]:
+    """Return the parameters of ``forward`` that can be given by name."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [each.name for each in parameters if each.kind in kinds]
+
+
+def _about_keys(module: Any, layout: Layout) -> str:
+    """Say which keys of a dict of inputs are no parameters of ``forward``."""
+    if layout.kind != "dict":
+        return ""
+    taken = _keywords(module)
+    unknown = [name for name in layout.names if name not in taken]
+    if not unknown:
+        return f" (X is a dict whose keys are parameters of forward, so it was called as forward(**X): {taken}.)"
+    return (
+        f" (X has the keys {list(layout.names)} and forward takes {taken}. Leave out {unknown}, name the responses by "
+        "target_key=, or give a dict with the names of forward's parameters.)"
+    )
 
 
 @contextmanager
@@ -224,19 +329,28 @@ def _mode_matters(part: Any) -> bool:
     return isinstance(part, nn.modules.batchnorm._BatchNorm | nn.RReLU)
 
 
-def read_state(module: Any) -> tuple[State, Any]:
+def read_state(module: Any, parameters: Selection = ALL) -> tuple[State, Any]:
     """Copy a module's tensors to float64 and return them with the flat vector of trainable parameters.
 
+    Args:
+        module: The module.
+        parameters: The trainable ones: ``"all"`` that require a gradient, or a selection among all of them.
+
     Raises:
+        InputError: For a selection that names what the module does not have.
         ModelError: When there is nothing to differentiate, or the tensors cannot be float64.
     """
-    parameters = dict(module.named_parameters())
-    trained = {name: value for name, value in parameters.items() if value.requires_grad}
+    own = dict(module.named_parameters())
+    selected = not (isinstance(parameters, str) and parameters == ALL)
+    if selected:
+        trained = {name: own[name] for name in select_names(parameters, tuple(own), ".")}
+    else:
+        trained = {name: value for name, value in own.items() if value.requires_grad}
     if not trained:
         raise ModelError("the module has no parameter with requires_grad=True: there is nothing that training moved.")
-    tensors = {**parameters, **dict(module.named_buffers())}
+    tensors = {**own, **dict(module.named_buffers())}
     device = _device(tensors)
-    frozen = tuple(name for name in parameters if name not in trained)
+    frozen = tuple(name for name in own if name not in trained)
     with torch.inference_mode(False), torch.no_grad():
         theta = torch.cat([value.detach().to(torch.float64).reshape(-1) for value in trained.values()])
         fixed = {name: _widened(value) for name, value in tensors.items() if name not in trained}
@@ -245,7 +359,7 @@ def read_state(module: Any) -> tuple[State, Any]:
         raise ModelError(f"parameters hold NaN or infinite values: {', '.join(bad)}. Training diverged; fit again.")
     dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in trained.values()})
     shapes = tuple(tuple(value.shape) for value in trained.values())
-    return State(tuple(trained), shapes, fixed, frozen, device, ", ".join(dtypes)), theta
+    return State(tuple(trained), shapes, fixed, frozen, device, ", ".join(dtypes), selected), theta
 
 
 def _device(tensors: dict[str, Any]) -> Any:

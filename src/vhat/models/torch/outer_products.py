@@ -69,7 +69,8 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
 
 def find_linear(model: TorchModel, theta: Any, rows: Rows) -> tuple[Linear, ...]:
     """Find the linear layers whose parameters are used once, each on all rows."""
-    watch = _run(model, theta, rows, model.state.names)[0]
+    whole = [name for name in model.state.names if name not in model.state.slots]
+    watch = _run(model, theta, rows, whole)[0]
     return tuple(
         Linear(layer.weight, None if layer.bias in watch.elsewhere else layer.bias)
         for layer in watch.layers.values()

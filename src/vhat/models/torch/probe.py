@@ -14,9 +14,11 @@ from torch.utils._pytree import tree_leaves
 
 from vhat.checks import check_prediction
 from vhat.errors import ModelError
+from vhat.models.outputs import flatten_remedy, select
 from vhat.models.torch.affine import is_affine
 from vhat.models.torch.derivatives import Tape, recording, row_gradients, row_gradients_one_by_one
 from vhat.models.torch.inputs import Layout, Rows, take_rows
+from vhat.models.torch.kinks import kinked_operations
 from vhat.models.torch.model import (
     Linear,
     State,
@@ -27,38 +29,62 @@ from vhat.models.torch.model import (
 )
 from vhat.models.torch.outer_products import find_linear, row_factors
 
-__all__ = ["is_repeatable", "narrow_casts", "probe_model", "refuse_module"]
+__all__ = ["few_rows", "is_repeatable", "narrow_casts", "probe_model", "probe_predictions", "refuse_module"]
 
 _FEW, _MANY = 6, 64
 
 
-def refuse_module(module: Any) -> None:
+def refuse_module(module: Any, mend: str = "module.eval()") -> None:
     """Refuse what is not a module in evaluation mode.
+
+    Args:
+        module: The module.
+        mend: The call that brings it to evaluation mode.
 
     Raises:
         ModelError: In a sentence that names the submodules.
     """
     if not isinstance(module, nn.Module):
-        raise ModelError(f"module is a {type(module).__name__}; give a torch.nn.Module.")
+        raise ModelError(f"module is a {type(module).__name__}; give a torch.nn.Module, or a fitted skorch net.")
     if isinstance(module, torch.jit.ScriptModule):
         raise ModelError(
             "module is a ScriptModule, whose parameters cannot be replaced; give the module it was made of."
         )
     if found := training_submodules(module):
         raise ModelError(
-            f"the module is in training mode, where {', '.join(found)} behave differently: call module.eval() first."
+            f"the module is in training mode, where {', '.join(found)} behave differently: call {mend} first."
         )
 
 
-def probe_model(module: Any, state: State, theta: Any, layout: Layout, rows: Rows) -> TorchModel:
+def probe_model(module: Any, state: State, theta: Any, layout: Layout, rows: Rows, output: Any = None) -> TorchModel:
     """Evaluate and differentiate a module on a few rows and return it as a function.
+
+    Args:
+        module: The module.
+        state: Its tensors.
+        theta: Its flat parameters, (p,).
+        layout: How its inputs were given.
+        rows: Inputs.
+        output: Which part of what it returns is the prediction.
 
     Raises:
         ModelError: When it is random, mixes rows, works in place, or cannot be differentiated twice.
     """
-    few, many = _spread(rows, _FEW), _spread(rows, _MANY)
+    model = probe_predictions(module, state, theta, layout, rows, output)
+    return _probe_derivatives(model, theta, few_rows(rows))
+
+
+def probe_predictions(
+    module: Any, state: State, theta: Any, layout: Layout, rows: Rows, output: Any = None
+) -> TorchModel:
+    """Evaluate a module on a few rows and return it as a function, of whose derivatives nothing is known yet.
+
+    Raises:
+        ModelError: When it is random, mixes rows or works in place.
+    """
+    few, many = few_rows(rows), _spread(rows, _MANY)
     with torch.inference_mode(False), torch.no_grad():
-        model = _first_look(module, state, theta, layout, few)
+        model = _first_look(module, state, theta, layout, few, output)
         if not is_repeatable(model, theta, many):
             mode = " It is in training mode: call module.eval() first." if module.training else ""
             raise ModelError(
@@ -66,7 +92,12 @@ def probe_model(module: Any, state: State, theta: Any, layout: Layout, rows: Row
                 f"random mask?). Switch the randomness off.{mode}"
             )
         _refuse_mixing(model, theta, few)
-    return _probe_derivatives(model, theta, few)
+    return model
+
+
+def few_rows(rows: Rows, most: int = _FEW) -> Rows:
+    """Return a few rows, spread over all of them."""
+    return _spread(rows, most)
 
 
 def is_repeatable(model: TorchModel, theta: Any, rows: Rows) -> bool:
@@ -121,12 +152,12 @@ class _Strays(TorchFunctionMode):
         return output
 
 
-def _first_look(module: Any, state: State, theta: Any, layout: Layout, rows: Rows) -> TorchModel:
+def _first_look(module: Any, state: State, theta: Any, layout: Layout, rows: Rows, part: Any) -> TorchModel:
     """Call the module once on copies, and look at what it returns and what it changes."""
     given = tuple(value.clone() for value in rows)
     flat, tensors = theta.clone(), {name: value.clone() for name, value in state.fixed.items()}
     with _Strays(module) as strays:
-        convention, output = choose_convention(module, {**state.split(flat), **tensors}, layout, given)
+        convention, returned = choose_convention(module, {**state.split(flat), **tensors}, layout, given)
     if strays.found:
         raise ModelError(
             f"the module reaches its parameters {', '.join(strays.found)} beside their registered names (a list, a "
@@ -144,13 +175,16 @@ def _first_look(module: Any, state: State, theta: Any, layout: Layout, rows: Row
             f"the module changes its buffers in its forward pass ({', '.join(changed)}): call module.eval() first."
         )
     m = len(rows[0])
+    with in_words("choosing the prediction by output="):
+        output = select(part, returned)
     if not isinstance(output, torch.Tensor):
-        raise ModelError(f"the module returned a {type(output).__name__}; wrap it so that it returns one tensor.")
+        raise ModelError(f"the prediction is a {type(output).__name__}, not a tensor: keep it in torch.")
     if not output.is_floating_point():
         raise ModelError(f"the module returned dtype {output.dtype}, which has no derivative; return real numbers.")
     shape = (1,) if m == 1 and output.ndim == 0 else tuple(output.shape)
-    check_prediction(shape, m)
-    return TorchModel(module, state, layout, convention, 1 if len(shape) == 1 else shape[1], len(shape) == 1)
+    check_prediction(shape, m, flatten_remedy(shape, m, part, returned))
+    outputs = 1 if len(shape) == 1 else shape[1]
+    return TorchModel(module, state, layout, convention, outputs, len(shape) == 1, output=part)
 
 
 def _refuse_mixing(model: TorchModel, theta: Any, rows: Rows) -> None:
@@ -192,6 +226,7 @@ def _probe_derivatives(model: TorchModel, theta: Any, rows: Rows) -> TorchModel:
         mapped=mapped,
         linear=_linear_layers(model, theta, pair, jacobian) if mapped else (),
         affine=is_affine(model, theta, rows),
+        kinks=kinked_operations(model, theta, rows),
     )
 
 

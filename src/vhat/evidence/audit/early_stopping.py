@@ -1,0 +1,100 @@
+"""The audit's line on early stopping: would the minimum of the objective predict validation rows worse?
+
+With ``d = A^-1 grad`` the step to the minimum, to first order, the validation errors become ``e - g(x)'d``. Where their
+root mean square rises, training was stopped for a reason: the model is better than the minimum that :meth:`polish` goes
+to. One solve, and one gradient a validation row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vhat.evidence.audit.result import Line
+from vhat.evidence.minimise.stationarity import evaluate
+from vhat.evidence.minimise.validation_error import WORSE
+from vhat.linalg.solvers import Status
+from vhat.models.problem import Curvature, Problem
+from vhat.variance.validation import Validation
+from vhat.variance.weighted_norm import gradient_blocks
+
+if TYPE_CHECKING:
+    from vhat.variance.workspace import Workspace
+
+__all__ = ["early_stopping_line", "refit_comparison_line"]
+
+_CERTAIN = 2.0
+"""Standard errors of the mean difference of squared errors, row by row, by which it must be worse."""
+_MOST_ROWS = 1000
+"""Validation rows whose gradients are made."""
+_NAME = "early stopping"
+NAN = float("nan")
+
+
+def early_stopping_line(work: Workspace, rows: Validation, curvature: Curvature, given: Problem | None = None) -> Line:
+    """Return the line: validation errors at the minimum over those of the model.
+
+    Args:
+        work: The fit.
+        rows: The validation rows.
+        curvature: The curvature that the audit uses.
+        given: The model before it was polished, or None: it is then compared as it is.
+    """
+    problem = work.problem
+    if given is not None:
+        before, after = rows.errors(given), rows.errors(problem)
+        return _judge(before, after, "as polish has found it")
+    inputs, index = rows.sample(problem, _MOST_ROWS)
+    before = (problem.predict(inputs) - rows.targets[index]).reshape(-1, problem.outputs)
+    step = work.own_solver(curvature).solve(evaluate(problem).gradient[None, :])
+    if np.any(step.status != Status.CONVERGED):
+        remedy = (
+            "Not tested: the step to the minimum could not be computed. Raise weight_decay, or max_steps of vhat.CG."
+        )
+        return Line(_NAME, NAN, NAN, "undecided", remedy, "validation error at the minimum over that of the model")
+    moves = [problem.numpy(block @ step.h[0]) for block in gradient_blocks(problem, inputs)]
+    return _judge(before, before - np.concatenate(moves).reshape(before.shape), "to first order")
+
+
+def refit_comparison_line(work: Workspace, rows: Validation) -> Line:
+    """Return the line of a linearised model, which is compared with nothing: it keeps its predictions."""
+    problem = work.problem
+    error = float(np.sqrt(np.mean((rows.errors(problem) / _unit(problem)) ** 2)))
+    residual = float(np.sqrt(np.mean(((problem.fitted_values - problem.targets) / _unit(problem)) ** 2)))
+    ratio = error / residual if residual > 0 else np.inf
+    remedy = "The model keeps its predictions, stopped early or not; the ridge penalty stands for when it stopped."
+    return Line(_NAME, ratio, NAN, "by construction", remedy, "validation error over training residual")
+
+
+def _unit(problem: Problem) -> np.ndarray:
+    """Return the size of each output, (K,), so that outputs of other units count alike."""
+    size = np.std(problem.targets, axis=0)
+    return np.where(size > 0, size, 1.0)
+
+
+def _judge(before: np.ndarray, after: np.ndarray, how: str) -> Line:
+    """Compare squared errors row by row, each output in units of its own error before."""
+    unit = np.sqrt(np.mean(before**2, axis=0))
+    unit = np.where(unit > 0, unit, 1.0)
+    gain = np.mean((after / unit) ** 2 - (before / unit) ** 2, axis=1)
+    ratio = float(np.sqrt(np.mean((after / unit) ** 2) / np.mean((before / unit) ** 2)))
+    certain = float(np.mean(gain)) > _CERTAIN * float(np.std(gain)) / np.sqrt(len(gain))
+    meaning = f"validation error at the minimum over that of the model, {how}"
+    sizes = " and ".join(_root(each) for each in (before, after))
+    if ratio <= WORSE:
+        remedy = f"The minimum predicts validation rows as well (root mean square {sizes}): polish() loses nothing."
+        return Line(_NAME, ratio, WORSE, "holds", remedy, meaning)
+    told = f"The root mean square of validation errors is {sizes} before and at the minimum"
+    if not certain:
+        return Line(_NAME, ratio, WORSE, "undecided", f"{told}, which chance may explain.", meaning)
+    remedy = (
+        f"{told}: when training stopped is part of this model, and polish() makes it worse. "
+        "fitted.linearised() takes it as it is, with these validation rows."
+    )
+    return Line(_NAME, ratio, WORSE, "fails", remedy, meaning)
+
+
+def _root(errors: np.ndarray) -> str:
+    size = np.sqrt(np.mean(errors**2, axis=0))
+    return f"{float(size[0]):.3g}" if size.size == 1 else np.array2string(size, precision=3)

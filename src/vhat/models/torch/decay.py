@@ -1,0 +1,61 @@
+"""Weight decay by the names of a module's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from vhat.checks import as_numbers, check_nonnegative
+from vhat.errors import InputError
+from vhat.models.selection import close_to, listed, under
+from vhat.models.torch.inputs import plain, to_array
+from vhat.models.torch.model import State
+
+__all__ = ["decay_of"]
+
+
+def decay_of(weight_decay: Any, state: State) -> Any:
+    """Return the diagonal lam in the order of the flat parameters, (p,).
+
+    As in the parameter groups of an optimiser, a trainable parameter that a mapping does not name has no decay. What
+    it says of parameters that are held fixed has no effect: a constant is added to the objective.
+
+    Raises:
+        InputError: For names that the module does not have, and values that are no decay.
+    """
+    if not isinstance(weight_decay, Mapping):
+        weight_decay = {"": as_numbers("weight_decay", plain(weight_decay))}
+    else:
+        weight_decay = {str(path): value for path, value in weight_decay.items()}
+        _refuse_unknown(weight_decay, state)
+    parts = []
+    for name, shape in zip(state.names, state.shapes, strict=True):
+        # The longest path decides: a parameter's own name, then the innermost submodule.
+        paths = [path for path in weight_decay if path == "" or under(name, path, ".")]
+        value = as_numbers(f"weight_decay of {name!r}", plain(weight_decay[max(paths, key=len)] if paths else 0.0))
+        check_nonnegative(f"weight_decay of {name!r}", value)
+        if name in state.slots and value.shape == tuple(state.slots[name].base.shape):
+            value = value[to_array(state.slots[name].rows)]
+        if value.shape not in ((), shape):
+            raise InputError(f"weight_decay of {name!r} has shape {value.shape}; give a number or shape {shape}.")
+        parts.append(np.broadcast_to(value, shape).reshape(-1))
+    return torch.tensor(np.concatenate(parts), device=state.device)
+
+
+def _refuse_unknown(weight_decay: Mapping[str, Any], state: State) -> None:
+    """Refuse a mapping that names what the module does not have, or nothing that is trained."""
+    own = (*state.names, *state.frozen)
+    for path in weight_decay:
+        if not any(under(name, path, ".") for name in own):
+            raise InputError(
+                f"weight_decay names {path!r}, which the module does not have (second names of tied parameters do not "
+                f"count).{close_to(path, own, '.')} It has {listed(own)}."
+            )
+    if not any(under(name, path, ".") for path in weight_decay for name in state.names):
+        raise InputError(
+            f"weight_decay names no parameter that is trained: {listed(state.names)}. Give theirs, or the number 0 for "
+            "no decay."
+        )

@@ -1,0 +1,332 @@
+"""The ridge penalty of a linearisation: by the likelihood of validation rows, by retraining, by gradient descent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.optimize import minimize_scalar
+
+import vhat
+from vhat.fitted.generalised_freedom import Retrainings
+from vhat.variance import spectrum
+from vhat.variance.ridge_likelihood import gather
+
+N, P, M = 60, 25, 80
+GRID = np.logspace(-9, 3, 61)
+
+
+def waves(X, seed=0, p=P):
+    rng = np.random.default_rng(seed)
+    return np.cos(X @ rng.normal(size=(2, p)) * 1.5 + rng.uniform(0, 6, size=p))
+
+
+def made(seed=0, n=N, m=M, sigma=0.3):
+    """Rows, a shrunken fit that has followed some of its noise, and rows that it did not fit."""
+    rng = np.random.default_rng(seed)
+    X, Z = rng.normal(size=(n, 2)), rng.normal(size=(m, 2))
+    truth = rng.normal(size=P) / 3
+    y, t = (waves(W) @ truth + sigma * rng.normal(size=len(W)) for W in (X, Z))
+    J = waves(X)
+    theta = np.linalg.solve(J.T @ J / n + 0.02 * np.eye(P), J.T @ y / n)
+    return X, y, Z, t, theta
+
+
+def design(W):
+    return waves(W)
+
+
+def linear(X, y, theta, **options):
+    return vhat.from_numpy(lambda q, W: waves(W) @ q, theta, X, y, jac=design, weight_decay=1e-3, **options)
+
+
+def dense(J, lam):
+    """Return the smoother of ridge regression and what turns gradients into sensitivities, without eigenvalues."""
+    inverse = np.linalg.inv(J.T @ J / len(J) + lam * np.eye(J.shape[1]))
+    return J @ inverse @ J.T / len(J), inverse @ J.T / len(J)
+
+
+def by_hand(J, g, errors, residuals, lam):
+    """The log-likelihood that the module describes, sigma profiled, with dense matrices."""
+    S, to = (np.zeros((len(J), len(J))), np.zeros((J.shape[1], len(J)))) if np.isinf(lam) else dense(J, lam)
+    spread = 1 + np.sum((g @ to) ** 2, axis=1)
+    left = (np.eye(len(J)) - S).T @ (np.eye(len(J)) - S)
+    mean, relative = np.trace(left), 2 * np.trace(left @ left) / np.trace(left) ** 2
+
+    def surprise(log):
+        density = stats.norm.logpdf(errors, scale=np.sqrt(spread * np.exp(log))).sum()
+        return -density - stats.norm.logpdf(np.log(residuals @ residuals / mean) - log, scale=np.sqrt(relative))
+
+    return -minimize_scalar(surprise, bounds=(-12, 6), method="bounded", options={"xatol": 1e-10}).fun
+
+
+# -- the likelihood of validation rows ---------------------------------------------------------------
+def test_the_penalty_has_the_mean_degrees_of_freedom_under_the_likelihood():
+    """Against dense smoothers, scipy's densities and a direct mean over the same grid."""
+    X, y, Z, t, theta = made()
+    fitted = linear(X, y, theta)
+    refit = fitted.linearised(validation=(Z, t)).workspace.refit
+    J, g = waves(X), waves(Z)
+    top = np.linalg.eigvalsh(J.T @ J / N)[-1]
+    errors, residuals = g @ theta - t, J @ theta - y
+    found = np.array([by_hand(J, g, errors, residuals, lam) for lam in top * GRID])
+    freedom = np.array([np.trace(dense(J, lam)[0]) for lam in top * GRID])
+    weights = np.exp(found - found.max()) * np.abs(np.gradient(freedom))
+    mean = np.sum(weights * freedom) / weights.sum()
+    np.testing.assert_allclose(refit.freedom, mean, rtol=1e-5)
+    error = np.sqrt(np.sum(weights * (freedom - mean) ** 2) / weights.sum())
+    np.testing.assert_allclose(refit.freedom_error, error, rtol=1e-4)
+    np.testing.assert_allclose(np.trace(dense(J, float(refit.weight_decay[0]))[0]), mean, rtol=1e-5)
+    gain = 2 * (found.max() - by_hand(J, g, errors, residuals, np.inf))
+    np.testing.assert_allclose(refit.gain, gain, rtol=1e-4)
+    assert refit.identified
+
+
+def test_the_noise_is_that_of_the_validation_errors_less_the_share_of_v():
+    X, y, Z, t, theta = made()
+    tangent = linear(X, y, theta).linearised(validation=(Z, t))
+    _, to = dense(waves(X), float(tangent.workspace.refit.weight_decay[0]))
+    spread = 1 + np.sum((waves(Z) @ to) ** 2, axis=1)
+    band = tangent.interval(Z[:3])
+    np.testing.assert_allclose(band.noise, np.sqrt(np.mean((waves(Z) @ theta - t) ** 2 / spread)), rtol=1e-8)
+    assert band.noise_source == f"estimated from {M} validation rows"
+    assert band.df == M
+    assert f"by the likelihood of {M} validation rows beside the training residuals" in band.guarantee
+    assert "degrees of freedom" in band.guarantee
+    assert tangent.audit()["ridge penalty"].verdict == "holds"
+
+
+def test_student_t_density_is_that_of_scipy():
+    """Differences between two lam, in which constants cancel; the size of the residuals is their most likely scale."""
+    X, y, Z, t, theta = made()
+    t[:4] += 8.0
+    fitted = linear(X, y, theta)
+    rows = fitted.with_validation(Z, t).workspace.validation
+    evidence = gather(fitted.problem, rows, np.ones((N, 1)), np.ones(P), "t4", 0)
+    J, g = waves(X), waves(Z)
+    errors, residuals = g @ theta - t, J @ theta - y
+    unit = np.sqrt(np.mean(errors**2))
+    scale = minimize_scalar(
+        lambda log: -stats.t.logpdf(residuals / unit, 4, scale=np.exp(log / 2)).sum(),
+        bounds=(-14, 4),
+        method="bounded",
+        options={"xatol": 1e-10},
+    ).x
+
+    def by_scipy(lam):
+        S, to = dense(J, lam)
+        spread = 1 + np.sum((g @ to) ** 2, axis=1)
+        left = (np.eye(N) - S) @ (np.eye(N) - S)
+        relative = 3.5 * np.trace(left @ left) / np.trace(left) ** 2
+
+        def surprise(log):
+            density = stats.t.logpdf(errors / unit, 4, scale=np.sqrt(spread * np.exp(log))).sum()
+            gap = scale - np.log(np.trace(left) / N) - log
+            return -density - stats.norm.logpdf(gap, scale=np.sqrt(relative))
+
+        return -minimize_scalar(surprise, bounds=(-14, 4), method="bounded", options={"xatol": 1e-10}).fun
+
+    for one, other in ((1e-3, 1e-1), (1e-2, 10.0)):
+        gap = evidence.log_likelihood(one) - evidence.log_likelihood(other)
+        np.testing.assert_allclose(gap, by_scipy(one) - by_scipy(other), rtol=1e-5, atol=1e-6)
+
+
+def test_outliers_move_the_penalty_of_t4_less():
+    X, y, Z, t, theta = made()
+    fitted = linear(X, y, theta)
+    spoilt = t.copy()
+    spoilt[:3] += 5.0
+    moved = {}
+    for likelihood in ("normal", "t4"):
+        clean, dirty = (
+            fitted.linearised(validation=(Z, each), likelihood=likelihood).workspace.refit.freedom
+            for each in (t, spoilt)
+        )
+        moved[likelihood] = abs(np.log(dirty / clean))
+    assert moved["t4"] < 0.3 * moved["normal"]
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["more rows", "more parameters"])
+def test_weights_and_several_outputs_enter_v_and_the_residuals(wide):
+    """Against dense sensitivities: V of each output holds the noise of the other, and weights that do not match it."""
+    rng = np.random.default_rng(4)
+    n, p = (14, 40) if wide else (40, 9)
+    X, Z = rng.normal(size=(n, 2)), rng.normal(size=(6, 2))
+    mixing = rng.normal(size=(p, 2, p)) / p
+
+    def both(W):
+        return np.einsum("np,pkq->nkq", waves(W, p=p), mixing)
+
+    weights = rng.uniform(0.5, 2.0, size=n)
+    y = rng.normal(size=(n, 2)) * [1.0, 5.0]
+    fitted = vhat.from_numpy(
+        lambda q, W: both(W) @ q, np.zeros(p), X, y, jac=both, weight_decay=1e-2, sample_weight=weights
+    )
+    t = rng.normal(size=(6, 2)) * [1.0, 5.0]
+    rows = fitted.with_validation(Z, t).workspace.validation
+    evidence = gather(fitted.problem, rows, np.ones((n, 2)), np.ones(p), "normal", 0)
+    level = np.sqrt(np.mean(t**2, axis=0))
+    J, C = both(X).reshape(-1, p), np.repeat(weights, 2)
+    for lam in (1e-3, 0.1):
+        A = J.T @ (C[:, None] * J) / n + lam * np.eye(p)
+        to = np.linalg.solve(A, J.T * C) / n
+        sigma = np.tile(level, n)
+        variance = np.sum((both(Z).reshape(-1, p) @ to * sigma) ** 2, axis=1)
+        np.testing.assert_allclose(evidence.shares(lam), variance / np.tile(level**2, 6), rtol=1e-7)
+        left = np.sqrt(C)[:, None] * (np.eye(2 * n) - J @ to) * sigma
+        np.testing.assert_allclose(evidence.left(lam)[0], np.sum(left**2), rtol=1e-7)
+    np.testing.assert_allclose(evidence.size, np.sum(C * y.reshape(-1) ** 2), rtol=1e-12)
+
+
+def test_units_of_the_responses_do_not_matter():
+    X, y, Z, t, theta = made()
+    one = linear(X, y, theta).linearised(validation=(Z, t)).workspace.refit
+    other = linear(X, 1e3 * y, 1e3 * theta).linearised(validation=(Z, 1e3 * t)).workspace.refit
+    np.testing.assert_allclose(other.weight_decay, one.weight_decay, rtol=1e-6)
+    np.testing.assert_allclose([other.gain, other.freedom], [one.gain, one.freedom], rtol=1e-6)
+
+
+def test_few_rows_identify_nothing_and_it_is_said():
+    X, y, Z, t, theta = made(seed=1)
+    tangent = linear(X, y, theta).linearised(validation=(Z[:6], t[:6]))
+    refit = tangent.workspace.refit
+    assert refit.gain < 3.84
+    assert not refit.identified
+    told = tangent.interval(Z[:2]).guarantee
+    assert "WHICH 6 validation rows DO NOT IDENTIFY" in told
+    assert "the width may be far off" in told
+    line = tangent.audit()["ridge penalty"]
+    assert line.verdict == "fails"
+    assert "recipe=" in line.remedy
+
+
+def test_traces_by_lanczos_are_those_of_the_eigenvalues(monkeypatch):
+    """What is done where all rows cannot be decomposed, on a case where they can: one standard error is some 5%."""
+    X, y, _, _, theta = made(n=400)
+    problem = linear(X, y, theta).problem
+    exact = spectrum.find_spectrum(problem, np.ones(P))
+    monkeypatch.setattr(spectrum, "_MOST_PARAMETERS", 10)
+    estimate = spectrum.find_spectrum(problem, np.ones(P))
+    assert len(estimate.values) != len(exact.values)
+    for lam in (1e-4, 1e-2, 0.1):
+        np.testing.assert_allclose(estimate.freedom(lam), exact.freedom(lam), rtol=0.15)
+        np.testing.assert_allclose(exact.penalty(exact.freedom(lam)), lam, rtol=1e-6)
+
+
+def test_a_sample_of_training_rows_gives_v_of_all_of_them(monkeypatch):
+    """V/n with n of all rows: the sample stands for the second moments of the gradients, not for the number of rows."""
+    X, y, Z, _, theta = made(n=3000)
+    problem = linear(X, y, theta).problem
+    whole = spectrum.follow(problem, Z, np.ones(P), np.ones((3000, 1)))
+    monkeypatch.setattr(spectrum, "_MOST_PARAMETERS", 10)
+    monkeypatch.setattr(spectrum, "_MOST_ROWS", 1500)
+    part = spectrum.follow(problem, Z, np.ones(P), np.ones((3000, 1)))
+    assert (whole.rows, part.rows) == (3000, 1500)
+    ratio = part.norms(0.05) / whole.norms(0.05)
+    assert 0.95 < np.median(ratio) < 1.05
+    assert np.all(np.abs(ratio - 1) < 0.25)
+
+
+# -- retraining --------------------------------------------------------------------------------------
+class Ridge:
+    """A recipe that is ridge regression: its degrees of freedom are a trace."""
+
+    def __init__(self, lam, stop_at=None):
+        self.lam, self.stop_at, self.calls = lam, stop_at, 0
+
+    def __call__(self, X, y, *, seed, sample_weight=None):
+        self.calls += 1
+        if self.calls == self.stop_at:
+            raise KeyboardInterrupt
+        J, w = waves(X), np.ones(len(y)) if sample_weight is None else sample_weight
+        theta = np.linalg.solve(J.T @ (w[:, None] * J) / len(y) + self.lam * np.eye(P), J.T @ (w * y) / len(y))
+        return linear(X, y, theta, sample_weight=sample_weight)
+
+
+def test_retraining_matches_the_degrees_of_freedom_of_a_linear_smoother():
+    """Of a linear smoother each retraining gives e'Se exactly, whose mean over signs e is the trace."""
+    X, y, Z, _, _ = made()
+    recipe = Ridge(0.05)
+    fitted = recipe(X, y, seed=0)
+    S, _ = dense(waves(X), 0.05)
+    tangent = fitted.linearised(recipe=recipe)
+    refit = tangent.workspace.refit
+    signs = [Retrainings(recipe, np.ones((N, 1)), 0).signs(number)[:, 0] for number in range(1, 7)]
+    assert {*np.ravel(signs)} == {-1.0, 1.0}
+    exact = [e @ S @ e for e in signs]
+    np.testing.assert_allclose(refit.freedom, np.mean(exact), rtol=1e-8)
+    np.testing.assert_allclose(refit.freedom_error, np.std(exact, ddof=1) / np.sqrt(6), rtol=1e-6)
+    assert abs(refit.freedom - np.trace(S)) < 3 * refit.freedom_error
+    assert refit.reproduced < 1e-10
+    matched, _ = dense(waves(X), float(refit.weight_decay[0]))
+    np.testing.assert_allclose(np.trace(matched), refit.freedom, rtol=1e-8)
+    told = tangent.interval(Z[:2]).guarantee
+    assert "degrees of freedom that 6 retrainings under nudged responses gave" in told
+    assert "read off rows that training fitted" not in told
+    assert tangent.audit()["ridge penalty"].verdict == "holds"
+
+
+def test_an_interrupted_retraining_goes_on():
+    X, y, _, _, theta = made()
+    fitted = linear(X, y, theta)
+    recipe = Ridge(0.05, stop_at=4)
+    with pytest.raises(vhat.Interrupted, match="3 of 7 trainings, which are kept") as stopped:
+        fitted.linearised(recipe=recipe)
+    assert stopped.value.record.estimates.size == 2
+    refit = fitted.linearised(recipe=recipe).workspace.refit
+    assert recipe.calls == 8  # the one that was stopped is trained again, and none before it
+    whole = linear(X, y, theta).linearised(recipe=Ridge(0.05)).workspace.refit
+    np.testing.assert_array_equal(refit.weight_decay, whole.weight_decay)
+    assert refit.reproduced > 0.1  # the model is another than the recipe trains
+
+
+def test_weights_go_to_the_recipe():
+    X, y, _, _, theta = made()
+    weights = np.linspace(0.2, 3.0, N)
+    recipe = Ridge(0.05)
+    refit = linear(X, y, theta, sample_weight=weights).linearised(recipe=recipe, retrainings=2).workspace.refit
+    J = waves(X)
+    S = J @ np.linalg.solve(J.T @ (weights[:, None] * J) / N + 0.05 * np.eye(P), J.T * weights) / N
+    signs = [Retrainings(recipe, np.ones((N, 1)), 0).signs(number)[:, 0] for number in (1, 2)]
+    np.testing.assert_allclose(refit.freedom, np.mean([e @ S @ e for e in signs]), rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_a_recipe_of_vhat_trains_all_at_once():
+    X, y, _, _, _ = made()
+    recipe = vhat.fit.Minimum(vhat.fit.Network((2, 3, 1)), weight_decay=0.05)
+    fitted = recipe(X, y, seed=0)
+    refit = fitted.linearised(recipe=recipe).workspace.refit
+    assert refit.rows == 6
+    assert refit.reproduced < 1e-6
+    assert 0 < refit.freedom < 13
+
+
+# -- given -------------------------------------------------------------------------------------------
+def test_gradient_descent_has_its_penalty_from_step_size_and_steps():
+    X, y, Z, _, theta = made()
+    tangent = linear(X, y, theta).linearised(vhat.EarlyStopping(step_size=0.1, steps=200))
+    np.testing.assert_allclose(tangent.workspace.refit.weight_decay, 1 / 20 + 1e-3)
+    told = tangent.interval(Z[:2], noise=1.0).guarantee
+    assert "lam = 0.051 by 1/(step size x steps) of gradient descent" in told
+    for wrong in ({"step_size": 0.0, "steps": 5}, {"step_size": 0.1, "steps": 0}):
+        with pytest.raises(vhat.InputError, match="not a"):
+            vhat.EarlyStopping(**wrong)
+
+
+def test_refusals_name_what_to_do():
+    X, y, Z, t, theta = made()
+    fitted = linear(X, y, theta)
+    with pytest.raises(vhat.InputError, match='Leave weight_decay at "auto"'):
+        fitted.linearised(0.1, recipe=Ridge(0.1))
+    with pytest.raises(vhat.InputError, match="one per parameter of the flat vector"):
+        fitted.linearised(np.ones(3))
+    with pytest.raises(vhat.InputError, match="likelihood='cauchy' is not known"):
+        fitted.linearised(validation=(Z, t), likelihood="cauchy")
+    with pytest.raises(vhat.InputError, match="trains nothing"):
+        fitted.linearised(recipe="ridge")
+    with pytest.raises(vhat.InputError, match=r"Is the recipe the one that trained this model.*retrainings="):
+        fitted.linearised(recipe=lambda X, y, *, seed, sample_weight=None: linear(X, y, theta))
+    through = linear(X, waves(X) @ theta, theta)
+    with pytest.raises(vhat.InputError, match=r"passes through its responses.*validation=\(X, y\)"):
+        through.linearised(recipe=Ridge(0.1))
