@@ -269,3 +269,16 @@ def test_the_linearisation_of_a_stopped_model_keeps_it_and_says_by_construction(
     ratio = np.sqrt(np.mean((features(z) @ theta - t) ** 2) / np.mean((features(x) @ theta - y) ** 2))
     np.testing.assert_allclose(line.value, ratio, rtol=1e-8)
     assert tangent.polish() is tangent
+
+
+def test_levels_of_outputs_that_share_parameters_and_do_not_settle_are_said_to_be_too_large():
+    """Two outputs of one parameter vector, one sixty times as noisy, whose noise is what the errors of the other are."""
+    rng = np.random.default_rng(0)
+    design = rng.normal(size=(140, 2, 6))
+    theta = rng.normal(size=6)
+    y = design @ theta + rng.normal(size=(140, 2)) * [0.05, 3.0]
+    X, rows = design[:40].reshape(40, -1), (design[40:].reshape(100, -1), y[40:])
+    fitted = vhat.from_numpy(lambda q, Z: Z.reshape(-1, 2, 6) @ q, theta, X, y[:40]).polish()
+    band = fitted.with_validation(*rows).interval(X[:1])
+    assert "TOO LARGE for outputs with less noise" in band.noise_source
+    assert "TOO LARGE" in band.guarantee

@@ -8,7 +8,7 @@ model at these rows. Rows that only decided when training stopped may be used: t
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,10 @@ _BUDGET = 1000.0
 _FEWEST_SOLVED, _MOST_SOLVED = 100, 1000
 """Validation rows at which V is computed. A mean of 100 squares has a standard error of 14%, and it is needed only for
 the ratio of the noise to the whole error, which varies far less."""
+
+_SETTLED = 0.02
+"""Relative change of a level in the last round above which the levels of several outputs are said to be too large: they
+fall from round to round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +165,7 @@ def measure_held_out(problem: Problem, prepared: Prepared, validation: Validatio
         )
     inputs, index = validation.sample(problem, rows_to_solve(problem))
     level = np.sqrt(squares)
+    before = level
     for _ in range(1 if problem.outputs == 1 else 3):
         # Several outputs: V of one output holds the noise of the others, so that their levels are found in turn.
         variance = _variance(problem, prepared, inputs, shape * level, len(index))
@@ -169,9 +174,14 @@ def measure_held_out(problem: Problem, prepared: Prepared, validation: Validatio
         if not known.any():
             raise NoiseError("V could not be computed at any validation row. Give noise=, or another solver.")
         part = errors[index][known] ** 2
+        before = level
         level = np.sqrt(squares * np.sum(part / spread[known], axis=0) / np.sum(part, axis=0))
     predicted = problem.own_noise(problem.X) is not None
-    return held_out_noise(level, shape, validation.rows, predicted=predicted)
+    found = held_out_noise(level, shape, validation.rows, predicted=predicted)
+    if problem.outputs > 1 and np.any(np.abs(level / before - 1.0) > _SETTLED):
+        # The errors of a quiet output are mostly what the noise of the others does to its predictions.
+        return replace(found, source=f"{found.source}, TOO LARGE for outputs with less noise than others (give noise=)")
+    return found
 
 
 def _variance(problem: Problem, prepared: Prepared, inputs: Any, sigma: np.ndarray, rows: int) -> np.ndarray:
