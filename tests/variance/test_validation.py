@@ -272,7 +272,7 @@ def test_the_linearisation_of_a_stopped_model_keeps_it_and_says_by_construction(
 
 
 def test_levels_of_outputs_that_share_parameters_and_do_not_settle_are_said_to_be_too_large():
-    """Two outputs of one parameter vector, one sixty times as noisy, whose noise is what the errors of the other are."""
+    """Two outputs of one parameter vector, one sixty times as noisy: its noise is most of the errors of the other."""
     rng = np.random.default_rng(0)
     design = rng.normal(size=(140, 2, 6))
     theta = rng.normal(size=6)
