@@ -63,13 +63,16 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         recipe: ``"minimum"`` (what intervals assume), ``"adam"``, ``"adamw"``, ``"gradient_descent"``; or
             ``recipe(network, weight_decay)`` that returns one of :mod:`vhat.fit`, such as
             ``functools.partial(vhat.fit.AdamW, steps=2000)``.
+        transform_skewed: Whether columns whose skewness is beyond 1 are transformed by Yeo and Johnson's method before
+            the network sees them, so that a few far rows do not take most of its range. Linear models see columns as
+            they are. Which columns it was is in ``scaling_.transformed``.
         random_state: Draws the first parameters. A number gives the same fit every time.
 
     Attributes:
         fitted_: The fitted model, in the units of the table: :class:`vhat.FittedModel`.
         weight_decay_: The lam that was used.
         selection_: How it was chosen (:class:`vhat.fit.Selection`, in standardised units), or None.
-        scaling_: Means and standard deviations of the columns and of the target.
+        scaling_: Means and standard deviations of the columns and of the target, and the powers of skewed columns.
         constants_: Columns that did not vary, by number, and their value: the model leaves them out.
         widths_: Units of each layer, from the columns that vary to the outputs.
         audited_: What :meth:`audit` last found of this fit without being given the noise, or None; it is saved with it.
@@ -99,12 +102,14 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         activation: str = "tanh",
         weight_decay: Any = "auto",
         recipe: str | Callable[..., Any] = "minimum",
+        transform_skewed: bool = True,
         random_state: Any = 0,
     ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.weight_decay = weight_decay
         self.recipe = recipe
+        self.transform_skewed = transform_skewed
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -139,7 +144,9 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         rows = validate.weighted(X, y, weights)
         kept = validate.check_table(rows, names)
         training = validate.merge_copies(rows)
-        scaling = Scaling.of(training.X, training.y, training.weights, kept)
+        # A linear model is to be linear in the columns as they are.
+        powers = bool(self._hidden()) and self.transform_skewed
+        scaling = Scaling.of(training.X, training.y, training.weights, kept, powers=powers)
         standardised = replace(training, X=scaling.inputs(training.X), y=scaling.responses(training.y))
         trained = self._train(standardised)
         self.scaling_, self.rows_ = scaling, np.flatnonzero(weights)

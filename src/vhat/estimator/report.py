@@ -42,7 +42,7 @@ def _subject(network: NetworkRegressor) -> Subject:
             asked if isinstance(asked, str) else ", ".join(f"{lam:g}" for lam in np.ravel(asked)),
         ),
         ("Seed of the fit", f"{network.random_state}"),
-        ("Scaling", "standardised inside"),
+        ("Scaling", "standardised inside" + _transformed(network)),
     )
     names = getattr(network, "feature_names_in_", None)
     return Subject(
@@ -55,3 +55,13 @@ def _subject(network: NetworkRegressor) -> Subject:
         decay=f"The weight decay was set to {network.weight_decay_:.4g}; no others were tried.",
         rows=network.row_names_,
     )
+
+
+def _transformed(network: NetworkRegressor) -> str:
+    """Name the columns that were transformed; empty where there are none."""
+    at = network.scaling_.transformed
+    if not len(at):
+        return ""
+    names = getattr(network, "feature_names_in_", None)
+    called = [f"column {j}" if names is None else str(names[j]) for j in at]
+    return f"; skewed, and transformed by Yeo and Johnson's method: {', '.join(called)}"
