@@ -118,7 +118,7 @@ def test_more_responses_than_rows_are_refused(name):
 )
 def test_what_is_no_recipe_is_refused_by_all_that_need_one(name, recipe):
     X, y = data()
-    (found,) = ask(name, X, y, recipe=recipe)
+    (found,) = ask(name, X, y, recipe=recipe, targets=("observation",))
     if name in {"GaussianProcess", "GradientBoosting", "KernelRidge", "RandomForest", "WithRecipe"}:
         assert np.all(np.isfinite(found.lower))
     else:

@@ -9,12 +9,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vhat.errors import MissingPackage
+from vhat.errors import InputError, MissingPackage
 from vhat.fit.many_fits import Recipe
 from vhat.fit.splits import check_table
-from vhat.methods.conformal import Conformal, FittedConformal, unit_of
+from vhat.methods.conformal import Conformal, FittedConformal
 
 __all__ = ["GradientBoosting", "RandomForest", "TreeRegressor"]
+
+_DIGITS = 10
+"""Decimals of the responses, in units of their root mean square, that trees are trained with."""
 
 
 @dataclass(frozen=True)
@@ -112,20 +115,35 @@ class TreeRegressor:
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> TreeRegressor:
         """Train on these rows."""
-        key = X.tobytes() + y.tobytes()
+        # Trees jump where a rounding error moves a split: without the last digits, the unit of y moves none.
+        responses = np.round(y, _DIGITS)
+        key = X.tobytes() + responses.tobytes()
         if key not in self.trained:
-            self.trained[key] = self.make().fit(X, y)
+            self.trained[key] = self.make().fit(X, responses)
         self.fitted_ = self.trained[key]
         return self
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        """Return predictions, (m,)."""
+        """Return predictions, (m,).
+
+        Raises:
+            InputError: For points that do not have the columns of the training rows.
+        """
+        columns = self.fitted_.n_features_in_
+        if X.ndim != 2 or X.shape[1] != columns or not len(X):
+            raise InputError(
+                f"x has shape {X.shape}; the training rows have {columns} columns. Give (points, {columns}), at least "
+                "one row."
+            )
         return np.asarray(self.fitted_.predict(X))
 
 
 def _fitted(name: str, make: Callable[[int], Any], conformal: Conformal, X: Any, y: Any, seed: int) -> FittedConformal:
     table = check_table(X, y)
-    regressor = TreeRegressor(partial(make, seed), unit_of(table.y))
+    if table.X.ndim != 2:
+        raise InputError(f"{name} needs a table, (rows, columns); X has shape {table.X.shape}.")
+    unit = float(np.sqrt(np.mean(table.y**2))) or 1.0
+    regressor = TreeRegressor(partial(make, seed), unit)
     return conformal.around(regressor, table, seed=seed, name=name)
 
 
