@@ -14,7 +14,7 @@ import numpy as np
 
 from vhat.checks import check_choice, check_weights
 from vhat.errors import InputError, MissingPackage, calling_rows
-from vhat.estimator import messages, persistence
+from vhat.estimator import calibration, messages, persistence
 from vhat.estimator.standardise import in_user_units
 from vhat.estimator.weight_decay import Decay
 from vhat.fitted.model import FittedModel
@@ -33,8 +33,10 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
+    from vhat.estimator.held_out import KeptRows
     from vhat.evidence.audit import Audit
     from vhat.fit import Network, Selection
+    from vhat.intervals.calibrate import Calibrated
     from vhat.intervals.interval import Interval
 
 __all__ = ["NetworkRegressor"]
@@ -47,7 +49,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
 
     Inputs and target are standardised inside, to mean 0 and standard deviation 1 over the training rows; predictions
     and intervals come back in the units of ``y``. Everything else that a fitted model can do is in ``fitted_``, in the
-    same units: ``fitted_.calibrate("loo")``, ``fitted_.leave_one_out()``, ``fitted_.acquire(pool, k)``.
+    same units: ``fitted_.leave_one_out()``, ``fitted_.acquire(pool, k)``.
 
     Args:
         hidden_layer_sizes: Units of each hidden layer; ``()`` is a linear model.
@@ -73,6 +75,11 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         constants_: Columns that did not vary, by number, and their value: the model leaves them out.
         widths_: Units of each layer, from the columns that vary to the outputs.
         audited_: What :meth:`audit` last found of this fit without being given the noise, or None; it is saved with it.
+        calibrated_: What calibrates the intervals of new responses (:class:`vhat.Calibrated`): leave-one-out, from the
+            first time that they are asked for, or the rows of :meth:`calibrate`; None before. It is saved with the fit.
+        held_out_: The rows that ``vhat fit --hold-out`` kept apart, which :meth:`report` judges the intervals by; else
+            None. They are saved with the fit.
+        not_calibrated_: Why leave-one-out cannot calibrate this fit; empty where it can.
         rows_: The rows of the table that ``fitted_`` holds, by number: all but those of weight zero. Row i of
             ``fitted_.leave_one_out()`` or ``fitted_.sensitivity(x)`` is row ``rows_[i]`` of the table.
         row_names_: What a report calls these rows: by the index of X where it was a data frame, by ``rows_`` otherwise,
@@ -148,6 +155,9 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         self.constants_ = scaling.constants(rows.X)
         self.target_name_: str | None = called if isinstance(called, str) else None
         self.audited_: Audit | None = None
+        self.calibrated_: Calibrated | None = None
+        self.not_calibrated_ = ""
+        self.held_out_: KeptRows | None = None
         return self
 
     def _table(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -220,7 +230,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         delta: float = 0.05,
         *,
         target: str = "mean",
-        bound: str = "isoperimetric",
+        bound: str | None = None,
         simultaneous: bool | str = False,
         noise: Any = None,
         observation_noise: Any = None,
@@ -228,17 +238,20 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         """Compute an interval for every prediction, in the units of the target.
 
         The interval is for the mean of the prediction over the noise in the training responses, or for a new response:
-        ``docs/which-interval.md`` tells which question is whose. Bias is outside: where the training data hardly speak
-        for a row (``band.unsupported`` near 1) the error is bias, and ``band.abstain(max_unsupported=0.5)`` marks it.
+        ``docs/which-interval.md`` tells which question is whose. That of a new response is calibrated: its width is
+        read off the misses of the training rows, each left out in turn, or of the held-out rows of :meth:`calibrate`,
+        bias included. In that of the mean, bias is outside: where the training data hardly speak for a row
+        (``band.unsupported`` near 1) the error is bias, and ``band.abstain(max_unsupported=0.5)`` marks it.
 
         Args:
             X: Points, with the columns of the training table.
             delta: Probability of a miss: 0.05 asks for 95% confidence.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
-            bound: ``"isoperimetric"``, or ``"asymptotic"`` for the width of the textbooks.
-                :meth:`vhat.FittedModel.interval` has the table of all bounds, and more options:
+            bound: None for the isoperimetric bound of the mean, and for calibrated intervals of a new response. A name
+                asks for a bound in either case: ``"isoperimetric"``, or ``"asymptotic"`` for the width of the
+                textbooks. :meth:`vhat.FittedModel.interval` has the table of all bounds, and more options:
                 ``fitted_.interval(X, ...)``.
-            simultaneous: As in :meth:`vhat.FittedModel.interval`.
+            simultaneous: As in :meth:`vhat.FittedModel.interval`; of calibrated intervals, the union bound alone.
             noise: Standard deviation of the target's noise where it is known, in the units of y. None estimates it;
                 ``"weights"`` does so with the sample weights of ``fit`` as inverse variances, ``"equal"`` with equal
                 noise in every row whatever the weights. One number per row of ``fit`` (those in ``rows_``) for noise
@@ -258,20 +271,53 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
                 decides: there the error is bias, which is not in the width.
             NoiseWarning: Once, of sample weights that vary where ``noise`` does not say what they mean.
             NotMinimumWarning: Once, of a recipe that has not ended at a minimum.
+            CalibrationWarning: Where leave-one-out cannot calibrate the intervals of new responses, so that they are
+                those of the bound: a fit that is no minimum or leans on single rows, too few rows for delta, new
+                responses of other noise.
         """
         points = self._points(X)
+        options: dict[str, Any] = {"simultaneous": simultaneous, "noise": noise, "observation_noise": observation_noise}
         with messages.spoken(self.recipe, self.activation):
-            band = self.fitted_.interval(
-                points,
-                delta,
-                target=target,
-                bound=bound,
-                simultaneous=simultaneous,
-                noise=noise,
-                observation_noise=observation_noise,
-            )
+            if target == "observation" and bound is None:
+                band = calibration.observation_interval(self, points, delta, **options)
+            else:
+                band = self.fitted_.interval(points, delta, target=target, bound=bound or calibration.BOUND, **options)
         messages.warn_of_support(band, first=self.fitted_.workspace.first)
         return replace(band, index=X.index if hasattr(X, "iloc") else None)
+
+    def calibrate(self, X: Any = None, y: Any = None) -> NetworkRegressor:
+        """Calibrate the intervals of new responses, by held-out rows or, without any, by leave-one-out.
+
+        ``predict_interval(X, target="observation")`` calibrates by leave-one-out itself when it is first asked.
+
+        Args:
+            X: Inputs of rows that training did not see; None for leave-one-out.
+            y: Their responses.
+
+        Returns:
+            The estimator itself, with the calibration in ``calibrated_``: saved with it, and gone with the next fit.
+
+        Raises:
+            InputError: For rows that cannot be used, or that training saw.
+            NoiseError: When the fit interpolates, so that its noise is not known.
+
+        Warns:
+            CalibrationWarning: Of a few rows that are copies of training rows; of a fit that leave-one-out cannot
+                calibrate (``not_calibrated_`` says why).
+
+        Examples:
+            >>> import numpy as np, vhat
+            >>> rng = np.random.default_rng(0)
+            >>> X = rng.uniform(-2, 2, size=(120, 1))
+            >>> y = 100 + 20 * np.sin(2 * X[:, 0]) + rng.normal(size=120)
+            >>> network = vhat.NetworkRegressor(hidden_layer_sizes=(8,), weight_decay=1e-3).fit(X[:80], y[:80])
+            >>> network.calibrate(X[80:], y[80:]).predict_interval([[0.5]], target="observation").bound
+            'split'
+        """
+        check_is_fitted(self)
+        with messages.spoken(self.recipe, self.activation):
+            calibration.calibrate(self, X, y)
+        return self
 
     def audit(self, *, noise: Any = None, refits: int = 0) -> Audit:
         """Check what the intervals assume, one line an assumption: see :meth:`vhat.FittedModel.audit`."""
@@ -297,7 +343,9 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
     ) -> Path:
         """Write one self-contained HTML file about this fit: see :meth:`vhat.FittedModel.report` and docs/report.md.
 
-        Without ``response`` the page calls y by ``target_name_``.
+        Without ``response`` the page calls y by ``target_name_``, without ``held_out`` the rows of ``held_out_`` judge
+        the intervals. Those of a new response are calibrated, as by :meth:`predict_interval`. Rows that training saw
+        are refused as held-out rows.
         """
         from vhat.estimator.report import write
         from vhat.report import Options

@@ -12,36 +12,43 @@ scores is kept for the interval, and one that is given for the interval alone is
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from vhat.checks import as_numbers, check_delta, check_finite
-from vhat.errors import CalibrationWarning, InputError, name_rows, outside
+from vhat.checks import as_numbers, check_choice, check_delta, check_finite
+from vhat.errors import InputError
+from vhat.evidence.factored_rows import is_worthwhile
 from vhat.evidence.leave_one_out import ROUGH, LeftOut, warn_of_rows
 from vhat.intervals.interval import Interval
 from vhat.level import level_text
 from vhat.linalg.solvers import Status
 from vhat.models.problem import Problem
 from vhat.variance.noise import Noise
-from vhat.variance.repeated_rows import repeated_rows
+from vhat.variance.repeated_rows import refuse_training_rows, repeated_rows
 from vhat.variance.workspace import Workspace
 
 __all__ = [
+    "MOST_SOLVED",
     "Calibrated",
     "Source",
     "common_noise",
     "count_validation_rows",
+    "doubt_of",
     "left_out_scores",
-    "refuse_training_rows",
+    "refuse_calibration_rows",
+    "rescaled",
+    "rows_to_score",
     "split_scores",
 ]
 
 Source = Literal["split", "loo"]
+MOST_SOLVED = 5000
+"""Training rows that leave-one-out scores where each of them is a solve: their 95% point is known to 0.3 points."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,6 +69,9 @@ class Calibrated:
             responses.
         reused: How many calibration rows are among the validation rows that told the noise, or chose the penalty of a
             linearised model.
+        doubt: Why leaving rows out to first order is not to be relied on for this fit; empty where it is.
+        digests: Eight bytes a calibration row, (m,), by which these rows are recognised when they are offered as
+            held-out rows; None for leave-one-out, and where rows cannot be compared.
 
     Examples:
         >>> import numpy as np, vhat
@@ -82,6 +92,8 @@ class Calibrated:
     observation_noise: np.ndarray | None = None
     per_row: bool = False
     reused: int = 0
+    doubt: str = ""
+    digests: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def guarantee(self) -> str:
@@ -112,12 +124,23 @@ class Calibrated:
             )
         return np.asarray(factor)
 
-    def interval(self, x: Any, delta: float = 0.05, *, observation_noise: Any = None) -> Interval:
+    def interval(
+        self,
+        x: Any,
+        delta: float = 0.05,
+        *,
+        simultaneous: bool = False,
+        target: str = "observation",
+        observation_noise: Any = None,
+    ) -> Interval:
         """Compute an interval for a new response at every point.
 
         Args:
             x: Test inputs, shaped like the training inputs.
             delta: Probability of a miss.
+            simultaneous: One delta for all points and outputs at once, by the union bound: each has its share of delta,
+                and m points take some ``m / delta`` scores.
+            target: ``"observation"``, which is all that responses can calibrate.
             observation_noise: Standard deviation of a new response at x: a number, or one per row of x. Needed where
                 the calibration rows had one each; by default the number that ``calibrate`` was given; refused where
                 ``calibrate`` was given none.
@@ -127,20 +150,44 @@ class Calibrated:
 
         Raises:
             InputError: For inputs that cannot be used, a delta too small for so few scores, or a noise level of new
-                responses where the scores had none, and none where they had.
+                responses where the scores had none, and none where they had; for a target that responses do not tell.
         """
-        factor = self.quantile(delta)
+        check_choice("target", target, ("mean", "observation"))
+        if target == "mean":
+            raise InputError(
+                "target='mean' asks for the mean of the prediction, and responses calibrate intervals of responses "
+                "alone. fitted.interval(x) has the interval of the mean."
+            )
+        factor = self.quantile(delta)  # a delta that has no answer is refused before anything is solved
         fresh = self._fresh_noise(observation_noise)
         band = self.base(x, delta, observation_noise=fresh)
+        share = band.delta / band.center.size if simultaneous else band.delta
+        if simultaneous:
+            factor = self.quantile(share)
         width = factor * spread(band, fresh)
+        sentence = _sentence(self, level_text(share), f"{share:g}")
+        if simultaneous and band.center.size > 1:
+            sentence = (
+                f"All {band.center.size} values at once at {level_text(delta)} by the union bound, each with its share "
+                f"of delta. {sentence}"
+            )
         return replace(
             band,
             lower=band.center - width,
             upper=band.center + width,
             half_width=width,
             bound=self.source,
-            guarantee=_sentence(self, level_text(band.delta), f"{band.delta:g}"),
+            guarantee=sentence,
         )
+
+    def record(self) -> dict[str, Any]:
+        """Return everything but the model, as plain data and arrays, for :meth:`restored`."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "base"}
+
+    @classmethod
+    def restored(cls, record: dict[str, Any], base: Callable[..., Interval]) -> Calibrated:
+        """Return a calibration that was recorded, of the model that ``base`` asks."""
+        return cls(**record, base=base)
 
     def _fresh_noise(self, given: Any) -> Any:
         """Return the noise level of new responses, on the same footing as that of the scores.
@@ -191,6 +238,33 @@ _ONLY_THERE: dict[Source, str] = {
 """Noise that each scored row had of its own, and that is not given for the interval."""
 
 
+def rescaled(ask: Callable[..., Interval], **options: Any) -> Callable[..., Interval]:
+    """Return what a calibration rescales: the model's own observation interval by the textbook's width.
+
+    Args:
+        ask: ``fitted.interval``.
+        options: Its options beside the bound and the target.
+    """
+    return partial(ask, bound="asymptotic", target="observation", **options)
+
+
+def doubt_of(found: LeftOut, *, minimum: bool, reason: str) -> str:
+    """Return why leaving rows out to first order is not to be relied on; empty where it is.
+
+    Args:
+        found: The rows left out.
+        minimum: Whether the parameters are a certified minimum.
+        reason: Why the Gauss-Newton matrix took the place of the exact Hessian; empty where it did not.
+    """
+    if not minimum:
+        return "the parameters are not a minimum, and a fit without a row is not told from them"
+    if reason:
+        return "the exact Hessian cannot be used, and leverages by the Gauss-Newton matrix are too small"
+    if found.unreliable:
+        return f"{found.rough} of {len(found.leverage)} training rows have leverage above {ROUGH}"
+    return ""
+
+
 def common_noise(observation_noise: Any) -> tuple[np.ndarray | None, bool]:
     """Return the noise level that all calibration rows share, if there is one, and whether each row has its own."""
     if observation_noise is None:
@@ -225,36 +299,34 @@ def split_scores(band: Interval, y: Any, observation_noise: Any) -> np.ndarray:
     return np.where(band.status == Status.CONVERGED, scores, np.inf)
 
 
-def left_out_scores(problem: Problem, found: LeftOut, noise: Noise) -> np.ndarray:
+def rows_to_score(problem: Problem, half: Any, seed: int) -> np.ndarray | None:
+    """Return the training rows that leave-one-out scores; None for all of them.
+
+    Args:
+        problem: The training problem.
+        half: The factorisation of the solver, or None where it has none: each row is then a solve.
+        seed: Draws the rows.
+    """
+    if problem.n <= MOST_SOLVED or is_worthwhile(problem, half):
+        return None
+    return np.sort(np.random.default_rng(seed).choice(problem.n, size=MOST_SOLVED, replace=False))
+
+
+def left_out_scores(problem: Problem, found: LeftOut, noise: Noise, rows: np.ndarray | None = None) -> np.ndarray:
     """Score the training rows that the loss sees, each against the model that never saw it, (rows, K)."""
     warn_of_rows(found)
-    sizes = np.sqrt(noise.values**2 + found.variance / problem.n)
-    scores = np.abs(problem.targets - found.prediction) / sizes
-    seen = np.any(problem.loss_derivatives.cross.reshape(problem.n, -1) != 0, axis=1)
+    index = np.arange(problem.n) if rows is None else rows
+    sizes = np.sqrt(noise.values[index] ** 2 + found.variance / problem.n)
+    scores = np.abs(problem.targets[index] - found.prediction) / sizes
+    seen = np.any(problem.loss_derivatives.cross.reshape(problem.n, -1)[index] != 0, axis=1)
     return np.where(np.isnan(scores), np.inf, scores)[seen]
 
 
-def refuse_training_rows(problem: Problem, inputs: Any, y: Any) -> int:
-    """Return how many calibration rows, input and response, are training rows too; warn of some, refuse all.
-
-    Raises:
-        InputError: When every calibration row is a training row.
-    """
+def refuse_calibration_rows(problem: Problem, inputs: Any, y: Any) -> int:
+    """Return how many calibration rows are training rows too: see :func:`refuse_training_rows`."""
     responses = as_numbers("y_cal", y).reshape(-1, problem.outputs)
-    same = repeated_rows(problem, inputs, responses)
-    if same and len(same) == problem.count(inputs):
-        raise InputError(
-            "every calibration row is also a training row, input and response alike: its residual says nothing about "
-            "a new response. Give rows that training did not see, or use calibrate('loo')."
-        )
-    if same:
-        warnings.warn(
-            f"{len(same)} of {problem.count(inputs)} calibration rows are also training rows, input and response alike "
-            f"({name_rows(same)}). If training saw them, leave them out: the level does not hold with them.",
-            CalibrationWarning,
-            stacklevel=outside(),
-        )
-    return len(same)
+    remedy = "Give rows that training did not see, or use calibrate('loo')."
+    return refuse_training_rows(problem, inputs, responses, kind="calibration", remedy=remedy)
 
 
 def count_validation_rows(work: Workspace, inputs: Any, y: Any) -> int:
@@ -270,8 +342,10 @@ def _sentence(found: Calibrated, level: str, miss: str) -> str:
     m, each = len(found.scores), " (each output alone)" if found.scores.ndim == 2 else ""
     if found.source == "loo":
         leans = f", BUT {found.rough} OF THEM HAVE LEVERAGE ABOVE {ROUGH}" if found.rough else ""
+        if found.doubt:
+            leans += f"; NOT TO BE RELIED ON: {found.doubt}"
         return (
-            f"Nominal {level} for a new response at one point{each}, bias included, from the {m} training rows, each "
+            f"Nominal {level} for a new response at one point{each}, bias included, from {m} training rows, each "
             "left out in turn to first order; there is no finite-sample guarantee (jackknife+ with exact refits would "
             f"miss with probability at most 2 x {miss}); assumed: the new row and the training rows exchangeable, and "
             f"a fit that hardly depends on any one row{leans}."
