@@ -12,6 +12,7 @@ from vhat.errors import CalibrationWarning, InputError, LeverageWarning, VhatErr
 from vhat.intervals.calibrate import Calibrated, rescaled
 from vhat.intervals.fingerprint import fingerprint
 from vhat.tables import validate
+from vhat.tables.frames import as_pandas
 from vhat.tables.row_names import RowNames
 
 if TYPE_CHECKING:
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
     from vhat.intervals.interval import Interval
 
-__all__ = ["BOUND", "calibrate", "describe", "for_report", "observation_interval", "restore"]
+__all__ = ["BOUND", "BY_ROWS", "calibrate", "calibrated", "describe", "for_report", "observation_interval", "restore"]
 
 BOUND = "isoperimetric"
 """The bound of intervals that are not calibrated."""
-_BY_ROWS = "network.calibrate(X_held_out, y_held_out) calibrates by rows that training did not see"
+BY_ROWS = "network.calibrate(X_held_out, y_held_out) calibrates by rows that training did not see"
 
 
 def calibrate(network: NetworkRegressor, X: Any, y: Any, names: RowNames | None = None) -> None:
@@ -36,13 +37,14 @@ def calibrate(network: NetworkRegressor, X: Any, y: Any, names: RowNames | None 
     network.calibrated_, network.not_calibrated_ = _by_training_rows(network.fitted_)
     if network.not_calibrated_:
         warnings.warn(
-            f"leave-one-out cannot calibrate this fit: {network.not_calibrated_}. {_BY_ROWS}.",
+            f"leave-one-out cannot calibrate this fit: {network.not_calibrated_}. {BY_ROWS}.",
             CalibrationWarning,
             stacklevel=outside(),
         )
 
 
 def _by_held_out_rows(network: NetworkRegressor, X: Any, y: Any, names: RowNames | None) -> Calibrated:
+    X, y = as_pandas(X), as_pandas(y)
     validate.refuse_responses(y)
     responses = np.asarray(y, dtype=np.float64)
     if responses.ndim == 2 and responses.shape[1] == 1:
@@ -88,7 +90,7 @@ def observation_interval(
         CalibrationWarning: Where the intervals are those of the bound, with the reason and the call that helps.
     """
     check_delta(delta)
-    found, reason = _calibrated(network, noise)
+    found, reason = calibrated(network, noise)
     if found is not None and not reason:
         reason = _why_not(found, len(points), delta, simultaneous, observation_noise)
     if found is not None and not reason:
@@ -103,7 +105,7 @@ def observation_interval(
         observation_noise=observation_noise,
     )
     warnings.warn(
-        f"these intervals for new responses are not calibrated but rest on the {BOUND} bound: {reason}. {_BY_ROWS}; "
+        f"these intervals for new responses are not calibrated but rest on the {BOUND} bound: {reason}. {BY_ROWS}; "
         f'bound="{BOUND}" asks for the bound without this warning.',
         CalibrationWarning,
         stacklevel=outside(),
@@ -111,7 +113,7 @@ def observation_interval(
     return band
 
 
-def _calibrated(network: NetworkRegressor, noise: Any) -> tuple[Calibrated | None, str]:
+def calibrated(network: NetworkRegressor, noise: Any) -> tuple[Calibrated | None, str]:
     """Return the calibration that the estimator keeps, made on the first request, or that under another noise."""
     kept = network.calibrated_
     if noise is None:
@@ -150,7 +152,7 @@ def for_report(network: NetworkRegressor, delta: float, noise: Any) -> tuple[Cal
     """Return what calibrates the intervals of a report at one level, or None and the reason."""
     if noise is not None and network.calibrated_ is not None and network.calibrated_.source == "split":
         return None, "the noise level was given, and the calibration by held-out rows was made without"
-    found, reason = _calibrated(network, noise)
+    found, reason = calibrated(network, noise)
     if found is None:
         return None, reason
     if found.per_row:

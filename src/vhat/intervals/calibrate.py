@@ -43,10 +43,13 @@ __all__ = [
     "refuse_calibration_rows",
     "rescaled",
     "rows_to_score",
+    "sizes_of",
     "split_scores",
 ]
 
 Source = Literal["split", "loo"]
+_ANY_DELTA = 0.05
+"""Quantiles take center and spread of an interval, which do not depend on its level."""
 MOST_SOLVED = 5000
 """Training rows that leave-one-out scores where each of them is a solve: their 95% point is known to 0.3 points."""
 
@@ -70,6 +73,7 @@ class Calibrated:
         reused: How many calibration rows are among the validation rows that told the noise, or chose the penalty of a
             linearised model.
         doubt: Why leaving rows out to first order is not to be relied on for this fit; empty where it is.
+        signed: The scores with the sign of ``y - f``, NaN where a row has none; they tell one-sided quantiles.
         digests: Eight bytes a calibration row, (m,), by which these rows are recognised when they are offered as
             held-out rows; None for leave-one-out, and where rows cannot be compared.
 
@@ -93,6 +97,7 @@ class Calibrated:
     per_row: bool = False
     reused: int = 0
     doubt: str = ""
+    signed: np.ndarray | None = field(default=None, repr=False)
     digests: np.ndarray | None = field(default=None, repr=False)
 
     @property
@@ -180,6 +185,50 @@ class Calibrated:
             guarantee=sentence,
         )
 
+    def quantiles(self, x: Any, levels: Any, *, observation_noise: Any = None) -> np.ndarray:
+        """Return quantiles of a new response at every point, of each side on its own.
+
+        A level q above a half takes the ``ceil(q (m + 1))``-th smallest of the signed scores, one below a half the
+        ``floor(q (m + 1))``-th: the response is above the first, or below the second, no more often than it should be.
+
+        Args:
+            x: Test inputs, shaped like the training inputs.
+            levels: Numbers between 0 and 1, (k,).
+            observation_noise: As in :meth:`interval`.
+
+        Returns:
+            The quantiles, (points, k) or (points, outputs, k).
+
+        Raises:
+            InputError: For inputs that cannot be used, and levels too near 0 or 1 for so few scores.
+        """
+        asked = as_numbers("levels", levels)
+        factors = [self._signed_quantile(level) for level in asked.tolist()]
+        fresh = self._fresh_noise(observation_noise)
+        band = self.base(x, _ANY_DELTA, observation_noise=fresh)
+        sizes = spread(band, fresh)
+        return np.stack([band.center + factor * sizes for factor in factors], axis=-1)
+
+    def _signed_quantile(self, level: float) -> np.ndarray:
+        """Return the factor on the spread, () or (outputs,)."""
+        if self.signed is None:
+            raise InputError("this calibration holds no signed scores. Calibrate again: fitted.calibrate(...).")
+        m = len(self.signed)
+        upper = level >= 0.5
+        exact = Fraction(repr(float(level))) * (m + 1)
+        rank = math.ceil(exact) if upper else math.floor(exact)
+        # a row without a score counts as missed on the side that is asked about
+        ordered = np.sort(np.where(np.isnan(self.signed), np.inf if upper else -np.inf, self.signed), axis=0)
+        factor = ordered[rank - 1] if 1 <= rank <= m else np.asarray(np.nan)
+        if not np.all(np.isfinite(factor)):
+            unusable = int(np.max(np.sum(np.isnan(self.signed), axis=0)))
+            least = (1 + unusable) / (m + 1)
+            raise InputError(
+                f"{m} scores are too few for the quantile {level:g}: they tell those from {least:.3g} to "
+                f"{1 - least:.3g}. Ask for one of these, or calibrate with more rows."
+            )
+        return np.asarray(factor)
+
     def record(self) -> dict[str, Any]:
         """Return everything but the model, as plain data and arrays, for :meth:`restored`."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "base"}
@@ -265,6 +314,11 @@ def doubt_of(found: LeftOut, *, minimum: bool, reason: str) -> str:
     return ""
 
 
+def sizes_of(signed: np.ndarray) -> np.ndarray:
+    """Return the sizes of signed scores; infinite where a row has none."""
+    return np.where(np.isnan(signed), np.inf, np.abs(signed))
+
+
 def common_noise(observation_noise: Any) -> tuple[np.ndarray | None, bool]:
     """Return the noise level that all calibration rows share, if there is one, and whether each row has its own."""
     if observation_noise is None:
@@ -283,7 +337,7 @@ def spread(band: Interval, observation_noise: Any) -> np.ndarray:
 
 
 def split_scores(band: Interval, y: Any, observation_noise: Any) -> np.ndarray:
-    """Score calibration responses against the model's own observation interval at their inputs.
+    """Score calibration responses against the model's own observation interval at their inputs, with their sign.
 
     Raises:
         InputError: For responses of another shape, or that are not finite.
@@ -295,8 +349,8 @@ def split_scores(band: Interval, y: Any, observation_noise: Any) -> np.ndarray:
             "one shape, one row a calibration point."
         )
     check_finite("y_cal", responses)
-    scores = np.abs(responses - band.center) / spread(band, observation_noise)
-    return np.where(band.status == Status.CONVERGED, scores, np.inf)
+    scores = (responses - band.center) / spread(band, observation_noise)
+    return np.where(band.status == Status.CONVERGED, scores, np.nan)
 
 
 def rows_to_score(problem: Problem, half: Any, seed: int) -> np.ndarray | None:
@@ -313,13 +367,13 @@ def rows_to_score(problem: Problem, half: Any, seed: int) -> np.ndarray | None:
 
 
 def left_out_scores(problem: Problem, found: LeftOut, noise: Noise, rows: np.ndarray | None = None) -> np.ndarray:
-    """Score the training rows that the loss sees, each against the model that never saw it, (rows, K)."""
+    """Score the training rows that the loss sees, each against the model that never saw it, with sign, (rows, K)."""
     warn_of_rows(found)
     index = np.arange(problem.n) if rows is None else rows
     sizes = np.sqrt(noise.values[index] ** 2 + found.variance / problem.n)
-    scores = np.abs(problem.targets[index] - found.prediction) / sizes
+    scores = (problem.targets[index] - found.prediction) / sizes
     seen = np.any(problem.loss_derivatives.cross.reshape(problem.n, -1)[index] != 0, axis=1)
-    return np.where(np.isnan(scores), np.inf, scores)[seen]
+    return scores[seen]
 
 
 def refuse_calibration_rows(problem: Problem, inputs: Any, y: Any) -> int:
