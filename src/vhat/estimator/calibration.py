@@ -9,6 +9,7 @@ import numpy as np
 
 from vhat.checks import check_delta
 from vhat.errors import CalibrationWarning, InputError, LeverageWarning, VhatError, calling_rows, outside
+from vhat.estimator.cross_validation import LEVERAGE, by_folds
 from vhat.intervals.calibrate import Calibrated, rescaled
 from vhat.intervals.fingerprint import fingerprint
 from vhat.tables import validate
@@ -17,7 +18,6 @@ from vhat.tables.row_names import RowNames
 
 if TYPE_CHECKING:
     from vhat.estimator.regressor import NetworkRegressor
-    from vhat.fitted.model import FittedModel
     from vhat.intervals.interval import Interval
 
 __all__ = ["BOUND", "BY_ROWS", "calibrate", "calibrated", "describe", "for_report", "observation_interval", "restore"]
@@ -34,7 +34,7 @@ def calibrate(network: NetworkRegressor, X: Any, y: Any, names: RowNames | None 
     if X is not None:
         network.calibrated_, network.not_calibrated_ = _by_held_out_rows(network, X, y, names), ""
         return
-    network.calibrated_, network.not_calibrated_ = _by_training_rows(network.fitted_)
+    network.calibrated_, network.not_calibrated_ = _by_training_rows(network)
     if network.not_calibrated_:
         warnings.warn(
             f"leave-one-out cannot calibrate this fit: {network.not_calibrated_}. {BY_ROWS}.",
@@ -53,22 +53,26 @@ def _by_held_out_rows(network: NetworkRegressor, X: Any, y: Any, names: RowNames
         return network.fitted_.calibrate(network._points(X), responses)
 
 
-def _by_training_rows(fitted: FittedModel, noise: Any = None) -> tuple[Calibrated | None, str]:
-    """Calibrate by leave-one-out.
+def _by_training_rows(network: NetworkRegressor, noise: Any = None) -> tuple[Calibrated | None, str]:
+    """Calibrate by leave-one-out; by five folds where single rows matter too much for a first-order step.
 
     Returns:
         The calibration, or None and the reason why leaving rows out tells nothing of new ones.
     """
+    fitted = network.fitted_
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", LeverageWarning)
         try:
             found = fitted.calibrate("loo", noise=noise)
         except VhatError as error:
             return None, f"{error}".rstrip(".")
+    folds = by_folds(network, noise) if found.leverage > LEVERAGE and not found.per_row else None
     for each in said:
         # of a calibration that is not used, the reason tells the same
-        if not (found.doubt and isinstance(each.message, LeverageWarning)):
+        if not ((folds or found.doubt) and isinstance(each.message, LeverageWarning)):
             warnings.warn(each.message, stacklevel=outside())
+    if folds is not None:
+        return folds, ""
     return (None, found.doubt) if found.doubt else (found, "")
 
 
@@ -118,7 +122,7 @@ def calibrated(network: NetworkRegressor, noise: Any) -> tuple[Calibrated | None
     kept = network.calibrated_
     if noise is None:
         if kept is None and not network.not_calibrated_:
-            network.calibrated_, network.not_calibrated_ = _by_training_rows(network.fitted_)
+            network.calibrated_, network.not_calibrated_ = _by_training_rows(network)
         return network.calibrated_, network.not_calibrated_
     if kept is not None and kept.source == "split":
         raise InputError(
@@ -127,9 +131,9 @@ def calibrated(network: NetworkRegressor, noise: Any) -> tuple[Calibrated | None
         )
     mark = noise.encode() if isinstance(noise, str) else fingerprint(noise)
     if mark is None:
-        return _by_training_rows(network.fitted_, noise)
+        return _by_training_rows(network, noise)
     # a table that is read in chunks asks again and again
-    return network.fitted_.workspace.remember(("calibrated", mark), lambda: _by_training_rows(network.fitted_, noise))
+    return network.fitted_.workspace.remember(("calibrated", mark), lambda: _by_training_rows(network, noise))
 
 
 def _why_not(found: Calibrated, points: int, delta: float, simultaneous: bool | str, observation_noise: Any) -> str:

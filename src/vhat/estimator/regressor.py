@@ -78,7 +78,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         widths_: Units of each layer, from the columns that vary to the outputs.
         audited_: What :meth:`audit` last found of this fit without being given the noise, or None; it is saved with it.
         calibrated_: What calibrates the intervals of new responses (:class:`vhat.Calibrated`): leave-one-out, from the
-            first time that they are asked for, or the rows of :meth:`calibrate`; None before. It is saved with the fit.
+            first time that they are asked for (five folds where that is too rough), or the rows of :meth:`calibrate`;
+            None before. It is saved with the fit.
         held_out_: The rows that ``vhat fit --hold-out`` kept apart, which :meth:`report` judges the intervals by; else
             None. They are saved with the fit.
         not_calibrated_: Why leave-one-out cannot calibrate this fit; empty where it can.
@@ -285,8 +286,10 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         The interval is for the mean of the prediction over the noise in the training responses, or for a new response:
         ``docs/which-interval.md`` tells which question is whose. That of a new response is calibrated: its width is
         read off the misses of the training rows, each left out in turn, or of the held-out rows of :meth:`calibrate`,
-        bias included. In that of the mean, bias is outside: where the training data hardly speak for a row
-        (``band.unsupported`` near 1) the error is bias, and ``band.abstain(max_unsupported=0.5)`` marks it.
+        bias included. Where the fit spends more than a tenth of a degree of freedom on each row, five refits without a
+        fifth of the rows take the place of leaving out single rows. In the interval of the mean, bias is outside: where
+        the training data hardly speak for a row (``band.unsupported`` near 1) the error is bias, and
+        ``band.abstain(max_unsupported=0.5)`` marks it.
 
         Args:
             X: Points, with the columns of the training table.

@@ -769,7 +769,15 @@ class FittedModel:
         known_everywhere = level.uniform or self._work.own_factor(level) is not None
         doubt = doubt_of(found, minimum=minimum, reason=chosen.reason)
         return Calibrated(
-            "loo", sizes_of(signed), 0, base, found.rough, per_row=not known_everywhere, doubt=doubt, signed=signed
+            "loo",
+            sizes_of(signed),
+            0,
+            base,
+            found.rough,
+            per_row=not known_everywhere,
+            leverage=found.mean_leverage,
+            doubt=doubt,
+            signed=signed,
         )
 
     def _ready(

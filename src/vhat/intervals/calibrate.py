@@ -47,9 +47,12 @@ __all__ = [
     "split_scores",
 ]
 
-Source = Literal["split", "loo"]
+Source = Literal["split", "loo", "cv"]
 _ANY_DELTA = 0.05
 """Quantiles take center and spread of an interval, which do not depend on its level."""
+_OPTIMISTIC = 0.2
+"""Mean leverage of a model that is not linear above which left-out errors are too small. Measured on networks of 8 and
+16 units: 90% intervals cover 89% at a mean leverage of 0.19, 86 to 88% at 0.28 and 82 to 87% at 0.32."""
 MOST_SOLVED = 5000
 """Training rows that leave-one-out scores where each of them is a solve: their 95% point is known to 0.3 points."""
 
@@ -60,7 +63,7 @@ class Calibrated:
 
     Attributes:
         source: ``"split"``: scores of calibration rows that training did not see; ``"loo"``: of the training rows,
-            each left out in turn.
+            each left out in turn; ``"cv"``: of the training rows, by refits without a fifth of them each.
         scores: ``|y - f| / spread``, (m,) or (m, outputs); infinite where a row has none, which errs upwards. Where
             the model and its noise are right they are the sizes of standard normals.
         repeated: How many calibration rows are training rows too.
@@ -72,6 +75,7 @@ class Calibrated:
             responses.
         reused: How many calibration rows are among the validation rows that told the noise, or chose the penalty of a
             linearised model.
+        leverage: Mean leverage of the training rows; 0 where leaving rows out is exact or was not done.
         doubt: Why leaving rows out to first order is not to be relied on for this fit; empty where it is.
         signed: The scores with the sign of ``y - f``, NaN where a row has none; they tell one-sided quantiles.
         digests: Eight bytes a calibration row, (m,), by which these rows are recognised when they are offered as
@@ -96,6 +100,7 @@ class Calibrated:
     observation_noise: np.ndarray | None = None
     per_row: bool = False
     reused: int = 0
+    leverage: float = 0.0
     doubt: str = ""
     signed: np.ndarray | None = field(default=None, repr=False)
     digests: np.ndarray | None = field(default=None, repr=False)
@@ -272,6 +277,11 @@ _ONLY_HERE: dict[Source, str] = {
         "noise, which is the same in all rows. Leave it out; or calibrate with noise=, one number per training row, "
         "where the noise differs between rows."
     ),
+    "cv": (
+        "observation_noise was given to interval(), and the scores of a calibration by folds are in units of the fit's "
+        "noise, which is the same in all rows. Leave it out; or calibrate with noise=, one number per training row, "
+        "where the noise differs between rows."
+    ),
 }
 """Noise of new responses that was given for the interval and not for the scores."""
 _ONLY_THERE: dict[Source, str] = {
@@ -280,6 +290,10 @@ _ONLY_THERE: dict[Source, str] = {
         "interval(x, observation_noise=...): the standard deviation of a new response, a number or one per row of x."
     ),
     "loo": (
+        "the training rows have noise of different sizes, so the noise of a new response is not known. Give "
+        "interval(x, observation_noise=...): the standard deviation of a new response, a number or one per row of x."
+    ),
+    "cv": (
         "the training rows have noise of different sizes, so the noise of a new response is not known. Give "
         "interval(x, observation_noise=...): the standard deviation of a new response, a number or one per row of x."
     ),
@@ -309,6 +323,11 @@ def doubt_of(found: LeftOut, *, minimum: bool, reason: str) -> str:
         return "the parameters are not a minimum, and a fit without a row is not told from them"
     if reason:
         return "the exact Hessian cannot be used, and leverages by the Gauss-Newton matrix are too small"
+    if found.mean_leverage > _OPTIMISTIC:
+        return (
+            f"the fit spends {found.mean_leverage:.2g} degrees of freedom on each row, and predicts new rows worse "
+            "than a first-order step tells"
+        )
     if found.unreliable:
         return f"{found.rough} of {len(found.leverage)} training rows have leverage above {ROUGH}"
     return ""
@@ -403,6 +422,13 @@ def _sentence(found: Calibrated, level: str, miss: str) -> str:
             "left out in turn to first order; there is no finite-sample guarantee (jackknife+ with exact refits would "
             f"miss with probability at most 2 x {miss}); assumed: the new row and the training rows exchangeable, and "
             f"a fit that hardly depends on any one row{leans}."
+        )
+    if found.source == "cv":
+        return (
+            f"Nominal {level} for a new response at one point{each}, bias included, from {m} training rows, each "
+            "predicted by a refit without a fifth of the rows, its own among them; there is no finite-sample guarantee "
+            f"(cross-conformal prediction would miss with probability at most 2 x {miss} and a little more); assumed: "
+            "the new row and the training rows exchangeable, and refits that err as the fit does."
         )
     known = f", BUT {found.repeated} OF THEM ARE TRAINING ROWS TOO" if found.repeated else ""
     doubt = ""
