@@ -59,6 +59,10 @@ def test_held_out_rows_are_stored_and_used_from_then_on(copied, files):
         "rows": 80,
         "smallest_delta": pytest.approx(1 / 81),
     }
+    again = run("report", copied, "--held-out", held, "--out", new.parent / "page.html")
+    assert again.exit_code == 2
+    assert "vhat calibrate MODEL, without a table, goes back to leave-one-out" in again.stderr
+    assert not (new.parent / "page.html").exists()
     found, said = predicted(copied, new)
     rows = read(held)
     expected = loaded().fitted_.calibrate(rows[NAMES], np.array(rows[TARGET])).interval(read(new)[NAMES])

@@ -10,6 +10,8 @@ _OPTIONS = {
     "network.calibrate(X_held_out, y_held_out) calibrates": "vhat calibrate MODEL HELD_OUT.csv calibrates",
     'bound="isoperimetric" asks': "--bound isoperimetric asks",
     "observation_noise= says": "--observation-noise says",
+    "calibrate() goes back to leave-one-out": "vhat calibrate MODEL, without a table, goes back to leave-one-out",
+    "Give held_out= other rows.": "Give --held-out other rows.",
     "or use calibrate('loo').": "or leave vhat calibrate out: vhat fit has calibrated by leave-one-out.",
 }
 """What is Python in a message, and what to type here."""
