@@ -263,7 +263,7 @@ def test_comparison_holds_against_a_split_made_by_hand(tmp_path):
     held = np.sort(np.random.default_rng([0, 0]).permutation(60)[:12])
     training = rows.drop(index=held)
     network = vhat.NetworkRegressor((), weight_decay=0.01).fit(training[NAMES], training[TARGET])
-    band = network.predict_interval(rows.iloc[held][NAMES], target="observation")
+    band = network.predict_interval(rows.iloc[held][NAMES], target="observation", bound="isoperimetric")
     judge = rows.iloc[held][TARGET]
     assert found["coverage"] == pytest.approx(((band.lower <= judge) & (judge <= band.upper)).mean())
     assert found["mean_width"] == pytest.approx((band.upper - band.lower).mean(), rel=1e-6)

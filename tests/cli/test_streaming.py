@@ -286,9 +286,13 @@ def test_every_command_that_takes_a_table_takes_a_pipe(tmp_path):
         done = run("plan", tmp_path / "model", pipe, "--json")
     assert done.exit_code == 0, done.output
     assert '"rows": 60,' in done.stdout
-    with fifo(tmp_path / "c", content) as pipe:
+    fresh = csv_of(table(60, seed=1).drop(columns="name"))
+    with fifo(tmp_path / "c", fresh) as pipe:
         done = run("report", tmp_path / "model", "--held-out", pipe, "--out", tmp_path / "report.html")
     assert done.exit_code == 0, done.output
+    with fifo(tmp_path / "e", fresh) as pipe:
+        done = run("calibrate", tmp_path / "model", pipe, "--json")
+    assert '"rows": 60,' in done.stdout
     with fifo(tmp_path / "d", content) as pipe:
         done = run("compare", pipe, *options, "--methods", "proposed", "--splits", "1", "--json")
     assert done.exit_code == 0, done.output

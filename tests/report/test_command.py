@@ -155,7 +155,7 @@ def test_held_out_rows_need_a_target_that_is_there(saved, tmp_path):
     nameless.save(tmp_path / "nameless")
     done = run(tmp_path / "nameless", "--held-out", saved / "new.csv", "--out", tmp_path / "r.html")
     assert done.exit_code == 2
-    assert "--held-out needs --target" in done.stderr
+    assert "--target is needed" in done.stderr
     done = run(saved / "model", "--held-out", saved / "new.csv", "--target", "size", "--out", tmp_path / "r.html")
     assert done.exit_code == 2
     assert "no column 'size'" in done.stderr

@@ -159,7 +159,7 @@ def test_rows_are_carried_on():
 def test_training_rows_are_noticed_or_refused():
     x, y = line(0)
     fitted = polynomial(x, y)
-    with pytest.raises(vhat.InputError, match="every row is also a training row"):
+    with pytest.raises(vhat.InputError, match="every validation row is also a training row"):
         fitted.with_validation(x[:5], y[:5])
     with pytest.warns(vhat.CalibrationWarning, match=r"2 of 4 validation rows are also training rows.*rows 2, 3"):
         fitted.with_validation(np.r_[9.0, 8.0, x[:2]], np.r_[1.0, 2.0, y[:2]])

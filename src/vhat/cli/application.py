@@ -23,6 +23,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from vhat.cli.advice import in_options
 from vhat.cli.terminal import write_utf8
 from vhat.errors import (
     InputError,
@@ -111,7 +112,7 @@ def _say_usage(error: BaseException, *, debug: bool) -> None:
 
 def _sentence(error: BaseException) -> str:
     if isinstance(error, VhatError):
-        return str(error)
+        return in_options(str(error))
     if isinstance(error, Interrupted):
         return f"stopped. {str(error).split('. ', maxsplit=1)[0]}."
     if isinstance(error, KeyboardInterrupt):
@@ -135,7 +136,7 @@ def _once() -> Callable[..., None]:
     said: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        text = f"vhat: warning: {message}"
+        text = f"vhat: warning: {in_options(str(message))}"
         if issubclass(category, VhatWarning) and text not in said:
             said.add(text)
             print(text, file=sys.stderr)

@@ -79,7 +79,7 @@ _OPTIONS = {
     "bound='asymptotic'": "--bound asymptotic",
     'Give noise=, one number per row; or fit with sample_weight=1/noise^2 and noise="weights".': "Add a "
     "column of 1/noise^2, fit with --weights COLUMN, and give --noise weights.",
-    "fitted.calibrate(...)": "fitted_.calibrate(...) in Python",
+    "fitted.calibrate(...)": "vhat calibrate",
     "noise=": "--noise",
     "weight_decay": "--weight-decay",
 }

@@ -71,6 +71,7 @@ def fit(
     from vhat.cli import saved_models
     from vhat.cli.training_rows import Rows, predictors
     from vhat.estimator import NetworkRegressor
+    from vhat.estimator.held_out import keep
     from vhat.tables.files import open_table
 
     saved_models.check_place(out, force=force)
@@ -87,7 +88,10 @@ def fit(
         network.save(out)  # what comes now may take its time: Ctrl-C does not cost the training
         note(f"Saved to {out}; now its audit{'' if held is None else f', and the {len(held.y):,} rows kept apart'}.")
         found = _found(network, training, network.audit(), out)
-        network.save(out)  # with the audit, so that vhat predict need not repeat it
+        network.calibrate()
+        if held is not None:
+            keep(network, held.X, held.y, held.names)
+        network.save(out)  # with the audit and the calibration, so that vhat predict need not repeat them
         judged, refused = ({}, None) if held is None else _judged(network, held)
         found |= judged
         if (json or not on_terminal()) and (doubt := warning(network.audited_, out)):

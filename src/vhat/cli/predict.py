@@ -45,19 +45,21 @@ def predict(
     interval: Annotated[
         Target,
         typer.Option(
-            metavar="mean|observation", help="Of the mean of the prediction over the noise, or of a new observation."
+            metavar="mean|observation",
+            help="Of the mean of the prediction over the noise, by a bound; or of a new observation, calibrated.",
         ),
     ] = "mean",
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="One delta for all rows at once, by the union bound.")
     ] = False,
     bound: Annotated[
-        Bound,
+        Bound | None,
         typer.Option(
             metavar="NAME",
-            help="isoperimetric; asymptotic, the textbook's; tight, chebyshev; theorem, sharp, as published.",
+            help="A bound in place of calibration, or of isoperimetric for the mean: isoperimetric; asymptotic, the "
+            "textbook's; tight, chebyshev; theorem, sharp, as published.",
         ),
-    ] = "isoperimetric",
+    ] = None,
     noise: Noise = None,
     observation_noise: Annotated[
         float | None,
@@ -77,9 +79,10 @@ def predict(
 ) -> None:
     """Compute an interval for every row of a table: center, lower, upper, standard_error, unsupported, status.
 
-    Columns are matched by name; others are ignored. Rows keep their order. A file of any size goes through in chunks.
-    On a terminal the first rows are shown; a pipe or a file gets all of them. When rows have no interval (their status
-    says why), the exit code is 3.
+    Intervals of a new observation are calibrated: by the training rows, each left out in turn, or by the held-out rows
+    of vhat calibrate. Columns are matched by name; others are ignored. Rows keep their order. A file of any size goes
+    through in chunks. On a terminal the first rows are shown; a pipe or a file gets all of them. When rows have no
+    interval (their status says why), the exit code is 3.
     """
     from vhat.cli import saved_models
     from vhat.cli.predict_stream import Asked, Tally, chunk_rows

@@ -34,7 +34,7 @@ class Asked:
     Attributes:
         delta: Probability of a miss.
         target: ``"mean"`` or ``"observation"``.
-        bound: The bound's name.
+        bound: The bound's name; None for calibrated intervals of an observation, and the default of the mean.
         noise: The noise level; None, ``"weights"`` or ``"equal"`` to estimate it.
         observation_noise: The noise of a new observation; None where it is that of the training rows.
         together: How many rows the delta is for, all at once by the union bound; None for each row alone.
@@ -42,7 +42,7 @@ class Asked:
 
     delta: float
     target: str
-    bound: str
+    bound: str | None
     noise: float | str | None = None
     observation_noise: float | None = None
     together: int | None = None

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vhat.cli.application import command
+from vhat.cli.held_out import held_out_target, read_held_out
 from vhat.cli.options import Force, Model, Noise, Quiet, Seed, Separator, noise_level
 from vhat.cli.terminal import note, silence
-from vhat.errors import InputError, TableWarning
-
-if TYPE_CHECKING:
-    from vhat.cli.training_rows import Rows
-    from vhat.estimator import NetworkRegressor
+from vhat.errors import TableWarning
 
 
 @command("vhat report model --held-out test.csv --out report.html")
@@ -24,7 +21,10 @@ def report(
     out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path("report.html"),
     held_out: Annotated[
         str | None,
-        typer.Option(metavar="DATA", help="Table that training did not see, to judge the intervals by."),
+        typer.Option(
+            metavar="DATA",
+            help="Table that training did not see, to judge the intervals by; by default what --hold-out kept apart.",
+        ),
     ] = None,
     target: Annotated[
         str | None,
@@ -66,7 +66,7 @@ def report(
     pair, rows = None, None
     if held_out is not None:
         with silence(quiet):
-            kept = _read(network, held_out, _target(network, target), separator)
+            kept = read_held_out(network, held_out, held_out_target(network, target), separator)
         pair, rows = (kept.X if hasattr(network, "feature_names_in_") else kept.X.to_numpy(), kept.y), kept.names
     name = f"{target or network.target_name_ or 'y'}" + (f" ({unit})" if unit else "")
     with silence(quiet), warnings.catch_warnings():
@@ -77,44 +77,3 @@ def report(
         note(
             f"Written to {written} ({written.stat().st_size / 1024:,.0f} kB). Open it in a browser; it fetches nothing."
         )
-
-
-def _target(network: NetworkRegressor, asked: str | None) -> str:
-    """Return the column of held-out rows that holds what was observed.
-
-    Raises:
-        InputError: When neither the user nor the model names it, and when it is a column that the model takes.
-    """
-    called = network.target_name_
-    if asked is None:
-        if called is None:
-            raise InputError("--held-out needs --target: the column of that table that holds what was observed.")
-        return called
-    if asked in map(str, getattr(network, "feature_names_in_", ())):
-        raise InputError(f"--target {asked} is among the columns that the model takes. Name the one that it predicts.")
-    return asked
-
-
-def _read(network: NetworkRegressor, held_out: str, target: str, separator: str | None) -> Rows:
-    """Return the held-out rows, with the columns that the model takes."""
-    from vhat.cli import saved_models
-    from vhat.cli.predict_stream import Tally
-    from vhat.cli.training_rows import Rows
-    from vhat.tables.files import open_table, read_all, require_columns
-
-    table = open_table(held_out, separator)
-    called = network.target_name_
-    named = "which the model was fitted to (--target names another)"
-    require_columns(table, [target], named if target == called else "which --target names")
-    if called is not None and target != called:
-        note(
-            f"warning: the model was fitted to {called!r} and is judged by {target!r}. Unless that is the same "
-            "quantity in the same unit, the calibration on the page means nothing."
-        )
-    names = list(saved_models.input_columns(network, table))
-    chunk = read_all(table, [*names, target])
-    rows, tally = Rows.of(chunk, names, target), Tally()
-    tally.note_moved(network, chunk, rows.X)
-    for sentence in tally.told_moved(table):
-        note(sentence)
-    return rows

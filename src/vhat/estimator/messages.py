@@ -73,6 +73,12 @@ def _in_own_words(warning: VhatWarning, recipe: Any, activation: str) -> VhatWar
     return warning
 
 
+def _in_the_width(band: Interval) -> str:
+    """Say whether the bias of single rows is in the width of an interval."""
+    calibrated = band.bound in ("loo", "cv", "split")
+    return "in a calibrated width as the mean over all rows has it" if calibrated else "not in the width"
+
+
 def warn_of_support(band: Interval, *, first: Callable[[str], bool]) -> None:
     """Warn of a fit, or of rows, that the data do not decide.
 
@@ -95,7 +101,7 @@ def warn_of_support(band: Interval, *, first: Callable[[str], bool]) -> None:
             return
         text = (
             f"the training data hardly speak for {doubtful.size} of {len(band)} rows ({name_rows(doubtful, 6)}: "
-            f"unsupported above {MOSTLY}): the error there is bias, which is not in the width. "
+            f"unsupported above {MOSTLY}): the error there is bias, which is {_in_the_width(band)}. "
             f"band.abstain(max_unsupported={MOSTLY}) marks them."
         )
     warnings.warn(text, SupportWarning, stacklevel=outside())

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vhat.errors import StoreError
+from vhat.estimator import calibration
+from vhat.estimator.held_out import KeptRows
 from vhat.evidence.audit import Audit, Line
 from vhat.tables.row_names import RowNames
 
@@ -47,6 +49,9 @@ def save(estimator: NetworkRegressor, directory: str | os.PathLike[str], *, fact
         "fitted": describe(estimator.fitted_, factorisation=factorisation),
         "selection": _describe_selection(estimator.selection_),
         "audit": None if estimator.audited_ is None else [vars(line) for line in estimator.audited_],
+        "calibration": calibration.describe(estimator),
+        "descent": {"steps": estimator.n_iter_, "losses": np.array(estimator.loss_curve_, dtype=np.float64)},
+        "held_out": _describe_rows(estimator.held_out_),
     }
     write(directory, KIND, document)
 
@@ -76,6 +81,11 @@ def load(
     loaded.target_name_ = saved.get("target")
     lines = saved.get("audit")
     loaded.audited_ = None if lines is None else Audit(tuple(Line(**line) for line in lines))
+    calibration.restore(loaded, saved.get("calibration"))
+    if "descent" in saved:
+        loaded.n_iter_ = saved["descent"]["steps"]
+        loaded.loss_curve_ = saved["descent"]["losses"].tolist()
+    loaded.held_out_ = _restore_rows(saved.get("held_out"))
     loaded.rows_ = saved.get("rows", np.arange(loaded.fitted_.problem.n))
     loaded.row_names_ = _restore_names(saved.get("row_names"), loaded.rows_)
     if saved["names"] is not None:
@@ -96,6 +106,18 @@ def _restore_names(saved: dict[str, Any] | None, rows: np.ndarray) -> RowNames:
     labels = saved["labels"]
     kind = object if isinstance(labels, list) else labels.dtype
     return RowNames(np.array(labels, dtype=kind), saved["noun"], saved["origin"])
+
+
+def _describe_rows(rows: KeptRows | None) -> dict[str, Any] | None:
+    """Keep the rows that were kept apart."""
+    return None if rows is None else {"X": rows.X, "y": rows.y, "names": _describe_names(rows.names)}
+
+
+def _restore_rows(saved: dict[str, Any] | None) -> KeptRows | None:
+    """Return the rows that were kept apart; None where a model was saved without."""
+    if saved is None:
+        return None
+    return KeptRows(saved["X"], saved["y"], _restore_names(saved["names"], np.arange(len(saved["X"]))))
 
 
 def _describe_selection(selection: Selection | None) -> dict[str, Any] | None:

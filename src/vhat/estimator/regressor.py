@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,14 @@ import numpy as np
 
 from vhat.checks import check_choice, check_weights
 from vhat.errors import InputError, MissingPackage, calling_rows
-from vhat.estimator import messages, persistence
+from vhat.estimator import calibration, messages, persistence, predictions
 from vhat.estimator.standardise import in_user_units
 from vhat.estimator.weight_decay import Decay
 from vhat.fitted.model import FittedModel
 from vhat.models.scaling import Scaling
+from vhat.progress import loss_recorded
 from vhat.tables import validate
+from vhat.tables.frames import as_pandas
 from vhat.tables.row_names import RowNames
 
 try:
@@ -33,8 +35,10 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
+    from vhat.estimator.held_out import KeptRows
     from vhat.evidence.audit import Audit
     from vhat.fit import Network, Selection
+    from vhat.intervals.calibrate import Calibrated
     from vhat.intervals.interval import Interval
 
 __all__ = ["NetworkRegressor"]
@@ -47,7 +51,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
 
     Inputs and target are standardised inside, to mean 0 and standard deviation 1 over the training rows; predictions
     and intervals come back in the units of ``y``. Everything else that a fitted model can do is in ``fitted_``, in the
-    same units: ``fitted_.calibrate("loo")``, ``fitted_.leave_one_out()``, ``fitted_.acquire(pool, k)``.
+    same units: ``fitted_.leave_one_out()``, ``fitted_.acquire(pool, k)``.
 
     Args:
         hidden_layer_sizes: Units of each hidden layer; ``()`` is a linear model.
@@ -76,10 +80,20 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         constants_: Columns that did not vary, by number, and their value: the model leaves them out.
         widths_: Units of each layer, from the columns that vary to the outputs.
         audited_: What :meth:`audit` last found of this fit without being given the noise, or None; it is saved with it.
+        calibrated_: What calibrates the intervals of new responses (:class:`vhat.Calibrated`): leave-one-out, from the
+            first time that they are asked for (five folds where that is too rough), or the rows of :meth:`calibrate`;
+            None before. It is saved with the fit.
+        held_out_: The rows that ``vhat fit --hold-out`` kept apart, which :meth:`report` judges the intervals by; else
+            None. They are saved with the fit.
+        not_calibrated_: Why leave-one-out cannot calibrate this fit; empty where it can.
         rows_: The rows of the table that ``fitted_`` holds, by number: all but those of weight zero. Row i of
             ``fitted_.leave_one_out()`` or ``fitted_.sensitivity(x)`` is row ``rows_[i]`` of the table.
         row_names_: What a report calls these rows: by the index of X where it was a data frame, by ``rows_`` otherwise,
             and by line of the file where ``vhat fit`` has read one.
+        n_iter_: Steps of the last descent, which led to this fit.
+        loss_curve_: The penalised objective after each of these steps, in the standardised target; where many steps are
+            compiled together (larger networks, the other recipes), after each few hundred of them. With a weight decay
+            that was chosen, the last descent begins where a candidate ended.
         n_features_in_: How many columns X has.
         feature_names_in_: Their names, where X was a data frame.
         target_name_: The name of the target, where y was a series that has one, or None: what a report calls it.
@@ -122,7 +136,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         """Train on a table.
 
         Args:
-            X: Numbers, (rows, columns), or a data frame.
+            X: Numbers, (rows, columns), or a data frame: of pandas, polars or Arrow.
             y: The target, (rows,), or (rows, outputs).
             sample_weight: How much each row counts in the loss. A row with weight 2 is fitted like two copies of it;
                 its noise is taken to be that of the others. A row with weight 0 is left out (see ``rows_``).
@@ -138,6 +152,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             TableWarning: Of constant columns, which are left out, of fewer rows than columns, and of too few rows to
                 choose the weight decay by.
         """
+        X, y = as_pandas(X), as_pandas(y)
         called, frame = getattr(y, "name", None), X
         X, y, weights = self._table(X, y, sample_weight)
         names = getattr(self, "feature_names_in_", None)
@@ -148,13 +163,18 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         powers = bool(self._hidden()) and self.transform_skewed
         scaling = Scaling.of(training.X, training.y, training.weights, kept, powers=powers)
         standardised = replace(training, X=scaling.inputs(training.X), y=scaling.responses(training.y))
-        trained = self._train(standardised)
+        with loss_recorded() as record:
+            trained = self._train(standardised)
+        self.n_iter_, self.loss_curve_ = record.steps, record.losses
         self.scaling_, self.rows_ = scaling, np.flatnonzero(weights)
         self.row_names_ = RowNames.of(frame, len(weights)).take(self.rows_)
         self.fitted_ = in_user_units(trained, scaling, rows, self.weight_decay_, names)
         self.constants_ = scaling.constants(rows.X)
         self.target_name_: str | None = called if isinstance(called, str) else None
         self.audited_: Audit | None = None
+        self.calibrated_: Calibrated | None = None
+        self.not_calibrated_ = ""
+        self.held_out_: KeptRows | None = None
         return self
 
     def _table(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -216,18 +236,54 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     # -- predictions ---------------------------------------------------------------------------
-    def predict(self, X: Any) -> np.ndarray:
-        """Predict the target, (points,) or (points, outputs)."""
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict the target, (points,) or (points, outputs).
+
+        Args:
+            X: Points, with the columns of the training table.
+            return_std: Return the standard deviation of a new response as well, noise included, as
+                ``sklearn.linear_model.BayesianRidge`` does: ``sqrt(noise^2 + standard_error^2)``, by the formula and
+                not calibrated. That of the prediction alone is ``predict_interval(X).standard_error``.
+
+        Returns:
+            The predictions; with ``return_std`` the pair ``(predictions, standard deviations)``.
+        """
         points = self._points(X)
-        return self.fitted_.predict(points)
+        center = self.fitted_.predict(points)
+        return (center, predictions.standard_deviation(self, points)) if return_std else center
+
+    def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> np.ndarray:
+        """Predict quantiles of a new response, calibrated on each side on its own.
+
+        They come from the signed misses of the training rows, each left out in turn, or of the rows of
+        :meth:`calibrate`; that of 0.5 is the prediction moved by the median miss. Skewed responses have skewed
+        quantiles, where :meth:`predict_interval` is symmetric.
+
+        Args:
+            X: Points, with the columns of the training table.
+            quantiles: Numbers between 0 and 1.
+
+        Returns:
+            (points, quantiles), or (points, outputs, quantiles).
+
+        Raises:
+            InputError: For points or quantiles that cannot be used.
+
+        Warns:
+            CalibrationWarning: Where they cannot be calibrated, so that they are those of Student's distribution.
+        """
+        points = self._points(X)
+        with messages.spoken(self.recipe, self.activation):
+            return predictions.quantiles(self, points, quantiles)
 
     def predict_interval(
         self,
         X: Any,
-        delta: float = 0.05,
+        delta: float | None = None,
         *,
+        confidence_level: float | None = None,
         target: str = "mean",
-        bound: str = "isoperimetric",
+        bound: str | None = None,
         simultaneous: bool | str = False,
         noise: Any = None,
         observation_noise: Any = None,
@@ -235,17 +291,23 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         """Compute an interval for every prediction, in the units of the target.
 
         The interval is for the mean of the prediction over the noise in the training responses, or for a new response:
-        ``docs/which-interval.md`` tells which question is whose. Bias is outside: where the training data hardly speak
-        for a row (``band.unsupported`` near 1) the error is bias, and ``band.abstain(max_unsupported=0.5)`` marks it.
+        ``docs/which-interval.md`` tells which question is whose. That of a new response is calibrated: its width is
+        read off the misses of the training rows, each left out in turn, or of the held-out rows of :meth:`calibrate`,
+        bias included. Where the fit spends more than a tenth of a degree of freedom on each row, five refits without a
+        fifth of the rows take the place of leaving out single rows. In the interval of the mean, bias is outside: where
+        the training data hardly speak for a row (``band.unsupported`` near 1) the error is bias, and
+        ``band.abstain(max_unsupported=0.5)`` marks it.
 
         Args:
             X: Points, with the columns of the training table.
-            delta: Probability of a miss: 0.05 asks for 95% confidence.
+            delta: Probability of a miss: 0.05, the default, asks for 95% confidence.
+            confidence_level: The same as ``1 - delta``, in place of it: 0.95.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
-            bound: ``"isoperimetric"``, or ``"asymptotic"`` for the width of the textbooks.
-                :meth:`vhat.FittedModel.interval` has the table of all bounds, and more options:
+            bound: None for the isoperimetric bound of the mean, and for calibrated intervals of a new response. A name
+                asks for a bound in either case: ``"isoperimetric"``, or ``"asymptotic"`` for the width of the
+                textbooks. :meth:`vhat.FittedModel.interval` has the table of all bounds, and more options:
                 ``fitted_.interval(X, ...)``.
-            simultaneous: As in :meth:`vhat.FittedModel.interval`.
+            simultaneous: As in :meth:`vhat.FittedModel.interval`; of calibrated intervals, the union bound alone.
             noise: Standard deviation of the target's noise where it is known, in the units of y. None estimates it;
                 ``"weights"`` does so with the sample weights of ``fit`` as inverse variances, ``"equal"`` with equal
                 noise in every row whatever the weights. One number per row of ``fit`` (those in ``rows_``) for noise
@@ -265,20 +327,69 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
                 decides: there the error is bias, which is not in the width.
             NoiseWarning: Once, of sample weights that vary where ``noise`` does not say what they mean.
             NotMinimumWarning: Once, of a recipe that has not ended at a minimum.
+            CalibrationWarning: Where leave-one-out cannot calibrate the intervals of new responses, so that they are
+                those of the bound: a fit that is no minimum or leans on single rows, too few rows for delta, new
+                responses of other noise.
         """
+        delta = predictions.check_level(delta, confidence_level)
         points = self._points(X)
+        options: dict[str, Any] = {"simultaneous": simultaneous, "noise": noise, "observation_noise": observation_noise}
         with messages.spoken(self.recipe, self.activation):
-            band = self.fitted_.interval(
-                points,
-                delta,
-                target=target,
-                bound=bound,
-                simultaneous=simultaneous,
-                noise=noise,
-                observation_noise=observation_noise,
-            )
+            if target == "observation" and bound is None:
+                band = calibration.observation_interval(self, points, delta, **options)
+            else:
+                band = self.fitted_.interval(points, delta, target=target, bound=bound or calibration.BOUND, **options)
         messages.warn_of_support(band, first=self.fitted_.workspace.first)
         return replace(band, index=X.index if hasattr(X, "iloc") else None)
+
+    def summary_frame(self, X: Any, alpha: float = 0.05, *, bound: str | None = None, noise: Any = None) -> Any:
+        """Return predictions and both intervals in a table with the columns of statsmodels.
+
+        Args:
+            X: Points, with the columns of the training table.
+            alpha: Probability of a miss of each interval, the ``delta`` of :meth:`predict_interval`.
+            bound: As in :meth:`predict_interval`: by default the bound of the mean, and calibration for a response.
+            noise: As in :meth:`predict_interval`.
+
+        Returns:
+            ``mean``, ``mean_se``, ``mean_ci_lower``, ``mean_ci_upper``, ``obs_ci_lower``, ``obs_ci_upper``: a data
+            frame of pandas with the index of X, or of polars or Arrow where X is one.
+        """
+        return predictions.summary_frame(self, X, alpha, {"bound": bound, "noise": noise})
+
+    def calibrate(self, X: Any = None, y: Any = None) -> NetworkRegressor:
+        """Calibrate the intervals of new responses, by held-out rows or, without any, by leave-one-out.
+
+        ``predict_interval(X, target="observation")`` calibrates by leave-one-out itself when it is first asked.
+
+        Args:
+            X: Inputs of rows that training did not see; None for leave-one-out.
+            y: Their responses.
+
+        Returns:
+            The estimator itself, with the calibration in ``calibrated_``: saved with it, and gone with the next fit.
+
+        Raises:
+            InputError: For rows that cannot be used, or that training saw.
+            NoiseError: When the fit interpolates, so that its noise is not known.
+
+        Warns:
+            CalibrationWarning: Of a few rows that are copies of training rows; of a fit that leave-one-out cannot
+                calibrate (``not_calibrated_`` says why).
+
+        Examples:
+            >>> import numpy as np, vhat
+            >>> rng = np.random.default_rng(0)
+            >>> X = rng.uniform(-2, 2, size=(120, 1))
+            >>> y = 100 + 20 * np.sin(2 * X[:, 0]) + rng.normal(size=120)
+            >>> network = vhat.NetworkRegressor(hidden_layer_sizes=(8,), weight_decay=1e-3).fit(X[:80], y[:80])
+            >>> network.calibrate(X[80:], y[80:]).predict_interval([[0.5]], target="observation").bound
+            'split'
+        """
+        check_is_fitted(self)
+        with messages.spoken(self.recipe, self.activation):
+            calibration.calibrate(self, X, y)
+        return self
 
     def audit(self, *, noise: Any = None, refits: int = 0) -> Audit:
         """Check what the intervals assume, one line an assumption: see :meth:`vhat.FittedModel.audit`."""
@@ -304,7 +415,9 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
     ) -> Path:
         """Write one self-contained HTML file about this fit: see :meth:`vhat.FittedModel.report` and docs/report.md.
 
-        Without ``response`` the page calls y by ``target_name_``.
+        Without ``response`` the page calls y by ``target_name_``, without ``held_out`` the rows of ``held_out_`` judge
+        the intervals. Those of a new response are calibrated, as by :meth:`predict_interval`. Rows that training saw
+        are refused as held-out rows.
         """
         from vhat.estimator.report import write
         from vhat.report import Options
@@ -315,6 +428,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
 
     def _points(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
+        X = as_pandas(X)
         validate.refuse_text(X)
         points: np.ndarray = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
         validate.refuse_missing(points, getattr(self, "feature_names_in_", None))

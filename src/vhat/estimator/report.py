@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vhat.errors import calling_rows
+from vhat.estimator import calibration
+from vhat.estimator.held_out import KeptRows, judging_rows
 from vhat.report import Options, Subject
 from vhat.report import write as write_report
+from vhat.tables.frames import as_pandas
 from vhat.tables.row_names import RowNames
 
 if TYPE_CHECKING:
@@ -21,17 +24,24 @@ __all__ = ["write"]
 
 
 def write(network: NetworkRegressor, path: str | os.PathLike[str], options: Options, *, force: bool) -> Path:
-    """Write a report on a fitted estimator: see :func:`vhat.report.write`."""
+    """Write a report on a fitted estimator: see :func:`vhat.report.write`.
+
+    Without held-out rows in the options, those that were kept apart when it was fitted judge its intervals.
+    """
+    given = None
     if options.held_out is not None:
-        X, y = options.held_out
+        X, y = map(as_pandas, options.held_out)
         names = options.held_out_rows or RowNames.of(X, (*np.shape(X), 0)[0])
         with calling_rows(names):
-            points = network._points(X)
-        options = replace(options, held_out=(points, y), held_out_rows=names)
-    return write_report(_subject(network), path, options, force=force)
+            given = KeptRows(network._points(X), y, names)
+    rows = judging_rows(network, given)
+    if rows is not None:
+        options = replace(options, held_out=(rows.X, rows.y), held_out_rows=rows.names)
+    return write_report(_subject(network, options), path, options, force=force)
 
 
-def _subject(network: NetworkRegressor) -> Subject:
+def _subject(network: NetworkRegressor, options: Options) -> Subject:
+    calibrated, not_calibrated = calibration.for_report(network, options.delta, options.noise)
     selection, asked = network.selection_, network.weight_decay
     kind = network.activation if len(network.widths_) > 2 else "linear"
     training = (
@@ -54,6 +64,8 @@ def _subject(network: NetworkRegressor) -> Subject:
         score_unit="standard deviations of the response",
         decay=f"The weight decay was set to {network.weight_decay_:.4g}; no others were tried.",
         rows=network.row_names_,
+        calibrated=calibrated,
+        not_calibrated=not_calibrated,
     )
 
 

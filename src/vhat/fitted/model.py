@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from vhat.checks import check_choice, check_count
+from vhat.checks import as_numbers, check_choice, check_count
 from vhat.errors import InputError, NoiseError
 from vhat.evidence.acquire import Acquisition, acquire
 from vhat.evidence.audit import Audit, audit_fit
@@ -25,8 +25,12 @@ from vhat.intervals.calibrate import (
     Calibrated,
     common_noise,
     count_validation_rows,
+    doubt_of,
     left_out_scores,
-    refuse_training_rows,
+    refuse_calibration_rows,
+    rescaled,
+    rows_to_score,
+    sizes_of,
     split_scores,
 )
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
@@ -41,6 +45,7 @@ from vhat.models.loaders import is_loader, read_inputs, read_pair
 from vhat.models.problem import Array, Problem
 from vhat.models.tangent import TangentAutodiff, tangent_problem
 from vhat.progress import steps_shown
+from vhat.variance.repeated_rows import row_digests
 from vhat.variance.ridge_refit import EarlyStopping, RidgeRefit
 from vhat.variance.validation import Validation, check_validation
 from vhat.variance.weighted_norm import Recorder, WeightedNorm, gradient_blocks, measure, row_curvature
@@ -464,7 +469,8 @@ class FittedModel:
 
         Args:
             X_cal: Calibration inputs that training did not see, or a torch DataLoader of inputs and responses; or
-                ``"loo"``: the training rows, each left out in turn.
+                ``"loo"``: the training rows, each left out in turn (5,000 of them, drawn by ``seed``, where there are
+                more and the solver has no factorisation).
             y_cal: Their responses; None with a DataLoader.
             noise: As in :meth:`interval`. It shapes the widths; the level of a split calibration holds for any value.
             observation_noise: Standard deviation of the calibration responses, where it differs from ``noise``: a
@@ -478,18 +484,11 @@ class FittedModel:
             The calibrated model: ``.interval(x, delta)``, with what it may claim in ``.guarantee``.
 
         Raises:
-            InputError: For data that cannot be used, or that are the training data.
+            InputError: For data that cannot be used, or that training has seen (a few copies, as coarse tables have
+                them, are warned of).
             NoiseError: When the noise has to be estimated and the fit interpolates.
         """
-        base = partial(
-            self.interval,
-            bound="asymptotic",
-            target="observation",
-            noise=noise,
-            solver=solver,
-            curvature=curvature,
-            seed=seed,
-        )
+        base = rescaled(self.interval, noise=noise, solver=solver, curvature=curvature, seed=seed)
         if isinstance(X_cal, str):
             if X_cal not in ("loo", "leave_one_out"):
                 raise InputError(f"X_cal={X_cal!r} is neither rows, to be given with y_cal, nor 'loo'.")
@@ -500,11 +499,22 @@ class FittedModel:
         if y_cal is None:
             raise InputError("calibrate(X_cal, y_cal) needs the responses y_cal; calibrate('loo') needs no rows.")
         inputs = self._checked("X_cal", X_cal)
-        scores = split_scores(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
-        repeated = refuse_training_rows(self.problem, inputs, y_cal)
+        signed = split_scores(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
+        repeated = refuse_calibration_rows(self.problem, inputs, y_cal)
         reused = count_validation_rows(self._work, inputs, y_cal)
         common, per_row = common_noise(observation_noise)
-        return Calibrated("split", scores, repeated, base, observation_noise=common, per_row=per_row, reused=reused)
+        digests = row_digests(self.problem, inputs, as_numbers("y_cal", y_cal).reshape(-1, self.problem.outputs))
+        return Calibrated(
+            "split",
+            sizes_of(signed),
+            repeated,
+            base,
+            signed=signed,
+            observation_noise=common,
+            per_row=per_row,
+            reused=reused,
+            digests=digests,
+        )
 
     @_scoped
     def acquire(self, pool: Any, k: int = 1, *, solver: Solver | str = "auto", curvature: str = "auto") -> Acquisition:
@@ -751,11 +761,24 @@ class FittedModel:
         require_residuals(self.problem)
         chosen = self._work.choose_curvature(curvature)
         level = self._work.noise(noise, chosen.curvature, seed)
-        at_minimum(self._work, level, chosen, seed)
-        found = leave_rows_out(self.problem, self._work.own_solver(chosen.curvature), level.values)
-        scores = self._shaped(left_out_scores(self.problem, found, level))
+        minimum = at_minimum(self._work, level, chosen, seed) == "holds"
+        prepared = self._work.own_solver(chosen.curvature)
+        rows = rows_to_score(self.problem, prepared.half, seed)
+        found = leave_rows_out(self.problem, prepared, level.values, rows)
+        signed = self._shaped(left_out_scores(self.problem, found, level, rows))
         known_everywhere = level.uniform or self._work.own_factor(level) is not None
-        return Calibrated("loo", scores, 0, base, found.rough, per_row=not known_everywhere)
+        doubt = doubt_of(found, minimum=minimum, reason=chosen.reason)
+        return Calibrated(
+            "loo",
+            sizes_of(signed),
+            0,
+            base,
+            found.rough,
+            per_row=not known_everywhere,
+            leverage=found.mean_leverage,
+            doubt=doubt,
+            signed=signed,
+        )
 
     def _ready(
         self, inputs: Any, solver: Solver | str, curvature: str, shortcut: bool = False

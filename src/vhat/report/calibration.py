@@ -12,16 +12,19 @@ from vhat import bounds, metrics
 from vhat.errors import VhatError
 from vhat.level import level_text
 from vhat.report.numbers import plain
-from vhat.report.options import Options
+from vhat.report.options import Options, Subject
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
+    from vhat.report.points import HeldOut
 
 __all__ = ["LEVELS", "MOST_LEFT_OUT", "Judged", "judge_held_out", "judge_left_out"]
 
 LEVELS = (0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.01)
 _APART = 0.02
 """Relative difference of two deltas that are shown beside each other."""
+_CALIBRATED = {"loo": "calibrated, leave-one-out", "cv": "calibrated, five folds", "split": "calibrated, held-out rows"}
+"""What the page calls intervals by the source of their level."""
 MOST_LEFT_OUT = 5000
 """Training rows that are left out in turn; more take as many solves, and are to be judged by rows held out."""
 
@@ -60,17 +63,23 @@ class Judged:
         return {"source": self.source, "said": self.said, "rows": self.rows, "rms": plain(self.rms), "curves": curves}
 
 
-def judge_held_out(
-    fitted: FittedModel, points: Any, observed: np.ndarray, options: Options, unanswered: str
-) -> list[Judged]:
+def judge_held_out(subject: Subject, points: Any, held_out: HeldOut, options: Options, unanswered: str) -> list[Judged]:
     """Judge the intervals by rows that training did not see; one judgement an output."""
-    said = f"{len(observed)} held-out rows, which training did not see."
+    fitted = subject.fitted
+    observed = held_out.observed
+    seen = f"of which {held_out.repeated} equal a training row" if held_out.repeated else "none of them a training row"
+    said = f"{len(observed)} held-out rows, {seen}, input and response alike."
     center = fitted.predict(points).reshape(observed.shape)
     rms = np.sqrt(np.mean((observed - center) ** 2, axis=0))
     levels = _levels(options.delta)
     bands: dict[str, list[Any]] = {}
+    curves_of: dict[str, tuple[float, ...]] = {}
+    if not unanswered and subject.calibrated is not None:
+        by = _CALIBRATED[subject.calibrated.source]
+        curves_of[by] = tuple(delta for delta in levels if delta >= subject.calibrated.finest)
+        bands[by] = [subject.calibrated.interval(points, delta) for delta in curves_of[by]]
     if not unanswered:
-        for bound in ("isoperimetric", "asymptotic"):
+        for bound in ("isoperimetric",) if subject.calibrated is not None else ("isoperimetric", "asymptotic"):
             found = [
                 fitted.interval(
                     points, delta, bound=bound, target="observation", noise=options.noise, seed=options.seed
@@ -78,9 +87,10 @@ def judge_held_out(
                 for delta in levels
             ]
             bands[found[0].bound] = found  # a model that is linear by structure has "exact" intervals instead
+            curves_of[found[0].bound] = levels
     judged = []
     for k in range(observed.shape[1]):
-        curves = {bound: _coverage(each, levels, observed, k) for bound, each in bands.items()}
+        curves = {bound: _coverage(each, curves_of[bound], observed, k) for bound, each in bands.items()}
         judged.append(Judged("held-out", said + (f" {unanswered}"), curves, float(rms[k]), len(observed)))
     return judged
 

@@ -74,7 +74,7 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
             "called": _called(rows, held_out),
         }
         try:
-            page |= _answers(fitted, table, options, names, rows, held_out)
+            page |= _answers(subject, table, options, names, rows, held_out)
         except (NoiseError, NotPositiveDefinite) as error:  # the audit is then what the reader needs most
             page |= {"trouble": str(error), "outputs": [], "guarantee": {}, "notes": []}
     page["warnings"] = [*of_table, *said]
@@ -82,7 +82,7 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
 
 
 def _answers(
-    fitted: FittedModel,
+    subject: Subject,
     table: Table,
     options: Options,
     names: tuple[str, ...],
@@ -90,11 +90,12 @@ def _answers(
     held_out: HeldOut | None,
 ) -> dict[str, Any]:
     """Work out what rests on intervals."""
+    fitted = subject.fitted
     row = central_row(table)
     lines = slices(table, row, lambda rows: fitted.predict(table.inputs(rows)))
     index = thin(fitted.problem.n, options.seed)
     unseen = None if held_out is None else held_out.take(thin(len(held_out), options.seed))
-    shown = ask(fitted, table, options, index, rows.take(index), unseen, lines)
+    shown = ask(fitted, table, options, index, rows.take(index), unseen, lines, subject.calibrated)
     with calling_rows(rows):
         left_out = _left_out(fitted, options)
     if held_out is None:
@@ -103,7 +104,7 @@ def _answers(
     else:
         with calling_rows(held_out.names):
             points = table.inputs(held_out.values)
-            judged = judge_held_out(fitted, points, held_out.observed, options, shown.unanswered)
+            judged = judge_held_out(subject, points, held_out, options, shown.unanswered)
     asked = [shown.training.values, *([] if shown.held_out is None else [shown.held_out.values])]
     leaned = influence(fitted, table.inputs, np.concatenate(asked), left_out)
     responses = fitted.problem.targets
@@ -121,7 +122,7 @@ def _answers(
         "solved": {"solver": shown.training.mean.solver, "curvature": shown.training.mean.curvature},
         "slice_row": rows[row],
         "inputs": _inputs(table, shown, row),
-        "notes": _notes(fitted, table, shown, held_out, lines),
+        "notes": _notes(subject, table, shown, held_out, lines),
     }
 
 
@@ -242,7 +243,7 @@ def _inputs(table: Table, shown: Shown, row: int) -> dict[str, Any]:
 
 
 def _notes(
-    fitted: FittedModel,
+    subject: Subject,
     table: Table,
     shown: Shown,
     held_out: HeldOut | None,
@@ -250,8 +251,13 @@ def _notes(
 ) -> list[str]:
     """What the page leaves out."""
     notes = []
-    if len(shown.training) < fitted.problem.n:
-        notes.append(f"{len(shown.training)} of {fitted.problem.n:,} training rows are drawn and listed, at random.")
+    n = subject.fitted.problem.n
+    if subject.not_calibrated:
+        notes.append(
+            f"The intervals of a new response are not calibrated but rest on the bound: {subject.not_calibrated}."
+        )
+    if len(shown.training) < n:
+        notes.append(f"{len(shown.training)} of {n:,} training rows are drawn and listed, at random.")
     if held_out is not None and shown.held_out is not None and len(shown.held_out) < len(held_out):
         notes.append(
             f"{len(shown.held_out)} of {len(held_out):,} held-out rows are drawn and listed, at random; the "

@@ -12,6 +12,7 @@ from vhat.tables.row_names import RowNames
 if TYPE_CHECKING:
     from vhat.fit import Curve
     from vhat.fitted.model import FittedModel
+    from vhat.intervals.calibrate import Calibrated
 
 __all__ = ["Options", "Subject"]
 
@@ -29,6 +30,8 @@ class Subject:
         score_unit: The unit of these scores.
         decay: A sentence on the weight decay, for where there is no curve.
         rows: What the training rows are called, or None to ask the training inputs.
+        calibrated: What calibrates the intervals of a new response; None for those of the bound.
+        not_calibrated: Why they are those of the bound, where an estimator would have calibrated them; else empty.
     """
 
     fitted: FittedModel
@@ -39,6 +42,8 @@ class Subject:
     score_unit: str = "units of the response"
     decay: str = "The weight decay was given together with the model; no others were tried here."
     rows: RowNames | None = field(default=None, repr=False)
+    calibrated: Calibrated | None = field(default=None, repr=False)
+    not_calibrated: str = ""
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,15 @@ from vhat.report.options import Options
 from vhat.report.slices import Slice
 from vhat.report.table import Table
 from vhat.tables.row_names import RowNames
+from vhat.variance.repeated_rows import refuse_training_rows
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
+    from vhat.intervals.calibrate import Calibrated
 
 __all__ = ["MOST", "Group", "HeldOut", "Shown", "ask", "held_out_rows", "thin"]
 
+_REMEDY = "Give rows that training did not see; or none, and the training rows are left out in turn."
 MOST = 500
 """Rows of one kind that are drawn; more are thinned at random."""
 
@@ -32,18 +35,20 @@ class HeldOut:
         values: Their inputs, (m, columns).
         observed: Their responses, (m, K).
         names: What they are called.
+        repeated: How many of them are copies of training rows, as coarse tables have them.
     """
 
     values: np.ndarray
     observed: np.ndarray
     names: RowNames
+    repeated: int = 0
 
     def __len__(self) -> int:
         return len(self.values)
 
     def take(self, rows: np.ndarray) -> HeldOut:
         """Return some of them."""
-        return HeldOut(self.values[rows], self.observed[rows], self.names.take(rows))
+        return HeldOut(self.values[rows], self.observed[rows], self.names.take(rows), self.repeated)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +111,10 @@ def held_out_rows(fitted: FittedModel, table: Table, pair: tuple[Any, Any], name
         names: What the rows are called; None to ask the inputs.
 
     Raises:
-        InputError: For inputs that the model does not take, and responses of another length.
+        InputError: For inputs that the model does not take, responses of another length, and rows that training saw.
+
+    Warns:
+        CalibrationWarning: Of a few copies of training rows.
     """
     problem = fitted.problem
     with problem.scope(), calling_rows(names):
@@ -119,7 +127,12 @@ def held_out_rows(fitted: FittedModel, table: Table, pair: tuple[Any, Any], name
         )
     if not np.all(np.isfinite(y)):
         raise InputError("held_out y has NaN or infinite values. Leave those rows out.")
-    return HeldOut(rows, y.reshape(len(rows), -1), names or RowNames.of(pair[0], len(rows)))
+    called = names or RowNames.of(pair[0], len(rows))
+    observed = y.reshape(len(rows), -1)
+    with problem.scope(), calling_rows(called):
+        inputs = problem.inputs(table.inputs(rows))
+        repeated = refuse_training_rows(problem, inputs, observed, kind="held-out", remedy=_REMEDY)
+    return HeldOut(rows, observed, called, repeated)
 
 
 def ask(
@@ -130,6 +143,7 @@ def ask(
     names: RowNames,
     held_out: HeldOut | None,
     lines: list[Slice],
+    calibrated: Calibrated | None = None,
 ) -> Shown:
     """Ask for every interval of the page, one kind of points at a time: a guarantee speaks of the points asked about.
 
@@ -141,27 +155,29 @@ def ask(
         names: What they are called.
         held_out: The held-out rows to show.
         lines: The slices.
+        calibrated: What calibrates the intervals of a new response; None for those of the bound.
     """
+    asked = _Asked(fitted, table, options, calibrated)
     seen = table.values[index]
-    mean, fresh, unanswered = _intervals(fitted, table, options, seen, names)
+    mean, fresh, unanswered = asked.intervals(seen, names)
     training = Group(names, seen, fitted.problem.targets[index], _nearest(table, seen, itself=True), mean, fresh)
     unseen = None
     if held_out is not None:
         values = held_out.values
-        mean, fresh, _ = _intervals(fitted, table, options, values, held_out.names)
+        mean, fresh, _ = asked.intervals(values, held_out.names)
         unseen = Group(held_out.names, values, held_out.observed, _nearest(table, values), mean, fresh)
-    return Shown(training, index, unseen, _along(fitted, table, options, lines), unanswered)
+    return Shown(training, index, unseen, _along(asked, lines), unanswered)
 
 
-def _along(fitted: FittedModel, table: Table, options: Options, lines: list[Slice]) -> tuple[Group, ...]:
+def _along(asked: _Asked, lines: list[Slice]) -> tuple[Group, ...]:
     """Ask along all slices at once, and part the answers."""
     if not lines:
         return ()
     rows = np.concatenate([line.rows for line in lines])
-    labels = [f"{table.names[line.column]} = {value:.4g}" for line in lines for value in line.grid]
+    labels = [f"{asked.table.names[line.column]} = {value:.4g}" for line in lines for value in line.grid]
     names = RowNames(np.array(labels, dtype=object), "slice")
-    mean, fresh, _ = _intervals(fitted, table, options, rows, names)
-    nearest, groups, start = _nearest(table, rows), [], 0
+    mean, fresh, _ = asked.intervals(rows, names)
+    nearest, groups, start = _nearest(asked.table, rows), [], 0
     for line in lines:
         here = slice(start, start + len(line.grid))
         part = None if fresh is None else _rows(fresh, here)
@@ -170,18 +186,35 @@ def _along(fitted: FittedModel, table: Table, options: Options, lines: list[Slic
     return tuple(groups)
 
 
-def _intervals(
-    fitted: FittedModel, table: Table, options: Options, rows: np.ndarray, names: RowNames
-) -> tuple[Interval, Interval | None, str]:
-    """Return the intervals of the mean and of a new response, and why there are none of the second."""
-    points = table.inputs(rows)
-    with calling_rows(names):
-        mean = fitted.interval(points, options.delta, noise=options.noise, seed=options.seed)
-        try:
-            fresh = fitted.interval(points, options.delta, target="observation", noise=options.noise, seed=options.seed)
-        except InputError as error:  # no residuals, or noise that is known at the training rows alone
-            return mean, None, str(error)
-    return mean, fresh, ""
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A model, and what is asked of it at every point.
+
+    Attributes:
+        fitted: The model.
+        table: Its training inputs.
+        options: The options.
+        calibrated: What calibrates the intervals of a new response; None for those of the bound.
+    """
+
+    fitted: FittedModel
+    table: Table
+    options: Options
+    calibrated: Calibrated | None
+
+    def intervals(self, rows: np.ndarray, names: RowNames) -> tuple[Interval, Interval | None, str]:
+        """Return the intervals of the mean and of a new response, and why there are none of the second."""
+        points = self.table.inputs(rows)
+        given: dict[str, Any] = {"noise": self.options.noise, "seed": self.options.seed}
+        with calling_rows(names):
+            mean = self.fitted.interval(points, self.options.delta, **given)
+            try:
+                if self.calibrated is not None:
+                    return mean, self.calibrated.interval(points, self.options.delta), ""
+                fresh = self.fitted.interval(points, self.options.delta, target="observation", **given)
+            except InputError as error:  # no residuals, or noise that is known at the training rows alone
+                return mean, None, str(error)
+        return mean, fresh, ""
 
 
 def _rows(band: Interval, here: slice) -> Interval:

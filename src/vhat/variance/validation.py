@@ -7,19 +7,18 @@ model at these rows. Rows that only decided when training stopped may be used: t
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from vhat.checks import check_targets
-from vhat.errors import CalibrationWarning, InputError, NoiseError, name_rows, outside
+from vhat.errors import InputError, NoiseError
 from vhat.linalg.solvers import Prepared, Status, choose
 from vhat.models.loaders import is_loader, read_pair
 from vhat.models.problem import Problem
 from vhat.variance.noise import Noise, held_out_noise
-from vhat.variance.repeated_rows import repeated_rows
+from vhat.variance.repeated_rows import refuse_training_rows
 from vhat.variance.weighted_norm import gradient_blocks, measure
 
 __all__ = ["Validation", "check_validation", "measure_held_out", "require_location", "rows_to_solve"]
@@ -92,10 +91,10 @@ def check_validation(problem: Problem, X: Any, y: Any = None, *, name: str = "va
         name: What messages call them.
 
     Raises:
-        InputError: For rows that cannot be used, or that are all training rows.
+        InputError: For rows that cannot be used, or that are training rows.
 
     Warns:
-        CalibrationWarning: Of some that are training rows.
+        CalibrationWarning: Of a few that are training rows, as copies in a coarse table are.
     """
     require_location(problem)
     X, y = _pair(problem, X, y, name)
@@ -105,20 +104,8 @@ def check_validation(problem: Problem, X: Any, y: Any = None, *, name: str = "va
         targets = check_targets(y, (count,) if problem.squeeze else (count, problem.outputs))
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    same = repeated_rows(problem, inputs, targets)
-    if same and len(same) == count:
-        raise InputError(
-            f"{name}: every row is also a training row, input and response alike: its error says nothing of the noise. "
-            "Give rows that training did not fit."
-        )
-    if same:
-        warnings.warn(
-            f"{len(same)} of {count} validation rows are also training rows, input and response alike "
-            f"({name_rows(same)}). If training fitted them, leave them out: their errors are too small.",
-            CalibrationWarning,
-            stacklevel=outside(),
-        )
-    return Validation(inputs, targets, len(same))
+    repeated = refuse_training_rows(problem, inputs, targets, kind=name, remedy="Give rows that training did not fit.")
+    return Validation(inputs, targets, repeated)
 
 
 def require_location(problem: Problem) -> None:

@@ -103,12 +103,13 @@
     const order = first.level.map((_, i) => i).sort((a, b) => first.level[a] - first.level[b]);
     marks.push({ kind: "band", class: "outer", group: "chance", x: order.map(i => first.level[i]), low: order.map(i => Math.max(0, first.level[i] - 2 * first.error[i])), high: order.map(i => Math.min(1, first.level[i] + 2 * first.error[i])) });
     marks.push({ kind: "line", class: "rule dashed", x: [.45, 1], y: [.45, 1] });
+    const calibrated = first.bound.startsWith("calibrated");
     for (const curve of found.curves) {
-      const main = curve.bound === "asymptotic";
+      const main = calibrated ? curve === first : curve.bound === "asymptotic";
       const tip = i => [curve.claimed[i] + " claimed", ["covered", Number((100 * curve.coverage[i]).toPrecision(3)) + "% (" + Math.round(curve.coverage[i] * found.rows) + " of " + found.rows + ")"], ["bound", curve.bound]];
       marks.push({ kind: "line", class: main ? "center" : "rule", group: curve.bound, x: curve.level, y: curve.coverage });
       marks.push({ kind: "dots", class: main ? "chosen" : "open", shape: main ? "circle" : "diamond", group: curve.bound, x: curve.level, y: curve.coverage, r: 4.5, tip });
-      legend.push({ group: curve.bound, kind: main ? "dot" : "diamond", class: main ? "chosen" : "open", text: "bound " + curve.bound });
+      legend.push({ group: curve.bound, kind: main ? "dot" : "diamond", class: main ? "chosen" : "open", text: (main && calibrated ? "" : "bound ") + curve.bound });
     }
     draw($("fig-calibration"), { label: "share covered against level claimed", x: { label: "level claimed" }, y: { label: "share of responses covered" }, marks, legend });
   }

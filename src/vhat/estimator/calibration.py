@@ -1,0 +1,182 @@
+"""Intervals for new responses of an estimator: calibrated where that is possible, by the bound where it is not."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.checks import check_delta
+from vhat.errors import CalibrationWarning, InputError, LeverageWarning, VhatError, calling_rows, outside
+from vhat.estimator.cross_validation import LEVERAGE, by_folds
+from vhat.intervals.calibrate import Calibrated, rescaled
+from vhat.intervals.fingerprint import fingerprint
+from vhat.tables import validate
+from vhat.tables.frames import as_pandas
+from vhat.tables.row_names import RowNames
+
+if TYPE_CHECKING:
+    from vhat.estimator.regressor import NetworkRegressor
+    from vhat.intervals.interval import Interval
+
+__all__ = ["BOUND", "BY_ROWS", "calibrate", "calibrated", "describe", "for_report", "observation_interval", "restore"]
+
+BOUND = "isoperimetric"
+"""The bound of intervals that are not calibrated."""
+BY_ROWS = "network.calibrate(X_held_out, y_held_out) calibrates by rows that training did not see"
+
+
+def calibrate(network: NetworkRegressor, X: Any, y: Any, names: RowNames | None = None) -> None:
+    """Calibrate an estimator by rows or, without any, by leave-one-out: see :meth:`vhat.NetworkRegressor.calibrate`."""
+    if (X is None) != (y is None):
+        raise InputError("calibrate(X, y) needs inputs and responses of held-out rows; calibrate() needs neither.")
+    if X is not None:
+        network.calibrated_, network.not_calibrated_ = _by_held_out_rows(network, X, y, names), ""
+        return
+    network.calibrated_, network.not_calibrated_ = _by_training_rows(network)
+    if network.not_calibrated_:
+        warnings.warn(
+            f"leave-one-out cannot calibrate this fit: {network.not_calibrated_}. {BY_ROWS}.",
+            CalibrationWarning,
+            stacklevel=outside(),
+        )
+
+
+def _by_held_out_rows(network: NetworkRegressor, X: Any, y: Any, names: RowNames | None) -> Calibrated:
+    X, y = as_pandas(X), as_pandas(y)
+    validate.refuse_responses(y)
+    responses = np.asarray(y, dtype=np.float64)
+    if responses.ndim == 2 and responses.shape[1] == 1:
+        responses = responses[:, 0]
+    with calling_rows(names or RowNames.of(X, (*np.shape(X), 0)[0])):
+        return network.fitted_.calibrate(network._points(X), responses)
+
+
+def _by_training_rows(network: NetworkRegressor, noise: Any = None) -> tuple[Calibrated | None, str]:
+    """Calibrate by leave-one-out; by five folds where single rows matter too much for a first-order step.
+
+    Returns:
+        The calibration, or None and the reason why leaving rows out tells nothing of new ones.
+    """
+    fitted = network.fitted_
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", LeverageWarning)
+        try:
+            found = fitted.calibrate("loo", noise=noise)
+        except VhatError as error:
+            return None, f"{error}".rstrip(".")
+    folds = by_folds(network, noise) if found.leverage > LEVERAGE and not found.per_row else None
+    for each in said:
+        # of a calibration that is not used, the reason tells the same
+        if not ((folds or found.doubt) and isinstance(each.message, LeverageWarning)):
+            warnings.warn(each.message, stacklevel=outside())
+    if folds is not None:
+        return folds, ""
+    return (None, found.doubt) if found.doubt else (found, "")
+
+
+def observation_interval(
+    network: NetworkRegressor,
+    points: np.ndarray,
+    delta: float,
+    *,
+    simultaneous: bool | str,
+    noise: Any,
+    observation_noise: Any,
+) -> Interval:
+    """Return calibrated intervals for new responses; those of the bound, with a warning, where there are none.
+
+    Raises:
+        InputError: For a noise level beside a calibration by held-out rows, which was made without.
+
+    Warns:
+        CalibrationWarning: Where the intervals are those of the bound, with the reason and the call that helps.
+    """
+    check_delta(delta)
+    found, reason = calibrated(network, noise)
+    if found is not None and not reason:
+        reason = _why_not(found, len(points), delta, simultaneous, observation_noise)
+    if found is not None and not reason:
+        return found.interval(points, delta, simultaneous=bool(simultaneous), observation_noise=observation_noise)
+    band = network.fitted_.interval(
+        points,
+        delta,
+        target="observation",
+        bound=BOUND,
+        simultaneous=simultaneous,
+        noise=noise,
+        observation_noise=observation_noise,
+    )
+    warnings.warn(
+        f"these intervals for new responses are not calibrated but rest on the {BOUND} bound: {reason}. {BY_ROWS}; "
+        f'bound="{BOUND}" asks for the bound without this warning.',
+        CalibrationWarning,
+        stacklevel=outside(),
+    )
+    return band
+
+
+def calibrated(network: NetworkRegressor, noise: Any) -> tuple[Calibrated | None, str]:
+    """Return the calibration that the estimator keeps, made on the first request, or that under another noise."""
+    kept = network.calibrated_
+    if noise is None:
+        if kept is None and not network.not_calibrated_:
+            network.calibrated_, network.not_calibrated_ = _by_training_rows(network)
+        return network.calibrated_, network.not_calibrated_
+    if kept is not None and kept.source == "split":
+        raise InputError(
+            "noise= was given, and this model was calibrated by held-out rows without it. Leave noise= out; "
+            f'or ask for bound="{BOUND}"; or calibrate with it, network.fitted_.calibrate(X, y, noise=...).interval(X).'
+        )
+    mark = noise.encode() if isinstance(noise, str) else fingerprint(noise)
+    if mark is None:
+        return _by_training_rows(network, noise)
+    # a table that is read in chunks asks again and again
+    return network.fitted_.workspace.remember(("calibrated", mark), lambda: _by_training_rows(network, noise))
+
+
+def _why_not(found: Calibrated, points: int, delta: float, simultaneous: bool | str, observation_noise: Any) -> str:
+    """Return why this question has no calibrated answer; empty where it has."""
+    if isinstance(simultaneous, str):
+        return f"simultaneous={simultaneous!r} is a band of the mean, and calibration knows the union bound alone"
+    if observation_noise is not None and not found.per_row:
+        return "observation_noise= says that new responses have other noise than the rows that calibrate"
+    outputs = 1 if found.scores.ndim == 1 else found.scores.shape[1]
+    share = delta / (points * outputs) if simultaneous else delta
+    if found.finest > share:
+        return (
+            f"{len(found.scores)} scores are too few for delta={share:.3g}, and the smallest that they allow is "
+            f"{found.finest:.3g}"
+        )
+    return ""
+
+
+def for_report(network: NetworkRegressor, delta: float, noise: Any) -> tuple[Calibrated | None, str]:
+    """Return what calibrates the intervals of a report at one level, or None and the reason."""
+    if noise is not None and network.calibrated_ is not None and network.calibrated_.source == "split":
+        return None, "the noise level was given, and the calibration by held-out rows was made without"
+    found, reason = calibrated(network, noise)
+    if found is None:
+        return None, reason
+    if found.per_row:
+        return None, "the training rows have noise of different sizes, so that the noise of a new response is not known"
+    reason = _why_not(found, 1, delta, False, None)
+    return (None, reason) if reason else (found, "")
+
+
+def describe(network: NetworkRegressor) -> dict[str, Any]:
+    """Return what is known of the calibration, for the disk."""
+    found = network.calibrated_
+    return {"found": None if found is None else found.record(), "not_calibrated": network.not_calibrated_}
+
+
+def restore(network: NetworkRegressor, saved: dict[str, Any] | None) -> None:
+    """Give an estimator the calibration that was saved with it; none where it was saved without."""
+    network.calibrated_, network.not_calibrated_ = None, ""
+    if saved is None:
+        return
+    network.not_calibrated_ = saved["not_calibrated"]
+    if saved["found"] is not None:
+        base = rescaled(network.fitted_.interval, noise=None, solver="auto", curvature="auto", seed=0)
+        network.calibrated_ = Calibrated.restored(saved["found"], base)
