@@ -11,6 +11,7 @@ import numpy as np
 
 from vhat.errors import StoreError
 from vhat.evidence.audit import Audit, Line
+from vhat.tables.columns import Columns
 from vhat.tables.row_names import RowNames
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def save(estimator: NetworkRegressor, directory: str | os.PathLike[str], *, fact
         "params": params,
         "weight_decay": estimator.weight_decay_,
         "columns": estimator.n_features_in_,
+        "encoder": None if estimator.columns_ is None else estimator.columns_.describe(),
         "names": None if names is None else list(names),
         "target": estimator.target_name_,
         "constants": estimator.constants_,
@@ -73,6 +75,8 @@ def load(
     loaded.weight_decay_ = saved["weight_decay"]
     loaded.selection_ = _restore_selection(saved.get("selection"), loaded.fitted_, loaded.weight_decay_)
     loaded.constants_, loaded.n_features_in_ = saved["constants"], saved["columns"]
+    encoder = saved.get("encoder")
+    loaded.columns_ = None if encoder is None else Columns.restore(encoder)
     loaded.target_name_ = saved.get("target")
     lines = saved.get("audit")
     loaded.audited_ = None if lines is None else Audit(tuple(Line(**line) for line in lines))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ import numpy as np
 
 from vhat.checks import check_choice, check_weights
 from vhat.errors import InputError, MissingPackage, calling_rows
+from vhat.estimator import columns as table_columns
 from vhat.estimator import messages, persistence
 from vhat.estimator.standardise import in_user_units
 from vhat.estimator.weight_decay import Decay
@@ -25,7 +26,7 @@ from vhat.tables.row_names import RowNames
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
     from sklearn.utils import check_random_state
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import check_is_fitted
 except ImportError as error:
     raise MissingPackage(
         "NetworkRegressor is a scikit-learn estimator, and scikit-learn 1.6 or newer is not installed. Install it: "
@@ -33,6 +34,8 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from vhat.evidence.audit import Audit
     from vhat.fit import Network, Selection
     from vhat.intervals.interval import Interval
@@ -63,6 +66,9 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         recipe: ``"minimum"`` (what intervals assume), ``"adam"``, ``"adamw"``, ``"gradient_descent"``; or
             ``recipe(network, weight_decay)`` that returns one of :mod:`vhat.fit`, such as
             ``functools.partial(vhat.fit.AdamW, steps=2000)``.
+        columns: What some columns of a data frame are, by name, where that is not as it was decided: ``"number"``,
+            ``"decimal-point"``, ``"decimal-comma"``, ``"category"``, ``"date"``, ``"day-first"``, ``"month-first"`` or
+            ``"skip"``. ``docs/messy-tables.md`` has the rules.
         random_state: Draws the first parameters. A number gives the same fit every time.
 
     Attributes:
@@ -70,6 +76,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         weight_decay_: The lam that was used.
         selection_: How it was chosen (:class:`vhat.fit.Selection`, in standardised units), or None.
         scaling_: Means and standard deviations of the columns and of the target.
+        columns_: How the columns of a data frame were read (text, categories, dates, gaps), or None for an array:
+            ``columns_.columns`` has one entry a column. ``fitted_`` takes the columns that :meth:`encode` returns.
         constants_: Columns that did not vary, by number, and their value: the model leaves them out.
         widths_: Units of each layer, from the columns that vary to the outputs.
         audited_: What :meth:`audit` last found of this fit without being given the noise, or None; it is saved with it.
@@ -99,12 +107,14 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         activation: str = "tanh",
         weight_decay: Any = "auto",
         recipe: str | Callable[..., Any] = "minimum",
+        columns: Mapping[str, str] | None = None,
         random_state: Any = 0,
     ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
         self.weight_decay = weight_decay
         self.recipe = recipe
+        self.columns = columns
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -117,7 +127,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         """Train on a table.
 
         Args:
-            X: Numbers, (rows, columns), or a data frame.
+            X: Numbers, (rows, columns), or a data frame, whose columns may also hold text, categories, dates, yes and
+                no, and gaps: what was decided for each is in ``columns_``.
             y: The target, (rows,), or (rows, outputs).
             sample_weight: How much each row counts in the loss. A row with weight 2 is fitted like two copies of it;
                 its noise is taken to be that of the others. A row with weight 0 is left out (see ``rows_``).
@@ -134,14 +145,19 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
                 choose the weight decay by.
         """
         called, frame = getattr(y, "name", None), X
-        X, y, weights = self._table(X, y, sample_weight)
-        names = getattr(self, "feature_names_in_", None)
-        rows = validate.weighted(X, y, weights)
+        table = table_columns.learn(self, X, y, sample_weight, self.columns)
+        y, names = np.asarray(table.y, dtype=np.float64), table.names
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+        weights = check_weights(sample_weight, len(y))
+        rows = validate.weighted(table.X, y, weights)
         kept = validate.check_table(rows, names)
         training = validate.merge_copies(rows)
-        scaling = Scaling.of(training.X, training.y, training.weights, kept)
+        scaling = table_columns.common_spreads(
+            Scaling.of(training.X, training.y, training.weights, kept), table.columns
+        )
         standardised = replace(training, X=scaling.inputs(training.X), y=scaling.responses(training.y))
         trained = self._train(standardised)
+        self.columns_ = table.columns
         self.scaling_, self.rows_ = scaling, np.flatnonzero(weights)
         self.row_names_ = RowNames.of(frame, len(weights)).take(self.rows_)
         self.fitted_ = in_user_units(trained, scaling, rows, self.weight_decay_, names)
@@ -149,15 +165,6 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         self.target_name_: str | None = called if isinstance(called, str) else None
         self.audited_: Audit | None = None
         return self
-
-    def _table(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Check the table as scikit-learn does, and in our own words where we can say more."""
-        validate.refuse_text(X)
-        validate.refuse_responses(y)
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False, multi_output=True, y_numeric=True)
-        validate.refuse_missing(X, getattr(self, "feature_names_in_", None))
-        y = np.asarray(y, dtype=np.float64)
-        return X, y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, check_weights(sample_weight, len(X))
 
     def _train(self, rows: validate.Rows) -> FittedModel:
         """Train on standardised rows, at the lam that was given or chosen."""
@@ -259,10 +266,10 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             NoiseWarning: Once, of sample weights that vary where ``noise`` does not say what they mean.
             NotMinimumWarning: Once, of a recipe that has not ended at a minimum.
         """
-        points = self._points(X)
+        asked = self._asked(X)
         with messages.spoken(self.recipe, self.activation):
             band = self.fitted_.interval(
-                points,
+                asked.numbers,
                 delta,
                 target=target,
                 bound=bound,
@@ -271,7 +278,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
                 observation_noise=observation_noise,
             )
         messages.warn_of_support(band, first=self.fitted_.workspace.first)
-        return replace(band, index=X.index if hasattr(X, "iloc") else None)
+        return asked.marked(replace(band, index=X.index if hasattr(X, "iloc") else None))
 
     def audit(self, *, noise: Any = None, refits: int = 0) -> Audit:
         """Check what the intervals assume, one line an assumption: see :meth:`vhat.FittedModel.audit`."""
@@ -306,12 +313,24 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         options = Options(delta, held_out, response, noise, max_unsupported, refits, seed)
         return write(self, path, options, force=force)
 
+    def encode(self, X: Any) -> pd.DataFrame:
+        """Return a table as the network sees it: the columns that ``fitted_`` takes, before they are standardised.
+
+        Args:
+            X: A table with the columns of the training table.
+        """
+        import pandas as pd
+
+        points = self._points(X)
+        names = None if self.columns_ is None else list(self.columns_.outputs)
+        return pd.DataFrame(points, columns=names, index=X.index if hasattr(X, "iloc") else None)
+
     def _points(self, X: Any) -> np.ndarray:
+        return self._asked(X).numbers
+
+    def _asked(self, X: Any) -> table_columns.Points:
         check_is_fitted(self)
-        validate.refuse_text(X)
-        points: np.ndarray = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
-        validate.refuse_missing(points, getattr(self, "feature_names_in_", None))
-        return points
+        return table_columns.ask(self, X)
 
     # -- on disk -------------------------------------------------------------------------------
     def save(self, directory: str | os.PathLike[str], *, factorisation: bool = False) -> None:

@@ -44,7 +44,7 @@ def _subject(network: NetworkRegressor) -> Subject:
         ("Seed of the fit", f"{network.random_state}"),
         ("Scaling", "standardised inside"),
     )
-    names = getattr(network, "feature_names_in_", None)
+    names = network.fitted_.problem.columns
     return Subject(
         network.fitted_,
         training,
