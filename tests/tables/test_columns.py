@@ -39,14 +39,15 @@ def messy():
 def test_each_kind_is_found_and_told():
     told = {column.name: column.told for column in Columns.of(messy()).columns}
     assert told["number"] == "number"
-    assert told["gaps"].startswith("number; 5 missing, filled with the median ")
-    assert told["price"] == "number, decimal comma, in €"
-    assert told["date"] == "date (day/month/year), in days"
-    assert told["time"] == "date (year-month-day), in days"
-    assert told["word"] == "yes is 1, no is 0; 8 missing, filled with the median 0.5 and marked"
-    assert told["city"] == "category of 6 levels; 3 rare ones together as 'other'; 1 missing, as a level"
-    assert told["zone"] == "category of 2 levels"
-    assert told["name"] == ("left out: text that differs in nearly every row (24 levels in 24 rows, none in 3 or more)")
+    assert told["gaps"].startswith("number: 5 missing, filled with the median ")
+    assert told["price"] == "number: decimal comma, in €"
+    assert told["date"] == "date: day/month/year"
+    assert told["time"] == "date: year-month-day"
+    assert told["flag"] == "yes/no"
+    assert told["word"] == "yes/no: yes is 1, no is 0, 8 missing, filled with the median 0.5 and marked"
+    assert told["city"] == "category: 6 levels, 3 rare ones as 'other', 1 missing, as a level"
+    assert told["zone"] == "category: 2 levels"
+    assert told["name"] == "left out: text, 24 different in 24 rows"
 
 
 def test_the_numbers_are_those_of_cleaning_by_hand():

@@ -9,7 +9,9 @@ import typer
 
 from vhat.cli.application import command
 from vhat.cli.audit_warnings import doubts, look_at, warning
+from vhat.cli.column_lines import column_lines, column_remarks
 from vhat.cli.options import (
+    ColumnKinds,
     Data,
     Features,
     Force,
@@ -19,6 +21,7 @@ from vhat.cli.options import (
     Seed,
     Separator,
     WeightDecay,
+    column_kinds,
     hidden_layers,
     weight_decay,
 )
@@ -41,6 +44,7 @@ def fit(
     target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the model.")] = Path("model"),
     features: Features = None,
+    columns: ColumnKinds = None,
     hidden: Hidden = "32",
     activation: Annotated[
         Activation, typer.Option(metavar="NAME", help="tanh, softplus, gelu, silu; or relu, whose kinks bar a minimum.")
@@ -64,10 +68,9 @@ def fit(
 ) -> None:
     """Train a network on a table, to a certified minimum, and save it.
 
-    Columns and target are standardised inside; what the model answers is in the units of the table.
+    Columns may hold numbers, numbers written as text, dates, categories, yes and no, and gaps; what was decided for
+    each is shown. Columns and target are standardised inside; what the model answers is in the units of the table.
     """
-    import pandas as pd
-
     from vhat.cli import saved_models
     from vhat.cli.training_rows import Rows, predictors
     from vhat.estimator import NetworkRegressor
@@ -76,14 +79,21 @@ def fit(
     saved_models.check_place(out, force=force)
     table = open_table(data, separator)
     names = predictors(table, target, features, weights)
+    asked = column_kinds(columns)
     network = NetworkRegressor(
-        hidden_layers(hidden), activation=activation, weight_decay=weight_decay(decay), recipe=recipe, random_state=seed
+        hidden_layers(hidden),
+        activation=activation,
+        weight_decay=weight_decay(decay),
+        recipe=recipe,
+        columns={name: kind for name, kind in asked.items() if name != target} or None,
+        random_state=seed,
     )
-    rows = Rows.read(table, names, target, weights).counted()
+    rows = Rows.read(table, names, target, weights, asked).counted()
     training, held = rows.split(hold_out, seed)
     with silence(quiet):
-        network.fit(training.X, pd.Series(training.y, name=target), training.weights)
-        network.row_names_ = training.names
+        training.fit(network, target)
+        training = training.encoded(network.columns_)
+        held = None if held is None else held.encoded(network.columns_)
         network.save(out)  # what comes now may take its time: Ctrl-C does not cost the training
         note(f"Saved to {out}; now its audit{'' if held is None else f', and the {len(held.y):,} rows kept apart'}.")
         found = _found(network, training, network.audit(), out)
@@ -102,11 +112,18 @@ def fit(
 
 def _found(network: NetworkRegressor, training: Rows, audit: Audit, out: Path) -> dict[str, Any]:
     """What the fit found, for scripts."""
+    columns = network.columns_
+    assert columns is not None  # the table has names
+    varies = {name for at, name in enumerate(columns.outputs) if at not in network.constants_}
+    used = [column.name for column in columns.columns if varies.intersection(column.outputs)]
     return {
         "model": str(out),
         "rows": len(training.y),
-        "columns": [str(name) for at, name in enumerate(training.X.columns) if at not in network.constants_],
-        "constant": [str(training.X.columns[at]) for at in network.constants_],
+        "rows_without_target": training.without_target,
+        "columns": used,
+        "constant": [name for name in columns.needed if name not in used],
+        "readings": {column.name: column.told for column in columns.columns},
+        "remarks": column_remarks(columns),
         "parameters": network.fitted_.problem.p,
         "weight_decay": network.weight_decay_,
         "weight_decay_chosen": network.selection_ is not None,
@@ -147,8 +164,16 @@ def _told(network: NetworkRegressor, found: dict[str, Any], target: str) -> dict
         "target": f"{target}, standard deviation {found['target_sd']:.4g}",
         "learned from": f"{found['rows']:,} rows, {len(found['columns'])} columns: {', '.join(found['columns'])}",
     }
-    if found["constant"]:
-        lines["left out"] = f"{', '.join(found['constant'])}: the same in all of these rows"
+    assert network.columns_ is not None
+    lines |= column_lines(network.columns_)
+    constant = [name for name in found["constant"] if network.columns_[name].outputs]  # the rest is in the lines
+    if constant:
+        same = f"{', '.join(constant)}: the same in all of these rows"
+        lines["left out"] = "; ".join(filter(None, [lines.get("left out"), same]))
+    if found["rows_without_target"]:
+        lines["without target"] = f"{found['rows_without_target']:,} rows, left out"
+    if found["remarks"]:
+        lines["look at"] = "\n".join(found["remarks"])
     lines |= {
         "network": f"{'-'.join(map(str, network.widths_))}, {kind}, {found['parameters']:,} parameters",
         "weight decay": f"{found['weight_decay']:.3g}{chosen}",

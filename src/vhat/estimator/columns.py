@@ -41,8 +41,15 @@ class Table:
     columns: Columns | None
 
 
-def learn(network: NetworkRegressor, X: Any, y: Any, sample_weight: Any, asked: Mapping[str, str] | None) -> Table:
+def learn(network: NetworkRegressor, X: Any, y: Any, sample_weight: Any, decided: Columns | None) -> Table:
     """Read a training table, and tell the estimator the names of its columns.
+
+    Args:
+        network: The estimator.
+        X: Inputs.
+        y: Responses.
+        sample_weight: How much each row counts, or None.
+        decided: How to read the columns of X, where that is decided; else it is decided here.
 
     A data frame of numbers without gaps is taken as it is. Arrays are, too: their columns have no kinds, and what is
     not a finite number in them is refused.
@@ -51,7 +58,7 @@ def learn(network: NetworkRegressor, X: Any, y: Any, sample_weight: Any, asked: 
         InputError: For columns that cannot be read.
     """
     validate.refuse_responses(y)
-    columns = _decided(X, sample_weight, asked)
+    columns = decided or _decided(X, sample_weight, network.columns)
     if columns is None or (columns.plain and _all_numbers(X)):
         if columns is None:
             validate.refuse_text(X)

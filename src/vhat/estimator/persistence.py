@@ -41,6 +41,7 @@ def save(estimator: NetworkRegressor, directory: str | os.PathLike[str], *, fact
         "weight_decay": estimator.weight_decay_,
         "columns": estimator.n_features_in_,
         "encoder": None if estimator.columns_ is None else estimator.columns_.describe(),
+        "target_column": None if estimator.target_column_ is None else Columns((estimator.target_column_,)).describe(),
         "names": None if names is None else list(names),
         "target": estimator.target_name_,
         "constants": estimator.constants_,
@@ -77,6 +78,8 @@ def load(
     loaded.constants_, loaded.n_features_in_ = saved["constants"], saved["columns"]
     encoder = saved.get("encoder")
     loaded.columns_ = None if encoder is None else Columns.restore(encoder)
+    target = saved.get("target_column")
+    loaded.target_column_ = None if target is None else Columns.restore(target).columns[0]
     loaded.target_name_ = saved.get("target")
     lines = saved.get("audit")
     loaded.audited_ = None if lines is None else Audit(tuple(Line(**line) for line in lines))

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vhat.evidence.audit import Audit
     from vhat.fit import Network, Selection
     from vhat.intervals.interval import Interval
+    from vhat.tables.columns import Column, Columns
 
 __all__ = ["NetworkRegressor"]
 
@@ -87,6 +88,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             and by line of the file where ``vhat fit`` has read one.
         n_features_in_: How many columns X has.
         feature_names_in_: Their names, where X was a data frame.
+        target_column_: How ``vhat fit`` has read the target where it was text, or None.
         target_name_: The name of the target, where y was a series that has one, or None: what a report calls it.
 
     Examples:
@@ -144,8 +146,12 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             TableWarning: Of constant columns, which are left out, of fewer rows than columns, and of too few rows to
                 choose the weight decay by.
         """
+        return self._fit(X, y, sample_weight, None)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, decided: Columns | None) -> NetworkRegressor:
+        """Train on a table, whose columns may have been read before, together with rows that are kept apart."""
         called, frame = getattr(y, "name", None), X
-        table = table_columns.learn(self, X, y, sample_weight, self.columns)
+        table = table_columns.learn(self, X, y, sample_weight, decided)
         y, names = np.asarray(table.y, dtype=np.float64), table.names
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         weights = check_weights(sample_weight, len(y))
@@ -158,6 +164,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         standardised = replace(training, X=scaling.inputs(training.X), y=scaling.responses(training.y))
         trained = self._train(standardised)
         self.columns_ = table.columns
+        self.target_column_: Column | None = None
         self.scaling_, self.rows_ = scaling, np.flatnonzero(weights)
         self.row_names_ = RowNames.of(frame, len(weights)).take(self.rows_)
         self.fitted_ = in_user_units(trained, scaling, rows, self.weight_decay_, names)

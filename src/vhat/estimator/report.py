@@ -54,4 +54,14 @@ def _subject(network: NetworkRegressor) -> Subject:
         score_unit="standard deviations of the response",
         decay=f"The weight decay was set to {network.weight_decay_:.4g}; no others were tried.",
         rows=network.row_names_,
+        readings=_readings(network),
     )
+
+
+def _readings(network: NetworkRegressor) -> tuple[tuple[str, str], ...]:
+    """How each column of the table was read, and its target; nothing where all are numbers without gaps."""
+    columns, target = network.columns_, network.target_column_
+    if columns is None or (columns.plain and target is None):
+        return ()
+    told = [(column.name, ". ".join(filter(None, (column.told, column.remark)))) for column in columns.columns]
+    return (*told, *([] if target is None else [(target.name, f"the target: {target.told}")]))

@@ -12,7 +12,7 @@ from vhat.errors import InputError, name_rows
 from vhat.tables.columns.dates import FORMATS, fitting_formats
 from vhat.tables.columns.kinds import Category, Column, Date, Flag, Number, Skipped
 from vhat.tables.columns.learn import learned
-from vhat.tables.columns.notation import PLAIN, Decimal, Notation, Survey, survey
+from vhat.tables.columns.notation import Decimal, Survey, survey
 from vhat.tables.columns.texts import dtype_kind, present_texts, texts_of
 from vhat.tables.columns.wording import Wording
 
@@ -156,7 +156,7 @@ def _settled(each: _Looked, evidence: dict[Decimal, str], wording: Wording) -> N
         return None
     _refuse_mixed(each, found, wording)
     if found.undecided is None or len(found.readings) == 1:
-        return Number(each.name, notation=_own(found, found.readings[0]))
+        return Number(each.name, notation=found.notation(found.readings[0]))
     others = {sign: name for sign, name in evidence.items() if name != each.name}
     if len(others) == 1:
         ((decimal, name),) = others.items()
@@ -175,10 +175,6 @@ def _settled(each: _Looked, evidence: dict[Decimal, str], wording: Wording) -> N
         f"{wording.table}: column {each.name!r} holds numbers such as {found.undecided!r}, which is {readings}; no "
         f"cell decides. Say which: {wording.overrides(each.name, 'decimal-point', 'decimal-comma')}."
     )
-
-
-def _own(found: Survey, decimal: Decimal) -> Notation:
-    return PLAIN if found.plain else found.notation(decimal)
 
 
 def _other(decimal: Decimal) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from vhat.errors import InputError
 from vhat.tables.columns.decide import KINDS, decide
 from vhat.tables.columns.kinds import MISSING, UNKNOWN, Category, Column, Date, Flag, Number, Skipped
+from vhat.tables.columns.learn import learned
 from vhat.tables.columns.notation import PLAIN, Notation
 from vhat.tables.columns.wording import Wording
 
@@ -88,6 +89,26 @@ class Columns:
         if not weights.all():
             table = {name: series[weights > 0] for name, series in table.items()}
         return cls(tuple(decide(table, asked or {}, weights[weights > 0], wording).values()))
+
+    def relearned(self, frame: Any, weights: np.ndarray | None = None, wording: Wording | None = None) -> Columns:
+        """Return columns of the same kinds, with the medians and levels of other rows.
+
+        A table is read alike in all of its rows; what is learned from it must not know the rows that are kept apart.
+        """
+        weights = np.ones(len(frame)) if weights is None else weights
+        counted = frame[weights > 0]
+        parts = (
+            learned(column, counted[column.name], weights[weights > 0], wording or Wording()) for column in self.columns
+        )
+        return Columns(tuple(parts))
+
+    def take(self, names: Sequence[str]) -> Columns:
+        """Return some of the columns."""
+        known = {column.name: column for column in self.columns}
+        return Columns(tuple(known[name] for name in names))
+
+    def __getitem__(self, name: str) -> Column:
+        return self.take([name]).columns[0]
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -77,9 +77,14 @@ class Column:
         raise NotImplementedError
 
     @property
+    def detail(self) -> str:
+        """What is to be said beside the kind, in words, or nothing."""
+        raise NotImplementedError
+
+    @property
     def told(self) -> str:
         """How the column was read, in words."""
-        raise NotImplementedError
+        return ": ".join(filter(None, (self.kind, self.detail)))
 
     def encode(self, column: Any, wording: Wording) -> Cells:
         """Return the numbers of a pandas Series."""
@@ -119,12 +124,26 @@ class Filled(Column):
     def encode(self, column: Any, wording: Wording) -> Cells:
         """Return the numbers with their gaps filled."""
         numbers = self.read(column, wording)
+        self.refuse_infinite(numbers, wording)
         gone = np.isnan(numbers)
         none = np.zeros(len(numbers), dtype=bool)
         filled = np.where(gone, self.fill, numbers)
         if self.gaps:
             return Cells(np.column_stack([filled, gone]), none, none)
         return Cells(filled[:, None], gone, none)
+
+    def refuse_infinite(self, numbers: np.ndarray, wording: Wording) -> None:
+        """Refuse infinite numbers.
+
+        Raises:
+            InputError: Naming the first one's row.
+        """
+        infinite = np.isinf(numbers)
+        if infinite.any():
+            where = name_rows([int(infinite.argmax())])
+            raise InputError(
+                f"{wording.table}, {where}: column {self.name!r} is infinite. Correct it, or leave the cell empty."
+            )
 
     def _refuse(self, texts: np.ndarray, rows: np.ndarray, what: str, wording: Wording) -> None:
         """Refuse cells that cannot be read, unless they count as missing."""
@@ -140,7 +159,7 @@ class Filled(Column):
     def _of_gaps(self) -> str:
         if not self.gaps:
             return ""
-        return f"; {self.gaps:,} missing, filled with {self._shown_fill} and marked"
+        return f"{self.gaps:,} missing, filled with {self._shown_fill} and marked"
 
     @property
     def _shown_fill(self) -> str:
@@ -172,9 +191,9 @@ class Number(Filled):
         return np.where(there & ~bad, numbers, np.nan)
 
     @property
-    def told(self) -> str:
-        """How the column was read, in words."""
-        return ", ".join(filter(None, ["number", self.notation.told])) + self._of_gaps
+    def detail(self) -> str:
+        """How the numbers are written, and their gaps."""
+        return ", ".join(filter(None, (self.notation.told, self._of_gaps)))
 
 
 @dataclass(frozen=True)
@@ -199,9 +218,9 @@ class Date(Filled):
         return np.where(there, found, np.nan)
 
     @property
-    def told(self) -> str:
-        """How the column was read, in words."""
-        return f"date ({FORMATS[self.form]}), in days{self._of_gaps}"
+    def detail(self) -> str:
+        """How the dates are written, and their gaps."""
+        return ", ".join(filter(None, (FORMATS[self.form], self._of_gaps)))
 
     @property
     def _shown_fill(self) -> str:
@@ -233,9 +252,10 @@ class Flag(Filled):
         return found
 
     @property
-    def told(self) -> str:
-        """How the column was read, in words."""
-        return f"{self.yes} is 1, {self.no} is 0{self._of_gaps}"
+    def detail(self) -> str:
+        """Which word is 1, and the gaps."""
+        words = "" if self.yes == "true" else f"{self.yes} is 1, {self.no} is 0"
+        return ", ".join(filter(None, (words, self._of_gaps)))
 
 
 @dataclass(frozen=True)
@@ -283,17 +303,17 @@ class Category(Column):
         return Cells(numbers[:, : len(self.outputs)], new & empty, new & ~empty)
 
     @property
-    def told(self) -> str:
-        """How the column was read, in words."""
+    def detail(self) -> str:
+        """How many levels there are, and which have no column of their own."""
         if len(self.shares) < 2:
-            return f"category of one level, {self.levels[0]!r}: nothing can be learned from it"
-        parts = [f"category of {len(self.levels) + len(self.rest)} levels"]
+            return f"{self.levels[0]!r} in all rows"
+        parts = [f"{len(self.levels) + len(self.rest)} levels"]
         if self.rest:
-            few = f"{len(self.rest)} rare ones together" if len(self.rest) > 1 else f"{self.rest[0]!r}, which is rare,"
+            few = f"{len(self.rest)} rare ones" if len(self.rest) > 1 else f"{self.rest[0]!r}, which is rare,"
             parts.append(f"{few} as {OTHER!r}")
         if self.gaps:
             parts.append(f"{self.gaps:,} missing, as a level")
-        return "; ".join(parts)
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -301,7 +321,7 @@ class Skipped(Column):
     """A column that is left out.
 
     Attributes:
-        reason: Why, to end the sentence "left out: ...".
+        reason: Why.
     """
 
     kind: ClassVar[str] = "left out"
@@ -323,6 +343,6 @@ class Skipped(Column):
         return Cells(np.empty((len(column), 0)), none, none)
 
     @property
-    def told(self) -> str:
-        """Say that it is left out, and why."""
-        return f"left out: {self.reason}"
+    def detail(self) -> str:
+        """Say why."""
+        return self.reason

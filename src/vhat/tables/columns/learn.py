@@ -31,6 +31,7 @@ def learned(column: Column, series: Any, weights: np.ndarray, wording: Wording) 
     """
     if isinstance(column, Filled):
         numbers = column.read(series, wording)
+        column.refuse_infinite(numbers, wording)
         gone = np.isnan(numbers)
         if gone.all():
             return Skipped(column.name, reason="empty in all rows")
@@ -60,11 +61,7 @@ def _levels(column: Category, series: Any, weights: np.ndarray) -> Column:
     kept = sorted(level for level in frequent[:_MOST] if counts[level] >= _RARE or len(counts) == 1)
     rest = tuple(sorted(set(counts) - set(kept)))
     if not kept:
-        return Skipped(
-            column.name,
-            reason=f"text that differs in nearly every row ({len(counts):,} levels in {len(texts):,} rows, none in "
-            f"{_RARE} or more)",
-        )
+        return Skipped(column.name, reason=f"text, {len(counts):,} different in {len(texts):,} rows")
     masks = [texts == level for level in kept] + ([np.isin(texts.astype(str), rest)] if rest else [])
     shares = tuple(float(np.average(mask, weights=weights)) for mask in masks)
     remark = ""

@@ -81,11 +81,13 @@ class Notation:
         decimal: The decimal sign.
         percent: Whether every cell has a percent sign: 12% is 0.12.
         currency: The currency sign that cells may have, or nothing.
+        plain: Whether all cells were numbers as programs write them, which ``float`` reads.
     """
 
     decimal: Decimal = "point"
     percent: bool = False
     currency: str = ""
+    plain: bool = True
 
     def read(self, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the numbers, NaN where a text is none in this notation, and which texts those are."""
@@ -117,7 +119,7 @@ class Notation:
             "percent as hundredths" if self.percent else "",
             f"in {self.currency}" if self.currency else "",
         )
-        return ", ".join(filter(None, parts))
+        return ", ".join(filter(None, parts)) or ("" if self.plain else "thousands apart")
 
 
 PLAIN = Notation()
@@ -165,12 +167,15 @@ class Survey:
 
     def notation(self, decimal: Decimal) -> Notation:
         """Return the notation with a decimal sign."""
-        return Notation(decimal, self.percents > 0, (self.currencies or ("",))[0])
+        plain = self.plain and decimal == "point"
+        return Notation(decimal, self.percents > 0, (self.currencies or ("",))[0], plain)
 
 
 def survey(texts: Iterable[str]) -> Survey:
     """Look at the different texts of a column."""
     different = list(dict.fromkeys(texts))
+    if _all_floats(different):
+        return _plain_survey(different)
     cells = {text: _taken_apart(text) for text in different}
     read = {
         text: {decimal: _number(cell, decimal) for decimal in _SIGN} for text, cell in cells.items() if cell is not None
@@ -188,10 +193,18 @@ def survey(texts: Iterable[str]) -> Survey:
         len(different),
         odd,
         next((text for text, found in read.items() if found["point"] != found["comma"]), None),
-        _all_floats(different),
+        False,
         sum(cell.percent for cell in numbers),
         tuple(dict.fromkeys(cell.currency for cell in numbers if cell.currency)),
     )
+
+
+def _plain_survey(different: list[str]) -> Survey:
+    """Look at texts that ``float`` reads; most columns are such, and their first text with a point decides."""
+    no_comma = next((text for text in different if not _DIGITS["comma"].fullmatch(text.lstrip("+-"))), None)
+    grouped = next((text for text in different if "." in text), None)
+    odd: dict[Decimal, tuple[str, ...]] = {"point": (), "comma": () if no_comma is None else (no_comma,)}
+    return Survey(len(different), odd, grouped, True, 0, ())
 
 
 def _all_floats(texts: list[str]) -> bool:
