@@ -186,3 +186,43 @@ def test_what_cells_do_not_decide_is_refused_with_the_option_that_does(tmp_path,
     assert done.stderr.count("\n") == 1
     for part in parts:
         assert part in done.stderr
+
+
+def skewed():
+    """A positive target that is skewed to the right, and an identifier."""
+    rng = np.random.default_rng(4)
+    size = rng.uniform(0, 3, 60)
+    price = np.exp(size + 0.4 * rng.normal(size=60))
+    rows = [f"{row + 100},{a:.3f},{b:.4f}\n" for row, (a, b) in enumerate(zip(size, price, strict=True))]
+    return "id,size,price\n" + "".join(rows)
+
+
+def test_a_log_is_offered_where_it_would_help_and_keeps_limits_positive(tmp_path):
+    done = fit(tmp_path, skewed(), "--columns", "id=skip")
+    told = " ".join(done.stdout.split())
+    assert "price is positive and skewed (skewness" in told
+    assert "--log-target fits its log, and no interval is then negative" in told
+    done = fit(tmp_path, skewed(), "--log-target", "--force", "--columns", "id=skip")
+    told = " ".join(done.stdout.split())
+    assert "fitted as its log" in told
+    assert "skewed" not in told
+    (tmp_path / "new.csv").write_text("size\n0.1\n1.5\n2.9\n")
+    asked = run("predict", tmp_path / "m", tmp_path / "new.csv", "--out", tmp_path / "out.csv", "--delta", "0.001")
+    assert asked.exit_code == 0, asked.output
+    written = read(tmp_path / "out.csv")
+    assert (written["lower"] > 0).all()
+    assert (written["lower"] < written["center"]).all()
+    assert "center is exp of the predicted mean of log y" in " ".join(asked.stderr.split())
+    data = tmp_path / "m"
+    assert vhat.NetworkRegressor.load(data).log_target
+
+
+def test_what_stands_out_is_named_and_nothing_else_changes(tmp_path):
+    text = skewed().splitlines(keepends=True)
+    text += text[-2:]
+    told = " ".join(fit(tmp_path, "".join(text)).stdout.split())
+    assert "2 rows are copies of an earlier one in every column and the target" in told
+    assert "identifier" not in told  # the copies are out of order
+    done = json.loads(fit(tmp_path, skewed(), "--force", "--json").stdout)
+    assert any("column 'id' looks like an identifier" in each for each in done["findings"])
+    assert done["columns"] == ["id", "size"]

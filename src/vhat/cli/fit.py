@@ -57,6 +57,10 @@ def fit(
     weights: Annotated[
         str | None, typer.Option("--weights", metavar="COLUMN", help="How much each row counts; all alike by default.")
     ] = None,
+    log_target: Annotated[
+        bool,
+        typer.Option("--log-target", help="Fit the logarithm of a positive target; intervals are never negative."),
+    ] = False,
     hold_out: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of the rows to keep out of the fit and judge it by.")
     ] = 0.0,
@@ -86,17 +90,19 @@ def fit(
         weight_decay=weight_decay(decay),
         recipe=recipe,
         columns={name: kind for name, kind in asked.items() if name != target} or None,
+        log_target=log_target,
         random_state=seed,
     )
     rows = Rows.read(table, names, target, weights, asked).counted()
     training, held = rows.split(hold_out, seed)
     with silence(quiet):
         training.fit(network, target)
+        seen = training.findings(network, target)
         training = training.encoded(network.columns_)
         held = None if held is None else held.encoded(network.columns_)
         network.save(out)  # what comes now may take its time: Ctrl-C does not cost the training
         note(f"Saved to {out}; now its audit{'' if held is None else f', and the {len(held.y):,} rows kept apart'}.")
-        found = _found(network, training, network.audit(), out)
+        found = _found(network, training, network.audit(), out) | {"findings": seen}
         network.save(out)  # with the audit, so that vhat predict need not repeat it
         judged, refused = ({}, None) if held is None else _judged(network, held)
         found |= judged
@@ -161,7 +167,7 @@ def _told(network: NetworkRegressor, found: dict[str, Any], target: str) -> dict
     chosen = "" if selection is None else f", chosen by {selection.by.replace('_', '-')}"
     kind = network.activation if len(network.widths_) > 2 else "linear"
     lines = {
-        "target": f"{target}, standard deviation {found['target_sd']:.4g}",
+        "target": f"{target}, standard deviation {found['target_sd']:.4g}{', fitted as its log' * network.log_target}",
         "learned from": f"{found['rows']:,} rows, {len(found['columns'])} columns: {', '.join(found['columns'])}",
     }
     assert network.columns_ is not None
@@ -172,8 +178,8 @@ def _told(network: NetworkRegressor, found: dict[str, Any], target: str) -> dict
         lines["left out"] = "; ".join(filter(None, [lines.get("left out"), same]))
     if found["rows_without_target"]:
         lines["without target"] = f"{found['rows_without_target']:,} rows, left out"
-    if found["remarks"]:
-        lines["look at"] = "\n".join(found["remarks"])
+    if found["remarks"] or found["findings"]:
+        lines["look at"] = "\n".join([*found["remarks"], *found["findings"]])
     lines |= {
         "network": f"{'-'.join(map(str, network.widths_))}, {kind}, {found['parameters']:,} parameters",
         "weight decay": f"{found['weight_decay']:.3g}{chosen}",

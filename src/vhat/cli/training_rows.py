@@ -200,6 +200,22 @@ class Rows:
             network._fit(self.X, pd.Series(self.y, name=target), self.weights, decided)
         network.row_names_, network.target_column_ = self.names, self.target
 
+    def findings(self, network: NetworkRegressor, target: str) -> list[str]:
+        """Return what stands out in these rows, one sentence each, once a network has been trained on them."""
+        from vhat.tables.columns import Wording
+        from vhat.tables.findings import findings, log_would_help, skewness
+
+        assert network.columns_ is not None  # the table has names
+        said = findings(self.X, self.y, network.columns_, self.names, target, Wording(command=True))
+        if not network.log_target and log_would_help(self.y):
+            import numpy as np
+
+            said.append(
+                f"{target} is positive and skewed (skewness {skewness(self.y):.2g}, of its log "
+                f"{skewness(np.log(self.y)):.2g}): --log-target fits its log, and no interval is then negative"
+            )
+        return said
+
     def encoded(self, columns: Columns | None) -> Rows:
         """Return the rows as a network sees them that reads columns so."""
         import pandas as pd

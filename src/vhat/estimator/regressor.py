@@ -15,7 +15,7 @@ import numpy as np
 from vhat.checks import check_choice, check_weights
 from vhat.errors import InputError, MissingPackage, calling_rows
 from vhat.estimator import columns as table_columns
-from vhat.estimator import messages, persistence
+from vhat.estimator import log_target, messages, persistence
 from vhat.estimator.standardise import in_user_units
 from vhat.estimator.weight_decay import Decay
 from vhat.fitted.model import FittedModel
@@ -70,6 +70,9 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         columns: What some columns of a data frame are, by name, where that is not as it was decided: ``"number"``,
             ``"decimal-point"``, ``"decimal-comma"``, ``"category"``, ``"date"``, ``"day-first"``, ``"month-first"`` or
             ``"skip"``. ``docs/messy-tables.md`` has the rules.
+        log_target: Fit the logarithm of the target, for positive targets that are skewed or whose noise grows with
+            them. Predictions and intervals come back in the units of y, never negative; the center is then exp of the
+            mean of log y, a median. ``fitted_``, ``noise`` and the report are about log y.
         random_state: Draws the first parameters. A number gives the same fit every time.
 
     Attributes:
@@ -110,6 +113,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         weight_decay: Any = "auto",
         recipe: str | Callable[..., Any] = "minimum",
         columns: Mapping[str, str] | None = None,
+        log_target: bool = False,
         random_state: Any = 0,
     ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
@@ -117,6 +121,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         self.weight_decay = weight_decay
         self.recipe = recipe
         self.columns = columns
+        self.log_target = log_target
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -154,6 +159,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         table = table_columns.learn(self, X, y, sample_weight, decided)
         y, names = np.asarray(table.y, dtype=np.float64), table.names
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+        y = log_target.log_of(y) if self.log_target else y
         weights = check_weights(sample_weight, len(y))
         rows = validate.weighted(table.X, y, weights)
         kept = validate.check_table(rows, names)
@@ -224,9 +230,9 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
 
     # -- predictions ---------------------------------------------------------------------------
     def predict(self, X: Any) -> np.ndarray:
-        """Predict the target, (points,) or (points, outputs)."""
-        points = self._points(X)
-        return self.fitted_.predict(points)
+        """Predict the target, (points,) or (points, outputs); with ``log_target``, exp of the mean of its logarithm."""
+        found = self.fitted_.predict(self._points(X))
+        return np.exp(found) if self.log_target else found
 
     def predict_interval(
         self,
@@ -285,7 +291,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
                 observation_noise=observation_noise,
             )
         messages.warn_of_support(band, first=self.fitted_.workspace.first)
-        return asked.marked(replace(band, index=X.index if hasattr(X, "iloc") else None))
+        band = asked.marked(replace(band, index=X.index if hasattr(X, "iloc") else None))
+        return log_target.in_own_units(band) if self.log_target else band
 
     def audit(self, *, noise: Any = None, refits: int = 0) -> Audit:
         """Check what the intervals assume, one line an assumption: see :meth:`vhat.FittedModel.audit`."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vhat.errors import calling_rows
+from vhat.estimator.log_target import log_of
 from vhat.report import Options, Subject
 from vhat.report import write as write_report
 from vhat.tables.row_names import RowNames
@@ -27,8 +28,16 @@ def write(network: NetworkRegressor, path: str | os.PathLike[str], options: Opti
         names = options.held_out_rows or RowNames.of(X, (*np.shape(X), 0)[0])
         with calling_rows(names):
             points = network._points(X)
+            y = log_of(np.asarray(y, dtype=np.float64)) if network.log_target else y
         options = replace(options, held_out=(points, y), held_out_rows=names)
+    if network.log_target:
+        options = replace(options, response=_logged(options.response or network.target_name_ or "y"))
     return write_report(_subject(network), path, options, force=force)
+
+
+def _logged(response: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """What a page calls a target that was fitted as its logarithm: everything on it is about that."""
+    return f"log({response})" if isinstance(response, str) else tuple(f"log({name})" for name in response)
 
 
 def _subject(network: NetworkRegressor) -> Subject:
@@ -43,6 +52,7 @@ def _subject(network: NetworkRegressor) -> Subject:
         ),
         ("Seed of the fit", f"{network.random_state}"),
         ("Scaling", "standardised inside"),
+        *([("Target", "its logarithm; numbers on this page are of log y")] if network.log_target else []),
     )
     names = network.fitted_.problem.columns
     return Subject(

@@ -80,8 +80,9 @@ def open_excel(path: Path) -> ExcelFile:
     try:
         frame = pd.read_excel(path, header=None, dtype=object, engine=needed)
     except ImportError as error:
+        package = _PACKAGES.get(needed, needed)
         raise MissingPackage(
-            f"{path.suffix} files need {needed}. Install it: pip install {_PACKAGES.get(needed, needed)}, or save the sheet as CSV."
+            f"{path.suffix} files need {package}. Install it: pip install {package}, or save the sheet as CSV."
         ) from error
     except Exception as error:  # every engine has errors of its own
         raise InputError(
