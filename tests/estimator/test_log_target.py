@@ -32,6 +32,7 @@ def test_intervals_are_those_of_the_logarithm_mapped_back(network, target):
     np.testing.assert_allclose(band.half_width, (band.upper - band.lower) / 2)
     assert np.all(band.lower > 0)
     assert "center is exp of the predicted mean of log y" in band.guarantee
+    assert "center is exp of the predicted mean of log y" in repr(band)
     assert band.noise_source.endswith("of log y")
 
 

@@ -38,13 +38,26 @@ class Filled:
                 count, first = self.cells.get((status, name), (0, f"{chunk.noun} {chunk.places[rows.argmax()]}"))
                 self.cells[status, name] = (count + int(rows.sum()), first)
 
-    def told(self, columns: Columns, table: str) -> list[str]:
-        """Say of each column what was done."""
+    def told(self, columns: Columns, table: str, rows: int) -> list[str]:
+        """Say of each column what was done.
+
+        Args:
+            columns: How the model reads columns.
+            table: What the table is called.
+            rows: How many rows it has.
+        """
         return [
-            f"warning: column {name!r} {_WHAT[status]} in {count:,} {'row' if count == 1 else 'rows'} of {table} "
-            f"(first in {first}): {_rule(columns, name)}, and the interval does not know. Their status is {status!r}."
+            f"warning: column {name!r} {_WHAT[status]} in {_of(count, rows)} of {table} (first in {first}): "
+            f"{_rule(columns, name)}, and the interval does not know. The status says {status!r}."
+            + (" Check that it is the column of the training table." if count == rows > 1 else "")
             for (status, name), (count, first) in self.cells.items()
         ]
+
+
+def _of(count: int, rows: int) -> str:
+    if count == rows > 1:
+        return f"all {rows:,} rows"
+    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 _WHAT = {"missing cell": "is missing, as in no training row,", "unknown level": "holds a level that training never saw"}

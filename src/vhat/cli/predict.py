@@ -182,7 +182,7 @@ def _remarks(network: NetworkRegressor, asked: Asked, tally: Tally, table: Table
     if tally.moved:
         said += [*tally.told_moved(table), f"The status of such rows is {MOVED!r}."]
     if network.columns_ is not None:
-        said += tally.filled.told(network.columns_, table.name)
+        said += tally.filled.told(network.columns_, table.name, tally.rows)
     for status, count in tally.failed.items():
         said.append(f"warning: {count:,} of {tally.rows:,} rows have no interval; their status is {status!r}.")
     return said

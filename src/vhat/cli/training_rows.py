@@ -170,7 +170,9 @@ class Rows:
 
     def told(self, network: NetworkRegressor, filled: Filled, table: str) -> list[str]:
         """Say which rows were left out, and which cells were filled."""
-        said = [] if network.columns_ is None else filled.told(network.columns_, table)
+        said = (
+            [] if network.columns_ is None else filled.told(network.columns_, table, len(self.y) + self.without_target)
+        )
         if self.without_target:
             said.append(f"warning: {self.without_target:,} rows of {table} have no target and are left out.")
         return said

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vhat.errors import InputError, name_rows
+from vhat.intervals.guarantee import headline
 
 if TYPE_CHECKING:
     from vhat.intervals.interval import Interval
@@ -19,9 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["MEANING", "in_own_units", "log_of"]
 
 MEANING = (
-    "The model is of log y: center is exp of the predicted mean of log y, which is the median of y where the noise of "
-    "log y is symmetric, and not the mean of y; limits are exp of those of log y, at the same level; noise and V are "
-    "of log y."
+    "the model is of log y: center is exp of the predicted mean of log y, the median of y where the noise of log y is "
+    "symmetric and not its mean, limits are exp of those of log y, noise and V are of log y"
 )
 
 
@@ -57,5 +57,11 @@ def in_own_units(band: Interval) -> Interval:
         half_width=(upper - lower) / 2,
         standard_error=center * band.standard_error,
         noise_source=f"{band.noise_source}, of log y",
-        guarantee=f"{band.guarantee} {MEANING}",
+        guarantee=_with_meaning(band.guarantee),
     )
+
+
+def _with_meaning(guarantee: str) -> str:
+    """Put the meaning of the center behind the claim, where printed intervals show it."""
+    claim = headline(guarantee).rstrip(".")
+    return f"{claim}; {MEANING}{guarantee.removeprefix(claim)}"
