@@ -46,6 +46,7 @@ METHODS = {
     "ConstrainedFit": (methods.ConstrainedFit(), lambda _: ridge(LAM)),
     "DeepEnsemble": (methods.DeepEnsemble(members=2), lambda _: ridge(LAM)),
     "GaussianProcess": (methods.GaussianProcess(), lambda _: None),
+    "GradientBoosting": (methods.GradientBoosting(), lambda _: None),
     "KernelRidge": (methods.KernelRidge(), lambda _: None),
     "LastLayer": (methods.LastLayer(leaves=1), lambda _: ridge(LAM)),
     "LinearizedLaplace": (methods.LinearizedLaplace(), lambda _: ridge(LAM)),
@@ -53,6 +54,7 @@ METHODS = {
     "NeuralTangent": (methods.NeuralTangent(), lambda _: ridge(LAM)),
     "PerturbedResponses": (methods.PerturbedResponses(members=3), lambda _: ridge(LAM)),
     "Proposed": (methods.Proposed(), lambda _: ridge(LAM)),
+    "RandomForest": (methods.RandomForest(), lambda _: None),
     "RandomizedPrior": (methods.RandomizedPrior(members=3, prior=prior), lambda _: ridge(LAM)),
     "UnrolledDescent": (methods.UnrolledDescent(), descent),
     "Wald": (methods.Wald(), lambda _: ridge(LAM)),
@@ -60,3 +62,5 @@ METHODS = {
 }
 RIDGE = {"Bootstrap", "ConstrainedFit", "DeepEnsemble", "LinearizedLaplace", "PerturbedResponses", "Proposed", "Wald"}
 """Whose centre is the prediction of the fit to the data, here of ridge regression."""
+CONFORMAL = {"Conformal", "GradientBoosting", "RandomForest"}
+"""Which answer for a new response alone."""

@@ -10,12 +10,12 @@ from scipy import stats
 
 import vhat
 from tests.methods.cases import data, ridge
-from tests.methods.table import METHODS, POINTS
+from tests.methods.table import CONFORMAL, METHODS, POINTS
 from vhat import methods
 
 X, Y = data()
 every = pytest.mark.parametrize("name", METHODS)
-TARGETS = {name: ("observation",) if name == "Conformal" else ("mean", "observation") for name in METHODS}
+TARGETS = {name: ("observation",) if name in CONFORMAL else ("mean", "observation") for name in METHODS}
 LIMITS = ("center", "lower", "upper")
 
 

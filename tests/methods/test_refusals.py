@@ -11,7 +11,7 @@ import pytest
 
 import vhat
 from tests.methods.cases import data, ridge, ridge_solution, torch_recipe
-from tests.methods.table import LAM, METHODS, POINTS, RIDGE
+from tests.methods.table import CONFORMAL, LAM, METHODS, POINTS, RIDGE
 from vhat import methods
 from vhat.fit import Network
 
@@ -60,7 +60,7 @@ def test_each_target_is_answered_or_refused(name):
     assert "target='median' is not known" in unknown
     assert observation.target == "observation"
     assert np.all((observation.lower < observation.center) & (observation.center < observation.upper))
-    if name == "Conformal":
+    if name in CONFORMAL:
         assert "only for 'observation'" in mean
     else:
         assert mean.target == "mean"
@@ -72,7 +72,7 @@ def test_two_outputs_are_answered_or_refused(name):
     X, y = data(outputs=2)
     (band,) = ask(name, X, y, targets=("observation",))
     if isinstance(band, str):
-        assert name in {"Conformal", "LastLayer", "NeuralTangent", "RandomizedPrior"}
+        assert name in CONFORMAL | {"LastLayer", "NeuralTangent", "RandomizedPrior"}
         assert ("one output" in band) or ("(30, 2)" in band)
     else:
         assert band.center.shape == band.lower.shape == band.upper.shape == (3, 2)
@@ -119,7 +119,7 @@ def test_more_responses_than_rows_are_refused(name):
 def test_what_is_no_recipe_is_refused_by_all_that_need_one(name, recipe):
     X, y = data()
     (found,) = ask(name, X, y, recipe=recipe)
-    if name in {"GaussianProcess", "KernelRidge", "WithRecipe"}:
+    if name in {"GaussianProcess", "GradientBoosting", "KernelRidge", "RandomForest", "WithRecipe"}:
         assert np.all(np.isfinite(found.lower))
     else:
         assert isinstance(found, str)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from vhat.methods import Method
     from vhat.methods.comparison import Comparison
 
-_METHODS = "proposed,linearized-laplace,gaussian-process,conformal"
+_METHODS = "proposed,conformal,gaussian-process,gradient-boosting,random-forest"
 
 
 @command("vhat compare data.csv --target price --methods proposed,wald")

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DenseScoring"]
 
+_FEW_PARAMETERS = 0.1
+"""Parameters, as a share of the responses, up to which leaving rows out is not doubted: by the Gauss-Newton matrix the
+leverages of rows are below that share on average, so that no single row decides where a descent stops."""
+
 
 @dataclass(frozen=True)
 class DenseScoring(Scoring):
@@ -54,6 +58,8 @@ class DenseScoring(Scoring):
     def of_left_out(self, fitted: FittedModel) -> Scored:
         """Score every training row by the fit that would not have seen it; rough where the fit is no minimum."""
         scored = super().of_left_out(fitted)
+        if fitted.problem.p <= _FEW_PARAMETERS * fitted.problem.targets.size:
+            return scored
         gradient = gradient_of(fitted)
         if fitted.workspace.choose_curvature("auto", quiet=True).reason:
             doubt = "the Hessian is indefinite where the descent stopped: leaving rows out to first order is rough."

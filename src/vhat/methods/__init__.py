@@ -31,6 +31,7 @@ from vhat.methods.perturbed_responses import PerturbedResponses
 from vhat.methods.proposed import Proposed
 from vhat.methods.randomized_prior import RandomizedPrior
 from vhat.methods.sgld import SGLD
+from vhat.methods.trees import GradientBoosting, RandomForest
 from vhat.methods.unrolled_descent import UnrolledDescent
 from vhat.methods.wald import Wald
 
@@ -43,6 +44,7 @@ __all__ = [
     "DeepEnsemble",
     "FittedMethod",
     "GaussianProcess",
+    "GradientBoosting",
     "KernelRidge",
     "LastLayer",
     "LinearizedLaplace",
@@ -51,6 +53,7 @@ __all__ = [
     "NeuralTangent",
     "PerturbedResponses",
     "Proposed",
+    "RandomForest",
     "RandomizedPrior",
     "UnrolledDescent",
     "Wald",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from vhat.methods.base.requirements import require_one_output
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
 
-__all__ = ["Conformal", "FittedConformal", "RecipeRegressor"]
+__all__ = ["Conformal", "FittedConformal", "RecipeRegressor", "Regressor", "unit_of"]
 
 _STREAM = 22
 
@@ -67,16 +67,20 @@ class Conformal:
             InputError: For several outputs, or fewer rows than parts.
             MissingPackage: When MAPIE is not installed.
         """
+        table = check_table(X, y)
+        regressor = RecipeRegressor(recipe, seed, table.y.shape[1:], unit_of(table.y))
+        return self.around(regressor, table, seed=seed, name="Conformal")
+
+    def around(self, regressor: Regressor, table: Table, *, seed: int, name: str) -> FittedConformal:
+        """Do the same with a regressor in place of a recipe; ``name`` is what messages call the method."""
         _mapie()
         check_count("seed", seed)
-        table = check_table(X, y)
-        require_one_output(table.y.size // len(table), "Conformal")
+        require_one_output(table.y.size // len(table), name)
         kept = round(self.share * len(table)) if self.kind == "split" else len(table)
         if (self.kind == "split" and not 0 < kept < len(table)) or len(table) < self.folds:
             raise InputError(f"{len(table)} rows are too few for {self}: some part of them would be empty.")
         order = np.random.default_rng([seed, _STREAM]).permutation(len(table))
-        regressor = RecipeRegressor(recipe, seed, table.y.shape[1:], 2.0 ** math.ceil(math.log2(_size(table.y))))
-        fit = FittedConformal(self, table, np.sort(order[:kept]), regressor, seed)
+        fit = FittedConformal(self, table, np.sort(order[:kept]), regressor, seed, name)
         if self.kind == "split":
             train = np.sort(order[kept:])
             regressor.fit(table.X[train], table.y[train].reshape(-1) / regressor.unit)
@@ -85,9 +89,29 @@ class Conformal:
         return fit
 
 
-def _size(y: np.ndarray) -> float:
-    """The largest response, by whose power of two MAPIE's numbers are divided: its checks know no units."""
-    return float(np.abs(y).max()) or 1.0
+def unit_of(y: np.ndarray) -> float:
+    """Return a power of two of the size of the responses, by which MAPIE's numbers are divided: it knows no units."""
+    largest = float(np.abs(y).max()) or 1.0
+    return 2.0 ** math.ceil(math.log2(largest))
+
+
+class Regressor(Protocol):
+    """What MAPIE trains and asks: scikit-learn's ``fit`` and ``predict``, and a way to clone it.
+
+    Attributes:
+        unit: What responses and predictions are divided by.
+    """
+
+    unit: float
+
+    def __sklearn_clone__(self) -> Any:
+        """Return one that is not fitted."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Any:
+        """Train on these rows."""
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Return predictions, (m,)."""
 
 
 def _mapie() -> Any:
@@ -150,13 +174,15 @@ class FittedConformal:
         rows: The rows whose misses are used: those kept from training, or all.
         regressor: The models, as MAPIE sees them.
         seed: The seed of the folds.
+        name: What messages and intervals call the method.
     """
 
     options: Conformal
     table: Table = field(repr=False)
     rows: np.ndarray = field(repr=False)
-    regressor: RecipeRegressor = field(repr=False)
+    regressor: Regressor = field(repr=False)
     seed: int
+    name: str = "Conformal"
 
     def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
         """Compute an interval for a new response at every point.
@@ -170,7 +196,7 @@ class FittedConformal:
             InputError: For ``target="mean"``, or a delta too small for so few rows.
         """
         why = "It covers a new response, noise and all; for the mean use vhat.methods.Proposed."
-        delta = check_question(f"Conformal({self.options.kind!r})", delta, target, only="observation", why=why)
+        delta = check_question(f"{self.name}({self.options.kind!r})", delta, target, only="observation", why=why)
         m, level = len(self.rows), 1 - delta
         if m * min(1 - level, level) < 1:  # MAPIE's own condition, in its own rounding
             raise InputError(
@@ -203,8 +229,8 @@ class FittedConformal:
 
     @property
     def _claim(self) -> Claim:
-        name = "split conformal" if self.options.kind == "split" else "CV+"
-        return Claim(name, "", "", ())
+        kind = "split conformal" if self.options.kind == "split" else "CV+"
+        return Claim(kind if self.name == "Conformal" else f"{kind}, {self.name}", "", "", ())
 
     def _sentence(self, delta: float) -> str:
         n, m, folds = len(self.table), len(self.rows), self.options.folds

@@ -131,9 +131,11 @@ class Pass:
                 size = leaf[0].shape[1]
                 found[:, at : at + size] = leaf[0]
             else:
-                size = leaf[0].shape[1] * leaf[1].shape[1]
-                block = leaf[0][:, :, None] * leaf[1][:, None, :]
-                found[:, at : at + size] = block.reshape(len(block), size)
+                shape = (leaf[0].shape[1], leaf[1].shape[1])
+                size = shape[0] * shape[1]
+                # Written in place: a product of its own would be copied once more.
+                block = found[:, at : at + size].reshape(len(found), *shape)
+                np.multiply(leaf[0][:, :, None], leaf[1][:, None, :], out=block)
             at += size
         return found
 
