@@ -45,7 +45,7 @@ def test_each_kind_is_found_and_told():
     assert told["time"] == "date: year-month-day"
     assert told["flag"] == "yes/no"
     assert told["word"] == "yes/no: yes is 1, no is 0, 8 missing, filled with the median 0.5 and marked"
-    assert told["city"] == "category: 6 levels, 3 rare ones as 'other', 1 missing, as a level"
+    assert told["city"] == "category: 6 levels, 3 rare ones as (other), 1 missing, as a level"
     assert told["zone"] == "category: 2 levels"
     assert told["name"] == "left out: text, 24 different in 24 rows"
 
@@ -66,7 +66,7 @@ def test_the_numbers_are_those_of_cleaning_by_hand():
     np.testing.assert_array_equal(numbers["duration"], np.arange(ROWS) / 24)
     np.testing.assert_array_equal(numbers["flag"], frame["flag"])
     city = frame["city"].str.strip()
-    dummies = pd.get_dummies(city.where(city.isin(["Ulm", "Bonn", "Köln"]), "other"), prefix="city", prefix_sep=" = ")
+    dummies = pd.get_dummies(city.where(city.isin(["Ulm", "Bonn", "Köln"]), "(other)"), prefix="city", prefix_sep=" = ")
     for name in dummies:
         np.testing.assert_array_equal(numbers[name], dummies[name])
     assert not any("person" in name for name in found.names)
@@ -87,7 +87,7 @@ def test_an_unknown_level_is_an_average_one_or_one_of_the_rare_and_has_a_status(
     frame = pd.DataFrame({"a": ["x"] * 6 + ["y"] * 3, "b": ["u"] * 5 + ["v"] * 3 + ["w"]})
     columns = Columns.of(frame)
     found = columns.encode(pd.DataFrame({"a": ["x", "z", ""], "b": ["w", "q", "v"]}))
-    assert found.names == ("a = x", "a = y", "b = u", "b = v", "b = other")
+    assert found.names == ("a = x", "a = y", "b = u", "b = v", "b = (other)")
     np.testing.assert_allclose(found.numbers[1], [6 / 9, 3 / 9, 0, 0, 1])
     np.testing.assert_allclose(found.numbers[2], [6 / 9, 3 / 9, 0, 1, 0])
     assert found.status.tolist() == ["", "unknown level", "missing cell"]
@@ -108,7 +108,7 @@ def test_the_most_frequent_levels_have_columns_and_the_rest_share_one():
     cells = [f"level {k:02d}" for k in range(60) for _ in range(3 + (k < 40))]
     columns = Columns.of(pd.DataFrame({"a": cells}))
     assert len(columns.outputs) == 41
-    assert columns.outputs[-2:] == ("a = level 39", "a = other")
+    assert columns.outputs[-2:] == ("a = level 39", "a = (other)")
     assert columns.columns[0].remark == "60 levels, of which the 40 most frequent have a column of their own"
 
 
@@ -170,3 +170,27 @@ def test_the_median_counts_weights_as_copies():
     for size in range(1, 12):
         values, weights = rng.integers(0, 9, size).astype(float), rng.integers(1, 4, size)
         assert weighted_median(values, weights) == np.median(np.repeat(values, weights))
+
+
+def test_columns_that_the_model_sees_have_different_names_whatever_the_table_is_called():
+    frame = pd.DataFrame(
+        {
+            "a": [1.0, np.nan, 3.0, 4.0],
+            "a is missing": [1.0, 2.0, 3.0, 5.0],
+            "b": ["(other)", "(other)", "(other)", "x"],
+        }
+    )
+    columns = Columns.of(frame)
+    assert columns.outputs == ("a", "a is missing", "a is missing'", "b = (other)", "b = (other)'")
+    assert columns.encode(frame).names == columns.outputs
+    model = vhat.NetworkRegressor((), weight_decay=0.1).fit(frame, [1.0, 2.0, 4.0, 3.0])
+    assert model.predict(frame).shape == (4,)
+
+
+def test_numbers_that_may_be_thousands_are_read_as_before_and_that_is_said():
+    frame = pd.DataFrame({"a": ["1.234", "5.678"]})
+    (column,) = Columns.of(frame, wording=Wording("data.csv", command=True)).columns
+    assert column.remark == (
+        "'1.234' is read with a decimal point; if the point stands between thousands: --columns a=decimal-comma"
+    )
+    assert not Columns.of(pd.DataFrame({"a": ["1.234", "5.67"]})).columns[0].remark

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vhat.estimator import NetworkRegressor
     from vhat.tables.columns import Columns, Encoded
     from vhat.tables.files import Chunk
+    from vhat.tables.row_names import RowNames
 
 __all__ = ["Filled", "encode_rows"]
 
@@ -29,13 +30,13 @@ class Filled:
 
     cells: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
 
-    def note(self, encoded: Encoded, chunk: Chunk) -> None:
-        """Count the cells of a chunk."""
+    def note(self, encoded: Encoded, names: RowNames) -> None:
+        """Count the cells of some rows, which have these names."""
         from vhat.tables.columns import MISSING, UNKNOWN
 
         for status, found in ((MISSING, encoded.missing), (UNKNOWN, encoded.unknown)):
             for name, rows in found.items():
-                count, first = self.cells.get((status, name), (0, f"{chunk.noun} {chunk.places[rows.argmax()]}"))
+                count, first = self.cells.get((status, name), (0, names[int(rows.argmax())]))
                 self.cells[status, name] = (count + int(rows.sum()), first)
 
     def told(self, columns: Columns, table: str, rows: int) -> list[str]:
@@ -102,7 +103,8 @@ def encode_rows(
                 raise
         else:
             return numbers, np.full(len(numbers), "", dtype=object)
-    with calling_rows(row_names(chunk)):
+    called = row_names(chunk)
+    with calling_rows(called):
         found = columns.encode(frame_of(chunk, names), Wording(chunk.table, command=True))
-    filled.note(found, chunk)
+    filled.note(found, called)
     return pd.DataFrame(found.numbers, columns=list(found.names)), found.status

@@ -10,6 +10,7 @@ import typer
 from vhat.cli.application import command
 from vhat.cli.audit_warnings import doubts, look_at, warning
 from vhat.cli.column_lines import column_lines, column_remarks
+from vhat.cli.encode_rows import Filled
 from vhat.cli.options import (
     ColumnKinds,
     Data,
@@ -99,7 +100,7 @@ def fit(
         training.fit(network, target)
         seen = training.findings(network, target)
         training = training.encoded(network.columns_)
-        held = None if held is None else held.encoded(network.columns_)
+        held = None if held is None else _encoded_apart(network, held, table.name)
         network.save(out)  # what comes now may take its time: Ctrl-C does not cost the training
         note(f"Saved to {out}; now its audit{'' if held is None else f', and the {len(held.y):,} rows kept apart'}.")
         found = _found(network, training, network.audit(), out) | {"findings": seen}
@@ -137,6 +138,16 @@ def _found(network: NetworkRegressor, training: Rows, audit: Audit, out: Path) -
         "training_error": _error(network, training),
         "audit": {"holds": audit.holds, **doubts(audit)},
     }
+
+
+def _encoded_apart(network: NetworkRegressor, held: Rows, table: str) -> Rows:
+    """Return the rows kept apart as the network sees them, and say what it does not know of them."""
+    assert network.columns_ is not None  # the table has names
+    filled = Filled()
+    found = held.encoded(network.columns_, filled)
+    for sentence in filled.told(network.columns_, f"the rows of {table} kept apart", len(held.y)):
+        note(sentence)
+    return found
 
 
 def _judged(network: NetworkRegressor, held: Rows) -> tuple[dict[str, Any], VhatError | None]:

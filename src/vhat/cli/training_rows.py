@@ -99,6 +99,8 @@ class Rows:
 
         wanted = [*names, target, *([] if weights is None else [weights])]
         chunk = read_all(table, wanted)
+        unused = set(table.columns) - {*names, target}  # --features may leave out what --columns names
+        asked = {name: kind for name, kind in (asked or {}).items() if name not in unused}
         wording = Wording(table.name, command=True)
         with calling_rows(row_names(chunk)):
             decided = Columns.of(frame_of(chunk, [*names, target]), asked, wording=wording)
@@ -218,14 +220,21 @@ class Rows:
             )
         return said
 
-    def encoded(self, columns: Columns | None) -> Rows:
-        """Return the rows as a network sees them that reads columns so."""
+    def encoded(self, columns: Columns | None, filled: Filled | None = None) -> Rows:
+        """Return the rows as a network sees them that reads columns so.
+
+        Args:
+            columns: How it reads them.
+            filled: Where cells are noted of which its training knew nothing.
+        """
         import pandas as pd
 
         if self.columns is None or columns is None:
             return self
         with calling_rows(self.names):
             found = columns.encode(self.X)
+        if filled is not None:
+            filled.note(found, self.names)
         return replace(self, X=pd.DataFrame(found.numbers, columns=list(found.names), index=self.X.index), columns=None)
 
     def _take(self, rows: np.ndarray) -> Rows:

@@ -166,7 +166,8 @@ def _settled(each: _Looked, evidence: dict[Decimal, str], wording: Wording) -> N
         remark = f"{said}; if that is wrong: {wording.override(each.name, _other(decimal))}"
         return Number(each.name, notation=found.notation(decimal), remark=remark)
     if found.plain:
-        return Number(each.name)
+        thousands = f"{found.undecided!r} is read with a decimal point; if the point stands between thousands"
+        return Number(each.name, remark=f"{thousands}: {wording.override(each.name, 'decimal-comma')}")
     readings = " and ".join(
         f"{found.notation(sign).read(np.array([found.undecided], dtype=object))[0][0]:.15g} with a decimal {sign}"
         for sign in found.readings

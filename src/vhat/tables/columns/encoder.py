@@ -122,8 +122,14 @@ class Columns:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of the columns that the model sees."""
-        return tuple(name for column in self.columns for name in column.outputs)
+        """The names of the columns that the model sees, all different."""
+        names: dict[str, None] = {}
+        for column in self.columns:
+            for name in column.outputs:
+                while name in names:  # a column of the table may be called as a mark or a level is
+                    name += "'"  # noqa: PLW2901
+                names[name] = None
+        return tuple(names)
 
     @property
     def spreads(self) -> np.ndarray:

@@ -30,8 +30,8 @@ MISSING = "missing cell"
 """Status of a row with a gap in a column that had none in training."""
 UNKNOWN = "unknown level"
 """Status of a row with a level of a category that training did not see."""
-OTHER = "other"
-NOTHING = "missing"
+OTHER = "(other)"
+NOTHING = "(missing)"
 LEVEL_SPREAD = math.sqrt(0.5)
 MARK_SPREAD = 0.5
 """The standard deviation of a balanced yes and no: a mark of rare gaps is no outlier in the units of the model."""
@@ -310,7 +310,7 @@ class Category(Column):
         parts = [f"{len(self.levels) + len(self.rest)} levels"]
         if self.rest:
             few = f"{len(self.rest)} rare ones" if len(self.rest) > 1 else f"{self.rest[0]!r}, which is rare,"
-            parts.append(f"{few} as {OTHER!r}")
+            parts.append(f"{few} as {OTHER}")
         if self.gaps:
             parts.append(f"{self.gaps:,} missing, as a level")
         return ", ".join(parts)

@@ -44,6 +44,8 @@ def learned(column: Column, series: Any, weights: np.ndarray, wording: Wording) 
 
 def weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
     """Return the median of values that count as often as their weights; that of NumPy where all count alike."""
+    if np.all(weights == weights[0]):
+        return float(np.median(values))
     order = np.argsort(values, kind="stable")
     values, heap = values[order], np.cumsum(weights[order])
     half = heap[-1] / 2
