@@ -173,18 +173,13 @@ def test_the_median_counts_weights_as_copies():
 
 
 def test_columns_that_the_model_sees_have_different_names_whatever_the_table_is_called():
-    frame = pd.DataFrame(
-        {
-            "a": [1.0, np.nan, 3.0, 4.0],
-            "a is missing": [1.0, 2.0, 3.0, 5.0],
-            "b": ["(other)", "(other)", "(other)", "x"],
-        }
-    )
+    words = ["(other)"] * 7 + ["x", "y"]
+    frame = pd.DataFrame({"a": [1.0, np.nan, 3.0] * 3, "a is missing": np.arange(9.0), "b": words})
     columns = Columns.of(frame)
     assert columns.outputs == ("a", "a is missing", "a is missing'", "b = (other)", "b = (other)'")
     assert columns.encode(frame).names == columns.outputs
-    model = vhat.NetworkRegressor((), weight_decay=0.1).fit(frame, [1.0, 2.0, 4.0, 3.0])
-    assert model.predict(frame).shape == (4,)
+    model = vhat.NetworkRegressor((), weight_decay=0.1).fit(frame, np.arange(9.0) ** 2)
+    assert model.predict_interval(frame).upper.shape == (9,)
 
 
 def test_numbers_that_may_be_thousands_are_read_as_before_and_that_is_said():

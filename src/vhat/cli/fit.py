@@ -188,7 +188,7 @@ def _told(network: NetworkRegressor, found: dict[str, Any], target: str) -> dict
         same = f"{', '.join(constant)}: the same in all of these rows"
         lines["left out"] = "; ".join(filter(None, [lines.get("left out"), same]))
     if found["rows_without_target"]:
-        lines["without target"] = f"{found['rows_without_target']:,} rows, left out"
+        lines["no target"] = f"in {found['rows_without_target']:,} of the rows read, which are left out"
     if found["remarks"] or found["findings"]:
         lines["look at"] = "\n".join([*found["remarks"], *found["findings"]])
     lines |= {
