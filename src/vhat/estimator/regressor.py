@@ -231,7 +231,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
     # -- predictions ---------------------------------------------------------------------------
     def predict(self, X: Any) -> np.ndarray:
         """Predict the target, (points,) or (points, outputs); with ``log_target``, exp of the mean of its logarithm."""
-        found = self.fitted_.predict(self._points(X))
+        points = self._points(X)
+        found = self.fitted_.predict(points)
         return np.exp(found) if self.log_target else found
 
     def predict_interval(
