@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 
@@ -102,6 +103,9 @@ def test_a_messy_table_goes_through_with_the_numbers_of_the_clean_one(tmp_path, 
     pd.testing.assert_frame_equal(found, expected, rtol=1e-12)
     assert said["training_error"] == pytest.approx(by_hand["training_error"], rel=1e-12)
     assert "How columns were read" in page
+    for name, told in said["readings"].items():
+        kind, _, detail = told.partition(": ")
+        assert f'<th scope="row">{name}</th><td>{kind}</td><td class="words">{html.escape(detail)}' in page
 
 
 TABLE = "size,city,when,note,price\n" + "".join(

@@ -119,6 +119,7 @@ class Rows:
         if not known.any():
             raise InputError(f"{chunk.table}: the target {target.name!r} is missing in all rows. Check --target.")
         counts = None if weights is None else chunk.numbers([weights])[:, 0]
+        target = replace(target, gaps=0)  # rows without a target are left out, and none is filled
         whole = cls(X, y, names, counts, columns, target, int((~known).sum()))
         return whole if known.all() else whole._take(known.nonzero()[0])
 

@@ -68,10 +68,10 @@ def _subject(network: NetworkRegressor) -> Subject:
     )
 
 
-def _readings(network: NetworkRegressor) -> tuple[tuple[str, str], ...]:
+def _readings(network: NetworkRegressor) -> tuple[tuple[str, str, str], ...]:
     """How each column of the table was read, and its target; nothing where all are numbers without gaps."""
     columns, target = network.columns_, network.target_column_
     if columns is None or (columns.plain and target is None):
         return ()
-    told = [(column.name, ". ".join(filter(None, (column.told, column.remark)))) for column in columns.columns]
-    return (*told, *([] if target is None else [(target.name, f"the target: {target.told}")]))
+    told = [(each.name, each.kind, "; ".join(filter(None, (each.detail, each.remark)))) for each in columns.columns]
+    return (*told, *([] if target is None else [(target.name, f"target, a {target.kind}", target.detail)]))

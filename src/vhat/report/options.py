@@ -29,7 +29,8 @@ class Subject:
         score_unit: The unit of these scores.
         decay: A sentence on the weight decay, for where there is no curve.
         rows: What the training rows are called, or None to ask the training inputs.
-        readings: How each column of the table was read, as name and text; nothing where it was numbers without gaps.
+        readings: How each column of the table was read, as name, kind and text; nothing where it was numbers without
+            gaps.
     """
 
     fitted: FittedModel
@@ -40,7 +41,7 @@ class Subject:
     score_unit: str = "units of the response"
     decay: str = "The weight decay was given together with the model; no others were tried here."
     rows: RowNames | None = field(default=None, repr=False)
-    readings: tuple[tuple[str, str], ...] = ()
+    readings: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True)
