@@ -17,13 +17,12 @@ from rich.table import Table
 
 from benchmarks.rivals.foreign import PYTHON
 
-OURS = ("vhat", "jax", "jaxlib", "numpy", "scipy", "torch", "optax")
+OURS = ("vhat", "jax", "jaxlib", "numpy", "scipy", "torch", "optax", "scikit-learn", "MAPIE")
 THEIRS = (
     "curvlinops-for-pytorch",
     "laplace-torch",
     "pyDVL",
     "backpack-for-pytorch",
-    "MAPIE",
     "scikit-learn",
     "linear_operator",
     "numpy",

@@ -117,10 +117,6 @@ def markdown(rows: dict[str, dict[str, Any]]) -> str:
                 f"| {name.removeprefix('uci-')} | {method} | {found['coverage']:.1f} ({found['coverage sd']:.1f}) | "
                 f"{found['width']:.3g} | {found['winkler']:.3g} | {found['seconds']:.2g} |"
             )
-    dates = sorted({row["details"]["rivals measured"] for row in rows.values() if "rivals measured" in row["details"]})
-    if dates:
-        runs = " and ".join(dates)
-        lines += ["", f"MAPIE's lines are of an earlier run ({runs}), on the same splits; seconds do not compare."]
     return "\n".join([*lines, *_default_beside_asymptotic(rows)]) + "\n"
 
 
@@ -132,8 +128,8 @@ def _default_beside_asymptotic(rows: dict[str, dict[str, Any]]) -> list[str]:
         return []
     lines = [
         "",
-        "The default bound, isoperimetric: its mean coverage with the standard error over the splits (taken as",
-        "independent, though they share most of their training rows), and its Winkler score over that of the",
+        "The bound of fitted.interval, isoperimetric: its mean coverage with the standard error over the splits (taken",
+        "as independent, though they share most of their training rows), and its Winkler score over that of the",
         "asymptotic bound.",
         "",
         "| table | coverage % | standard error | Winkler, isoperimetric / asymptotic |",

@@ -22,8 +22,6 @@ def make(name: str, file: str, options: dict[str, Any]) -> Any:
         from benchmarks.foreign.laplace_shift import LaplaceShift as Rival
     elif name == "pydvl":
         from benchmarks.foreign.pydvl_cg import PyDVL as Rival
-    elif name == "mapie":
-        from benchmarks.foreign.mapie_table import MapieTable as Rival
     else:
         raise ValueError(f"no rival is called {name}")
     return Rival(file, **options)

@@ -12,7 +12,6 @@ import numpy as np
 from vhat.checks import check_weights, column_names
 from vhat.errors import TableWarning, name_rows, outside
 from vhat.linalg.solvers import Status
-from vhat.models.scaling import Scaling
 from vhat.tables import validate
 from vhat.tables.columns import MISSING, UNKNOWN, Columns, Encoded
 from vhat.tables.columns.texts import dtype_kind
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from vhat.estimator.regressor import NetworkRegressor
     from vhat.intervals.interval import Interval
 
-__all__ = ["Points", "Table", "ask", "common_spreads", "learn"]
+__all__ = ["Points", "Table", "ask", "learn"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,14 +93,6 @@ def _decided(X: Any, sample_weight: Any, asked: Mapping[str, str] | None) -> Col
 
 def _all_numbers(frame: Any) -> bool:
     return all(dtype_kind(frame.iloc[:, at]) == "number" for at in range(frame.shape[1]))
-
-
-def common_spreads(scaling: Scaling, columns: Columns | None) -> Scaling:
-    """Divide the columns of levels and of marks by their common number in place of their standard deviations."""
-    if columns is None:
-        return scaling
-    common = columns.spreads[scaling.kept]
-    return replace(scaling, spread=np.where(np.isnan(common), scaling.spread, common))
 
 
 @dataclass(frozen=True, eq=False)

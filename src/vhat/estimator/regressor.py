@@ -73,13 +73,16 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         log_target: Fit the logarithm of the target, for positive targets that are skewed or whose noise grows with
             them. Predictions and intervals come back in the units of y, never negative; the center is then exp of the
             mean of log y, a median. ``fitted_``, ``noise`` and the report are about log y.
+        transform_skewed: Whether columns whose skewness is beyond 1 are transformed by Yeo and Johnson's method before
+            the network sees them, so that a few far rows do not take most of its range. Linear models see columns as
+            they are. Which columns it was is in ``scaling_.transformed``.
         random_state: Draws the first parameters. A number gives the same fit every time.
 
     Attributes:
         fitted_: The fitted model, in the units of the table: :class:`vhat.FittedModel`.
         weight_decay_: The lam that was used.
         selection_: How it was chosen (:class:`vhat.fit.Selection`, in standardised units), or None.
-        scaling_: Means and standard deviations of the columns and of the target.
+        scaling_: Means and standard deviations of the columns and of the target, and the powers of skewed columns.
         columns_: How the columns of a data frame were read (text, categories, dates, gaps), or None for an array:
             ``columns_.columns`` has one entry a column. ``fitted_`` takes the columns that :meth:`encode` returns.
         constants_: Columns that did not vary, by number, and their value: the model leaves them out.
@@ -114,6 +117,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         recipe: str | Callable[..., Any] = "minimum",
         columns: Mapping[str, str] | None = None,
         log_target: bool = False,
+        transform_skewed: bool = True,
         random_state: Any = 0,
     ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
@@ -122,6 +126,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         self.recipe = recipe
         self.columns = columns
         self.log_target = log_target
+        self.transform_skewed = transform_skewed
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -164,9 +169,10 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         rows = validate.weighted(table.X, y, weights)
         kept = validate.check_table(rows, names)
         training = validate.merge_copies(rows)
-        scaling = table_columns.common_spreads(
-            Scaling.of(training.X, training.y, training.weights, kept), table.columns
-        )
+        # A linear model is to be linear in the columns as they are.
+        powers = bool(self._hidden()) and self.transform_skewed
+        spreads = None if table.columns is None else table.columns.spreads
+        scaling = Scaling.of(training.X, training.y, training.weights, kept, powers=powers, spreads=spreads)
         standardised = replace(training, X=scaling.inputs(training.X), y=scaling.responses(training.y))
         trained = self._train(standardised)
         self.columns_ = table.columns

@@ -51,7 +51,7 @@ def _subject(network: NetworkRegressor) -> Subject:
             asked if isinstance(asked, str) else ", ".join(f"{lam:g}" for lam in np.ravel(asked)),
         ),
         ("Seed of the fit", f"{network.random_state}"),
-        ("Scaling", "standardised inside"),
+        ("Scaling", "standardised inside" + _transformed(network)),
         *([("Target", "its logarithm; numbers on this page are of log y")] if network.log_target else []),
     )
     names = network.fitted_.problem.columns
@@ -75,3 +75,13 @@ def _readings(network: NetworkRegressor) -> tuple[tuple[str, str, str], ...]:
         return ()
     told = [(each.name, each.kind, "; ".join(filter(None, (each.detail, each.remark)))) for each in columns.columns]
     return (*told, *([] if target is None else [(target.name, f"target, a {target.kind}", target.detail)]))
+
+
+def _transformed(network: NetworkRegressor) -> str:
+    """Name the columns that were transformed; empty where there are none."""
+    at = network.scaling_.transformed
+    if not len(at):
+        return ""
+    names = network.fitted_.problem.columns
+    called = [f"column {j}" if names is None else str(names[j]) for j in at]
+    return f"; skewed, and transformed by Yeo and Johnson's method: {', '.join(called)}"

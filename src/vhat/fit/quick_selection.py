@@ -26,7 +26,7 @@ __all__ = ["choose_from", "choose_sparingly"]
 Choice = TypeVar("Choice", Selection, Tried)
 
 _LAMS = 9
-"""Lams of the default grid that are tried at the most, from the largest down: four decades."""
+"""Lams of the default grid that are tried first, from the largest down: four decades."""
 _BELOW = 2
 """Lams below the best that leave-one-out could score, one decade, that cross-validation tries first."""
 _FALLING = 0.05
@@ -57,12 +57,12 @@ def choose_sparingly(
             smaller lam cannot be fitted.
     """
     table = check_table(X, y, sample_weight)
-    grid = default_grid(recipe, table, seed)[-_LAMS:]
+    grid = default_grid(recipe, table, seed)
     if is_served(recipe, len(table)):
-        found = selected(recipe, table, _chosen(functools.partial(try_decays, recipe, table, seed=seed), grid))
+        found = selected(recipe, table, _further(functools.partial(try_decays, recipe, table, seed=seed), grid))
     else:
         found = _chosen(
-            functools.partial(choose_weight_decay, recipe, X, y, sample_weight=sample_weight, seed=seed), grid
+            functools.partial(choose_weight_decay, recipe, X, y, sample_weight=sample_weight, seed=seed), grid[-_LAMS:]
         )
     _warn_of_an_end(found.curve)
     return found
@@ -79,6 +79,24 @@ def choose_from(
     if found.curve.edge or found.curve.doubt:
         warnings.warn(found.curve.edge or found.curve.doubt, SelectionWarning, stacklevel=outside())
     return found
+
+
+def _further(choose: Callable[..., Tried], grid: np.ndarray) -> Tried:
+    """Choose among the larger lams, and go on to the smallest ones where the score is still falling towards them."""
+    found = _chosen(choose, grid[-_LAMS:])
+    if len(grid) <= _LAMS or not _falls(found.curve):
+        return found
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SelectionWarning)
+        low = choose(grid=grid[: len(grid) - _LAMS + 1], by=found.by)
+    both = _both(low, found)
+    # A score that cannot be relied on does not undo a choice that can.
+    return found if both.curve.doubt and not found.curve.doubt else both
+
+
+def _falls(curve: Curve) -> bool:
+    """Whether the smallest lam is the best, by a visible margin."""
+    return curve.best == 0 and curve.score[0] < (1 - _FALLING) * curve.score[1]
 
 
 def _chosen(choose: Callable[..., Choice], grid: np.ndarray) -> Choice:
@@ -113,13 +131,13 @@ def _both(low: Choice, high: Choice) -> Choice:
 
 def _warn_of_an_end(curve: Curve) -> None:
     """Say in words of a table what the best lam at an end of the grid, or beside one without a score, means."""
-    lams, score = curve.weight_decay, curve.score
+    lams = curve.weight_decay
     if curve.best == len(lams) - 1:
         text = (
             f"the most weight decay that was tried ({lams[-1]:.2g}) predicted best: the columns tell little about y, "
             "and the prediction is close to its mean everywhere. Look at the score on rows that were kept apart."
         )
-    elif curve.best == 0 and score[0] < (1 - _FALLING) * score[1]:
+    elif _falls(curve):
         low = math.floor(math.log10(lams[0]))
         text = (
             f"the least weight decay that was tried ({lams[0]:.2g}) predicted best, and the score was still falling: "

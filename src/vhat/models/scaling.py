@@ -1,6 +1,7 @@
 """A model that was fitted to standardised data, in the units of the user.
 
-The network sees ``z = (x - center) / spread`` and learns ``t = (y - shift) / unit``. The user asks at x and wants an
+The network sees ``z = (x - center) / spread`` and learns ``t = (y - shift) / unit``. Skewed columns are transformed in
+between (:mod:`vhat.models.yeo_johnson`) and standardised once more. The user asks at x and wants an
 answer in the unit of y: ``f_user(x) = shift + unit f(z)``. As a function of the parameters, the objective is the same,
 
     1/n sum_i w_i |(f_user(x_i) - y_i) / unit|^2 / 2  +  lam/2 |theta|^2,
@@ -11,13 +12,14 @@ responses changes its unit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from vhat.checks import as_numbers, column_names, match_columns
 from vhat.errors import InputError
+from vhat.models.yeo_johnson import choose_power, transform
 from vhat.tables import validate
 
 __all__ = ["Scaling"]
@@ -31,6 +33,9 @@ class Scaling:
         kept: The columns that the model sees, as indices.
         center: Their means.
         spread: Their standard deviations.
+        power: The power by which each is then transformed, 1 for no change; None where no column is.
+        power_center: The means after that.
+        power_spread: The standard deviations after that.
         shift: The mean of each response, (K,).
         unit: The standard deviation of each response, (K,).
         columns: The names of all columns, or None.
@@ -42,20 +47,64 @@ class Scaling:
     shift: np.ndarray
     unit: np.ndarray
     columns: tuple[Any, ...] | None = None
+    power: np.ndarray | None = None
+    power_center: np.ndarray | None = None
+    power_spread: np.ndarray | None = None
 
     @classmethod
-    def of(cls, X: np.ndarray, y: np.ndarray, weights: np.ndarray, kept: np.ndarray) -> Scaling:
-        """Measure means and standard deviations over weighted rows."""
+    def of(
+        cls,
+        X: np.ndarray,
+        y: np.ndarray,
+        weights: np.ndarray,
+        kept: np.ndarray,
+        *,
+        powers: bool = False,
+        spreads: np.ndarray | None = None,
+    ) -> Scaling:
+        """Measure means and standard deviations over weighted rows and, with ``powers``, transform skewed columns.
+
+        Args:
+            X: Inputs, (n, d).
+            y: Responses, (n,) or (n, K).
+            weights: How much each row counts.
+            kept: The columns that the model sees, as indices.
+            powers: Whether skewed columns are transformed.
+            spreads: What to divide columns by in place of their standard deviations, (d,), NaN for these. Such columns
+                are 0 and 1, which are never transformed.
+        """
         moments = [_moments(column, weights) for column in X[:, kept].T]
         responses = [_moments(column, weights) for column in y.reshape(len(y), -1).T]
         center, spread = (np.array(part) for part in zip(*moments, strict=True))
         shift, unit = (np.array(part) for part in zip(*responses, strict=True))
-        return cls(kept, center, spread, shift, unit)
+        given = np.full(len(kept), np.nan) if spreads is None else spreads[kept]
+        found = cls(kept, center, np.where(np.isnan(given), spread, given), shift, unit)
+        return found._with_powers(X, weights) if powers else found
+
+    def _with_powers(self, X: np.ndarray, weights: np.ndarray) -> Scaling:
+        """Return the same with the powers of skewed columns."""
+        z = self.inputs(X)
+        power = np.array([choose_power(column, weights) for column in z.T])
+        if np.all(power == 1.0):
+            return self
+        moments = [
+            (0.0, 1.0) if each == 1.0 else _moments(column, weights)
+            for each, column in zip(power, transform(z, power).T, strict=True)
+        ]
+        center, spread = (np.array(part) for part in zip(*moments, strict=True))
+        return replace(self, power=power, power_center=center, power_spread=spread)
 
     def inputs(self, X: np.ndarray) -> np.ndarray:
         """Standardise inputs, (m, d) to (m, kept)."""
         standardised: np.ndarray = (X[:, self.kept] - self.center) / self.spread
-        return standardised
+        if self.power is None:
+            return standardised
+        return np.asarray((transform(standardised, self.power) - self.power_center) / self.power_spread)
+
+    @property
+    def transformed(self) -> np.ndarray:
+        """The columns that are transformed, as indices."""
+        return self.kept[[] if self.power is None else np.flatnonzero(self.power != 1.0)]
 
     def constants(self, X: np.ndarray) -> dict[int, float]:
         """Columns that do not vary in the training inputs X, by number, and their value: the model leaves them out."""
