@@ -73,7 +73,10 @@ def _readings(network: NetworkRegressor) -> tuple[tuple[str, str, str], ...]:
     columns, target = network.columns_, network.target_column_
     if columns is None or (columns.plain and target is None):
         return ()
-    told = [(each.name, each.kind, "; ".join(filter(None, (each.detail, each.remark)))) for each in columns.columns]
+    told = [
+        (each.name, each.kind if each.outputs else "left out", "; ".join(filter(None, (each.detail, each.remark))))
+        for each in columns.columns
+    ]
     return (*told, *([] if target is None else [(target.name, f"target, a {target.kind}", target.detail)]))
 
 
