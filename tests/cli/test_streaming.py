@@ -198,14 +198,18 @@ def test_kept_columns_of_a_parquet_table_have_its_types_whatever_the_first_chunk
     assert kept[257:260] == [["0.5", "n0"], ["nan", "n1"], ["", "n2"]]
 
 
-def test_a_gap_in_a_column_that_the_model_takes_is_refused_by_its_row(tmp_path):
+def test_a_gap_in_a_column_that_the_model_takes_is_filled_and_has_a_status(tmp_path):
     rows = table(20)
     rows["salt"] = pd.array(rows["salt"], dtype="Float64")
     rows.loc[16, "salt"] = pd.NA
     rows.to_parquet(tmp_path / "new.parquet")
     done = run("predict", model(), tmp_path / "new.parquet", "--out", tmp_path / "out.csv")
-    assert done.exit_code == 2
-    assert "row 17: column 'salt' is missing (null)" in done.stderr
+    assert done.exit_code == 0, done.output
+    told = " ".join(done.stderr.split())
+    assert "column 'salt' is missing, as in no training row, in 1 row of" in told
+    assert "(first in row 17): the median of training stands in for it" in told
+    written = read(tmp_path / "out.csv")
+    assert list(written["status"]) == ["missing cell" if row == 16 else "converged" for row in range(20)]
 
 
 # -- pipes, which can be read only once --------------------------------------------------------------------

@@ -208,3 +208,16 @@ def _pages(nav):
     for entry in nav:
         for value in [entry] if isinstance(entry, str) else entry.values():
             yield from [value] if isinstance(value, str) else _pages(value)
+
+
+def test_the_page_on_messy_tables_reads_them_as_it_says(capsys):
+    names = run("messy-tables.md")
+    told = {column.name: column.told for column in names["network"].columns_.columns}
+    assert told["area"] == "number: decimal comma"
+    assert told["city"] == "category: 3 levels"
+    assert told["sold"] == "date: day.month.year"
+    assert told["garden"] == "yes/no: yes is 1, no is 0"
+    assert told["age"].startswith("number: ")
+    assert names["coded"].columns_["zone"].told == "category: 3 levels"
+    assert names["band"].status.tolist() == ["converged", "unknown level", "converged"]
+    assert "center" in capsys.readouterr().out

@@ -251,7 +251,7 @@ def test_rows_of_a_parquet_file_are_called_as_its_errors_call_them(tmp_path):
     for name, observed in zip(training["name"], training["observed"], strict=True):
         assert frame["mass"][int(name.removeprefix("row ")) - 1] == pytest.approx(observed)
     assert "Rows are called by their row in data.parquet, counted from 1." in (tmp_path / "r.html").read_text()
-    frame.loc[int(name.removeprefix("row ")) - 1, "mass"] = np.nan
+    frame.loc[int(name.removeprefix("row ")) - 1, "mass"] = np.inf
     frame.to_parquet(tmp_path / "gap.parquet")
     done = runner.invoke(app, list(map(str, ["fit", tmp_path / "gap.parquet", *FIT, "--out", tmp_path / "other"])))
     assert f"{name}: column 'mass'" in done.stderr

@@ -14,6 +14,7 @@ import typer
 
 from vhat.cli.application import CANNOT_ANSWER, command
 from vhat.cli.options import (
+    ColumnKinds,
     Data,
     Features,
     Force,
@@ -23,6 +24,7 @@ from vhat.cli.options import (
     Seed,
     Separator,
     WeightDecay,
+    column_kinds,
     hidden_layers,
     split,
     weight_decay,
@@ -56,6 +58,7 @@ def compare(
         ),
     ] = _METHODS,
     features: Features = None,
+    columns: ColumnKinds = None,
     delta: Annotated[
         float, typer.Option(metavar="NUMBER", help="Probability of a miss that every method is to claim.")
     ] = 0.05,
@@ -88,7 +91,8 @@ def compare(
     table = open_table(data, separator)
     names = predictors(table, target, features)
     layers, lam = hidden_layers(hidden), weight_decay(decay)
-    rows = Rows.read(table, names, target)
+    rows = Rows.read(table, names, target, asked=column_kinds(columns))
+    rows = rows.encoded(rows.columns)
     with silence(quiet):
         if lam == "auto":
             lam = vhat.NetworkRegressor(layers, random_state=seed).fit(rows.X, rows.y).weight_decay_

@@ -9,7 +9,10 @@ import typer
 
 from vhat.cli.application import command
 from vhat.cli.audit_warnings import doubts, look_at, warning
+from vhat.cli.column_lines import column_lines, column_remarks
+from vhat.cli.encode_rows import Filled
 from vhat.cli.options import (
+    ColumnKinds,
     Data,
     Features,
     Force,
@@ -19,6 +22,7 @@ from vhat.cli.options import (
     Seed,
     Separator,
     WeightDecay,
+    column_kinds,
     hidden_layers,
     weight_decay,
 )
@@ -41,6 +45,7 @@ def fit(
     target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the model.")] = Path("model"),
     features: Features = None,
+    columns: ColumnKinds = None,
     hidden: Hidden = "32",
     activation: Annotated[
         Activation, typer.Option(metavar="NAME", help="tanh, softplus, gelu, silu; or relu, whose kinks bar a minimum.")
@@ -53,6 +58,10 @@ def fit(
     weights: Annotated[
         str | None, typer.Option("--weights", metavar="COLUMN", help="How much each row counts; all alike by default.")
     ] = None,
+    log_target: Annotated[
+        bool,
+        typer.Option("--log-target", help="Fit the logarithm of a positive target; intervals are never negative."),
+    ] = False,
     hold_out: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of the rows to keep out of the fit and judge it by.")
     ] = 0.0,
@@ -64,10 +73,9 @@ def fit(
 ) -> None:
     """Train a network on a table, to a certified minimum, and save it.
 
-    Columns and target are standardised inside; what the model answers is in the units of the table.
+    Columns may hold numbers, numbers written as text, dates, categories, yes and no, and gaps; what was decided for
+    each is shown. Columns and target are standardised inside; what the model answers is in the units of the table.
     """
-    import pandas as pd
-
     from vhat.cli import saved_models
     from vhat.cli.training_rows import Rows, predictors
     from vhat.estimator import NetworkRegressor
@@ -77,17 +85,26 @@ def fit(
     saved_models.check_place(out, force=force)
     table = open_table(data, separator)
     names = predictors(table, target, features, weights)
+    asked = column_kinds(columns)
     network = NetworkRegressor(
-        hidden_layers(hidden), activation=activation, weight_decay=weight_decay(decay), recipe=recipe, random_state=seed
+        hidden_layers(hidden),
+        activation=activation,
+        weight_decay=weight_decay(decay),
+        recipe=recipe,
+        columns={name: kind for name, kind in asked.items() if name != target} or None,
+        log_target=log_target,
+        random_state=seed,
     )
-    rows = Rows.read(table, names, target, weights).counted()
+    rows = Rows.read(table, names, target, weights, asked).counted()
     training, held = rows.split(hold_out, seed)
     with silence(quiet):
-        network.fit(training.X, pd.Series(training.y, name=target), training.weights)
-        network.row_names_ = training.names
+        training.fit(network, target)
+        seen = training.findings(network, target)
+        training = training.encoded(network.columns_)
+        held = None if held is None else _encoded_apart(network, held, table.name)
         network.save(out)  # what comes now may take its time: Ctrl-C does not cost the training
         note(f"Saved to {out}; now its audit{'' if held is None else f', and the {len(held.y):,} rows kept apart'}.")
-        found = _found(network, training, network.audit(), out)
+        found = _found(network, training, network.audit(), out) | {"findings": seen}
         network.calibrate()
         if held is not None:
             keep(network, held.X, held.y, held.names)
@@ -106,11 +123,18 @@ def fit(
 
 def _found(network: NetworkRegressor, training: Rows, audit: Audit, out: Path) -> dict[str, Any]:
     """What the fit found, for scripts."""
+    columns = network.columns_
+    assert columns is not None  # the table has names
+    varies = {name for at, name in enumerate(columns.outputs) if at not in network.constants_}
+    used = [column.name for column in columns.columns if varies.intersection(column.outputs)]
     return {
         "model": str(out),
         "rows": len(training.y),
-        "columns": [str(name) for at, name in enumerate(training.X.columns) if at not in network.constants_],
-        "constant": [str(training.X.columns[at]) for at in network.constants_],
+        "rows_without_target": training.without_target,
+        "columns": used,
+        "constant": [name for name in columns.needed if name not in used],
+        "readings": {column.name: column.told for column in columns.columns},
+        "remarks": column_remarks(columns),
         "parameters": network.fitted_.problem.p,
         "weight_decay": network.weight_decay_,
         "weight_decay_chosen": network.selection_ is not None,
@@ -118,6 +142,16 @@ def _found(network: NetworkRegressor, training: Rows, audit: Audit, out: Path) -
         "training_error": _error(network, training),
         "audit": {"holds": audit.holds, **doubts(audit)},
     }
+
+
+def _encoded_apart(network: NetworkRegressor, held: Rows, table: str) -> Rows:
+    """Return the rows kept apart as the network sees them, and say what it does not know of them."""
+    assert network.columns_ is not None  # the table has names
+    filled = Filled()
+    found = held.encoded(network.columns_, filled)
+    for sentence in filled.told(network.columns_, f"the rows of {table} kept apart", len(held.y)):
+        note(sentence)
+    return found
 
 
 def _judged(network: NetworkRegressor, held: Rows) -> tuple[dict[str, Any], VhatError | None]:
@@ -148,11 +182,19 @@ def _told(network: NetworkRegressor, found: dict[str, Any], target: str) -> dict
     chosen = "" if selection is None else f", chosen by {selection.by.replace('_', '-')}"
     kind = network.activation if len(network.widths_) > 2 else "linear"
     lines = {
-        "target": f"{target}, standard deviation {found['target_sd']:.4g}",
+        "target": f"{target}, standard deviation {found['target_sd']:.4g}{', fitted as its log' * network.log_target}",
         "learned from": f"{found['rows']:,} rows, {len(found['columns'])} columns: {', '.join(found['columns'])}",
     }
-    if found["constant"]:
-        lines["left out"] = f"{', '.join(found['constant'])}: the same in all of these rows"
+    assert network.columns_ is not None
+    lines |= column_lines(network.columns_)
+    constant = [name for name in found["constant"] if network.columns_[name].outputs]  # the rest is in the lines
+    if constant:
+        same = f"{', '.join(constant)}: the same in all of these rows"
+        lines["left out"] = "; ".join(filter(None, [lines.get("left out"), same]))
+    if found["rows_without_target"]:
+        lines["no target"] = f"in {found['rows_without_target']:,} of the rows read, which are left out"
+    if found["remarks"] or found["findings"]:
+        lines["look at"] = "\n".join([*found["remarks"], *found["findings"]])
     lines |= {
         "network": f"{'-'.join(map(str, network.widths_))}, {kind}, {found['parameters']:,} parameters",
         "weight decay": f"{found['weight_decay']:.3g}{chosen}",

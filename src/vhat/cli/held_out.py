@@ -50,8 +50,9 @@ def read_held_out(network: NetworkRegressor, held_out: str, target: str, separat
         )
     names = list(saved_models.input_columns(network, table))
     chunk = read_all(table, [*names, target])
-    rows, tally = Rows.of(chunk, names, target), Tally()
+    tally = Tally()
+    rows = Rows.judging(network, chunk, names, target, tally.filled)
     tally.note_moved(network, chunk, rows.X)
-    for sentence in tally.told_moved(table):
+    for sentence in [*tally.told_moved(table), *rows.told(network, tally.filled, table.name)]:
         note(sentence)
     return rows

@@ -11,6 +11,7 @@ import typer
 from vhat.errors import InputError
 
 __all__ = [
+    "ColumnKinds",
     "Data",
     "Features",
     "Force",
@@ -22,19 +23,29 @@ __all__ = [
     "Seed",
     "Separator",
     "WeightDecay",
+    "column_kinds",
     "hidden_layers",
     "noise_level",
     "split",
     "weight_decay",
 ]
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="CSV or Parquet file; - for CSV on standard input.")]
+Data = Annotated[str, typer.Argument(metavar="DATA", help="CSV, Parquet or Excel file; - for CSV on standard input.")]
 Model = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a model that vhat fit has saved.")]
 Separator = Annotated[
     str | None, typer.Option(metavar="CHAR", help="What stands between columns of a CSV file; a comma by default.")
 ]
 Features = Annotated[
     str | None, typer.Option(metavar="A,B,...", help="Columns to learn from; by default all but the target.")
+]
+ColumnKinds = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="A=KIND,...",
+        help="What columns are, where it is not as decided: number, decimal-point, decimal-comma, category, date, "
+        "day-first, month-first, skip.",
+    ),
 ]
 Hidden = Annotated[str, typer.Option(metavar="32,16,...", help="Units of each hidden layer; 0 for a linear model.")]
 WeightDecay = Annotated[
@@ -63,6 +74,19 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an output that exi
 def split(text: str, known: Sequence[str] = ()) -> list[str]:
     """Split a list with commas; a text that is itself a known name, commas and all, is one entry."""
     return [text] if text in known else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def column_kinds(text: str | None) -> dict[str, str]:
+    """Read ``--columns``.
+
+    Raises:
+        InputError: For anything but names and kinds, such as ``zip=category,id=skip``.
+    """
+    pairs = [part.rpartition("=") for part in split(text or "")]
+    for name, sign, kind in pairs:
+        if not (sign and name and kind):
+            raise InputError(f"--columns {kind!r}: give names and kinds, such as --columns zip=category,id=skip.")
+    return {name.strip(): kind.strip() for name, _, kind in pairs}
 
 
 def hidden_layers(text: str) -> tuple[int, ...]:

@@ -114,7 +114,7 @@ def predict(
         else:
             with open_output(out, form, force=force, types={name: table.types.get(name) for name in kept}) as write:
                 work.write_to(write)
-        for sentence in _remarks(asked, tally, table):
+        for sentence in _remarks(network, asked, tally, table):
             note(sentence)
         if doubt := warning(network.audited_, directory, noise=level):
             note(doubt)
@@ -166,7 +166,7 @@ def _kept(table: TableFile, keep: str | None) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _remarks(asked: Asked, tally: Tally, table: TableFile) -> list[str]:
+def _remarks(network: NetworkRegressor, asked: Asked, tally: Tally, table: TableFile) -> list[str]:
     """What a reader of the intervals must know, one sentence each."""
     from vhat.cli.predict_stream import MOVED
 
@@ -184,6 +184,8 @@ def _remarks(asked: Asked, tally: Tally, table: TableFile) -> list[str]:
         )
     if tally.moved:
         said += [*tally.told_moved(table), f"The status of such rows is {MOVED!r}."]
+    if network.columns_ is not None:
+        said += tally.filled.told(network.columns_, table.name, tally.rows)
     for status, count in tally.failed.items():
         said.append(f"warning: {count:,} of {tally.rows:,} rows have no interval; their status is {status!r}.")
     return said

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vhat.cli.encode_rows import Filled, encode_rows
 from vhat.errors import ConvergenceWarning, InputError, SupportWarning, TableWarning
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Tally:
         failed: How many rows have no interval, by status.
         unsupported: For how many rows the training data hardly speak.
         moved: Columns that were constant in training and are not here: in how many rows, and where first.
+        filled: Cells of which training knew nothing.
         guarantee: The sentence of the intervals.
     """
 
@@ -81,6 +83,7 @@ class Tally:
     failed: Counter[str] = field(default_factory=Counter)
     unsupported: int = 0
     moved: dict[str, tuple[int, str]] = field(default_factory=dict)
+    filled: Filled = field(default_factory=Filled)
     guarantee: str = ""
 
     def note(self, band: Interval) -> None:
@@ -138,11 +141,9 @@ def intervals(
     Raises:
         InputError: For a table without rows, and for values that are not finite numbers.
     """
-    import pandas as pd
-
     spokesman: pd.DataFrame | None = None
     for chunk in table.chunks(list(dict.fromkeys([*columns, *keep])), chunk_rows(network)):
-        inputs = pd.DataFrame(chunk.numbers(columns), columns=list(columns))
+        inputs, status = encode_rows(network, chunk, columns, tally.filled)
         moved = tally.note_moved(network, chunk, inputs)
         with warnings.catch_warnings():  # they count rows within the chunk; the tally counts them in the table
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -156,7 +157,7 @@ def intervals(
             support = np.nan_to_num(band.unsupported, nan=np.inf).reshape(len(inputs), -1).max(axis=1)
             spokesman, tally.guarantee = inputs.iloc[[int(support.argmin())]], band.guarantee
         tally.note(band)
-        yield chunk, _marked(band, moved)
+        yield chunk, _marked(_marked(band, moved, MOVED), status != "", status)
     if not tally.rows:
         raise InputError(f"{table.name} has column names and no rows.")
     if asked.together is not None and asked.together != tally.rows:
@@ -166,10 +167,11 @@ def intervals(
         )
 
 
-def _marked(band: Interval, moved: np.ndarray) -> Interval:
-    """Let the status of rows say that a column moved which was constant in training; that they converged is no news."""
-    rows = moved.reshape(-1, *(1,) * (band.status.ndim - 1)) & (band.status == "converged")
-    return replace(band, status=np.where(rows, np.array(MOVED, dtype=object), band.status))
+def _marked(band: Interval, rows: np.ndarray, status: np.ndarray | str) -> Interval:
+    """Let the status of some rows say what is to be known of them; that they converged is no news."""
+    shape = (-1, *(1,) * (band.status.ndim - 1))
+    told = rows.reshape(shape) & (band.status == "converged")
+    return replace(band, status=np.where(told, np.array(status, dtype=object).reshape(shape), band.status))
 
 
 def result_columns(band: Interval) -> dict[str, np.ndarray]:

@@ -50,7 +50,7 @@ def input_columns(network: NetworkRegressor, table: TableFile) -> tuple[str, ...
 
     names = getattr(network, "feature_names_in_", None)
     if names is not None:
-        known = tuple(str(name) for name in names)
+        known = tuple(str(name) for name in names) if network.columns_ is None else network.columns_.needed
         require_columns(table, known, "which the model was trained with")
         return known
     if len(table.columns) != network.n_features_in_:

@@ -10,6 +10,7 @@ import numpy as np
 from vhat.checks import check_delta
 from vhat.errors import CalibrationWarning, InputError, LeverageWarning, VhatError, calling_rows, outside
 from vhat.estimator.cross_validation import LEVERAGE, by_folds
+from vhat.estimator.log_target import log_of
 from vhat.intervals.calibrate import Calibrated, rescaled
 from vhat.intervals.fingerprint import fingerprint
 from vhat.tables import validate
@@ -50,6 +51,7 @@ def _by_held_out_rows(network: NetworkRegressor, X: Any, y: Any, names: RowNames
     if responses.ndim == 2 and responses.shape[1] == 1:
         responses = responses[:, 0]
     with calling_rows(names or RowNames.of(X, (*np.shape(X), 0)[0])):
+        responses = log_of(responses) if network.log_target else responses
         return network.fitted_.calibrate(network._points(X), responses)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vhat.errors import CalibrationWarning, InputError, outside
+from vhat.estimator.log_target import log_of
 from vhat.tables.row_names import RowNames
 from vhat.variance.repeated_rows import is_more_than_chance, row_digests
 
@@ -24,7 +25,7 @@ class KeptRows:
 
     Attributes:
         X: Their inputs as numbers, (m, columns).
-        y: Their responses.
+        y: Their responses, in the units of the table.
         names: What they are called.
     """
 
@@ -68,6 +69,7 @@ def _calibrate(network: NetworkRegressor, rows: KeptRows) -> bool:
         return False
     problem = network.fitted_.problem
     responses = np.asarray(rows.y, dtype=np.float64).reshape(-1, problem.outputs)
+    responses = log_of(responses) if network.log_target else responses
     with problem.scope():
         here = row_digests(problem, problem.inputs(rows.X), responses)
     return here is not None and is_more_than_chance(here, found.digests)

@@ -13,6 +13,7 @@ from vhat.errors import StoreError
 from vhat.estimator import calibration
 from vhat.estimator.held_out import KeptRows
 from vhat.evidence.audit import Audit, Line
+from vhat.tables.columns import Columns
 from vhat.tables.row_names import RowNames
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def save(estimator: NetworkRegressor, directory: str | os.PathLike[str], *, fact
         "params": params,
         "weight_decay": estimator.weight_decay_,
         "columns": estimator.n_features_in_,
+        "encoder": None if estimator.columns_ is None else estimator.columns_.describe(),
+        "target_column": None if estimator.target_column_ is None else Columns((estimator.target_column_,)).describe(),
         "names": None if names is None else list(names),
         "target": estimator.target_name_,
         "constants": estimator.constants_,
@@ -78,6 +81,10 @@ def load(
     loaded.weight_decay_ = saved["weight_decay"]
     loaded.selection_ = _restore_selection(saved.get("selection"), loaded.fitted_, loaded.weight_decay_)
     loaded.constants_, loaded.n_features_in_ = saved["constants"], saved["columns"]
+    encoder = saved.get("encoder")
+    loaded.columns_ = None if encoder is None else Columns.restore(encoder)
+    target = saved.get("target_column")
+    loaded.target_column_ = None if target is None else Columns.restore(target).columns[0]
     loaded.target_name_ = saved.get("target")
     lines = saved.get("audit")
     loaded.audited_ = None if lines is None else Audit(tuple(Line(**line) for line in lines))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,8 @@ import numpy as np
 
 from vhat.checks import check_choice, check_weights
 from vhat.errors import InputError, MissingPackage, calling_rows
-from vhat.estimator import calibration, messages, persistence, predictions
+from vhat.estimator import calibration, log_target, messages, persistence, predictions
+from vhat.estimator import columns as table_columns
 from vhat.estimator.standardise import in_user_units
 from vhat.estimator.weight_decay import Decay
 from vhat.fitted.model import FittedModel
@@ -27,7 +28,7 @@ from vhat.tables.row_names import RowNames
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
     from sklearn.utils import check_random_state
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import check_is_fitted
 except ImportError as error:
     raise MissingPackage(
         "NetworkRegressor is a scikit-learn estimator, and scikit-learn 1.6 or newer is not installed. Install it: "
@@ -35,11 +36,14 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from vhat.estimator.held_out import KeptRows
     from vhat.evidence.audit import Audit
     from vhat.fit import Network, Selection
     from vhat.intervals.calibrate import Calibrated
     from vhat.intervals.interval import Interval
+    from vhat.tables.columns import Column, Columns
 
 __all__ = ["NetworkRegressor"]
 
@@ -67,6 +71,12 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         recipe: ``"minimum"`` (what intervals assume), ``"adam"``, ``"adamw"``, ``"gradient_descent"``; or
             ``recipe(network, weight_decay)`` that returns one of :mod:`vhat.fit`, such as
             ``functools.partial(vhat.fit.AdamW, steps=2000)``.
+        columns: What some columns of a data frame are, by name, where that is not as it was decided: ``"number"``,
+            ``"decimal-point"``, ``"decimal-comma"``, ``"category"``, ``"date"``, ``"day-first"``, ``"month-first"`` or
+            ``"skip"``. ``docs/messy-tables.md`` has the rules.
+        log_target: Fit the logarithm of the target, for positive targets that are skewed or whose noise grows with
+            them. Predictions and intervals come back in the units of y, never negative; the center is then exp of the
+            mean of log y, a median. ``fitted_``, ``noise`` and the report are about log y.
         transform_skewed: Whether columns whose skewness is beyond 1 are transformed by Yeo and Johnson's method before
             the network sees them, so that a few far rows do not take most of its range. Linear models see columns as
             they are. Which columns it was is in ``scaling_.transformed``.
@@ -77,6 +87,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         weight_decay_: The lam that was used.
         selection_: How it was chosen (:class:`vhat.fit.Selection`, in standardised units), or None.
         scaling_: Means and standard deviations of the columns and of the target, and the powers of skewed columns.
+        columns_: How the columns of a data frame were read (text, categories, dates, gaps), or None for an array:
+            ``columns_.columns`` has one entry a column. ``fitted_`` takes the columns that :meth:`encode` returns.
         constants_: Columns that did not vary, by number, and their value: the model leaves them out.
         widths_: Units of each layer, from the columns that vary to the outputs.
         audited_: What :meth:`audit` last found of this fit without being given the noise, or None; it is saved with it.
@@ -96,6 +108,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             that was chosen, the last descent begins where a candidate ended.
         n_features_in_: How many columns X has.
         feature_names_in_: Their names, where X was a data frame.
+        target_column_: How ``vhat fit`` has read the target where it was text, or None.
         target_name_: The name of the target, where y was a series that has one, or None: what a report calls it.
 
     Examples:
@@ -116,6 +129,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         activation: str = "tanh",
         weight_decay: Any = "auto",
         recipe: str | Callable[..., Any] = "minimum",
+        columns: Mapping[str, str] | None = None,
+        log_target: bool = False,
         transform_skewed: bool = True,
         random_state: Any = 0,
     ) -> None:
@@ -123,6 +138,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         self.activation = activation
         self.weight_decay = weight_decay
         self.recipe = recipe
+        self.columns = columns
+        self.log_target = log_target
         self.transform_skewed = transform_skewed
         self.random_state = random_state
 
@@ -136,7 +153,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         """Train on a table.
 
         Args:
-            X: Numbers, (rows, columns), or a data frame: of pandas, polars or Arrow.
+            X: Numbers, (rows, columns), or a data frame of pandas, polars or Arrow, whose columns may also hold text,
+                categories, dates, yes and no, and gaps: what was decided for each is in ``columns_``.
             y: The target, (rows,), or (rows, outputs).
             sample_weight: How much each row counts in the loss. A row with weight 2 is fitted like two copies of it;
                 its noise is taken to be that of the others. A row with weight 0 is left out (see ``rows_``).
@@ -152,20 +170,30 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             TableWarning: Of constant columns, which are left out, of fewer rows than columns, and of too few rows to
                 choose the weight decay by.
         """
+        return self._fit(X, y, sample_weight, None)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, decided: Columns | None) -> NetworkRegressor:
+        """Train on a table, whose columns may have been read before, together with rows that are kept apart."""
         X, y = as_pandas(X), as_pandas(y)
         called, frame = getattr(y, "name", None), X
-        X, y, weights = self._table(X, y, sample_weight)
-        names = getattr(self, "feature_names_in_", None)
-        rows = validate.weighted(X, y, weights)
+        table = table_columns.learn(self, X, y, sample_weight, decided)
+        y, names = np.asarray(table.y, dtype=np.float64), table.names
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+        y = log_target.log_of(y) if self.log_target else y
+        weights = check_weights(sample_weight, len(y))
+        rows = validate.weighted(table.X, y, weights)
         kept = validate.check_table(rows, names)
         training = validate.merge_copies(rows)
         # A linear model is to be linear in the columns as they are.
         powers = bool(self._hidden()) and self.transform_skewed
-        scaling = Scaling.of(training.X, training.y, training.weights, kept, powers=powers)
+        spreads = None if table.columns is None else table.columns.spreads
+        scaling = Scaling.of(training.X, training.y, training.weights, kept, powers=powers, spreads=spreads)
         standardised = replace(training, X=scaling.inputs(training.X), y=scaling.responses(training.y))
         with loss_recorded() as record:
             trained = self._train(standardised)
         self.n_iter_, self.loss_curve_ = record.steps, record.losses
+        self.columns_ = table.columns
+        self.target_column_: Column | None = None
         self.scaling_, self.rows_ = scaling, np.flatnonzero(weights)
         self.row_names_ = RowNames.of(frame, len(weights)).take(self.rows_)
         self.fitted_ = in_user_units(trained, scaling, rows, self.weight_decay_, names)
@@ -176,15 +204,6 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         self.not_calibrated_ = ""
         self.held_out_: KeptRows | None = None
         return self
-
-    def _table(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Check the table as scikit-learn does, and in our own words where we can say more."""
-        validate.refuse_text(X)
-        validate.refuse_responses(y)
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False, multi_output=True, y_numeric=True)
-        validate.refuse_missing(X, getattr(self, "feature_names_in_", None))
-        y = np.asarray(y, dtype=np.float64)
-        return X, y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, check_weights(sample_weight, len(X))
 
     def _train(self, rows: validate.Rows) -> FittedModel:
         """Train on standardised rows, at the lam that was given or chosen."""
@@ -237,7 +256,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
 
     # -- predictions ---------------------------------------------------------------------------
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predict the target, (points,) or (points, outputs).
+        """Predict the target, (points,) or (points, outputs); with ``log_target``, exp of the mean of its logarithm.
 
         Args:
             X: Points, with the columns of the training table.
@@ -248,9 +267,16 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         Returns:
             The predictions; with ``return_std`` the pair ``(predictions, standard deviations)``.
         """
+        if return_std and self.log_target:
+            raise InputError(
+                "return_std=True with log_target: the target was fitted as its logarithm, and the standard deviation "
+                "of that is none of the target. Use predict_quantiles(X), or predict_interval(X)."
+            )
         points = self._points(X)
         center = self.fitted_.predict(points)
-        return (center, predictions.standard_deviation(self, points)) if return_std else center
+        if return_std:
+            return center, predictions.standard_deviation(self, points)
+        return np.exp(center) if self.log_target else center
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> np.ndarray:
         """Predict quantiles of a new response, calibrated on each side on its own.
@@ -274,7 +300,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         """
         points = self._points(X)
         with messages.spoken(self.recipe, self.activation):
-            return predictions.quantiles(self, points, quantiles)
+            found = predictions.quantiles(self, points, quantiles)
+        return np.exp(found) if self.log_target else found
 
     def predict_interval(
         self,
@@ -332,15 +359,17 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
                 responses of other noise.
         """
         delta = predictions.check_level(delta, confidence_level)
-        points = self._points(X)
+        asked = self._asked(X)
         options: dict[str, Any] = {"simultaneous": simultaneous, "noise": noise, "observation_noise": observation_noise}
         with messages.spoken(self.recipe, self.activation):
             if target == "observation" and bound is None:
-                band = calibration.observation_interval(self, points, delta, **options)
+                band = calibration.observation_interval(self, asked.numbers, delta, **options)
             else:
-                band = self.fitted_.interval(points, delta, target=target, bound=bound or calibration.BOUND, **options)
+                chosen = bound or calibration.BOUND
+                band = self.fitted_.interval(asked.numbers, delta, target=target, bound=chosen, **options)
         messages.warn_of_support(band, first=self.fitted_.workspace.first)
-        return replace(band, index=X.index if hasattr(X, "iloc") else None)
+        band = asked.marked(replace(band, index=X.index if hasattr(X, "iloc") else None))
+        return log_target.in_own_units(band) if self.log_target else band
 
     def summary_frame(self, X: Any, alpha: float = 0.05, *, bound: str | None = None, noise: Any = None) -> Any:
         """Return predictions and both intervals in a table with the columns of statsmodels.
@@ -426,13 +455,24 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         options = Options(delta, held_out, response, noise, max_unsupported, refits, seed)
         return write(self, path, options, force=force)
 
+    def encode(self, X: Any) -> pd.DataFrame:
+        """Return a table as the network sees it: the columns that ``fitted_`` takes, before they are standardised.
+
+        Args:
+            X: A table with the columns of the training table.
+        """
+        import pandas as pd
+
+        points = self._points(X)
+        names = None if self.columns_ is None else list(self.columns_.outputs)
+        return pd.DataFrame(points, columns=names, index=X.index if hasattr(X, "iloc") else None)
+
     def _points(self, X: Any) -> np.ndarray:
+        return self._asked(X).numbers
+
+    def _asked(self, X: Any) -> table_columns.Points:
         check_is_fitted(self)
-        X = as_pandas(X)
-        validate.refuse_text(X)
-        points: np.ndarray = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
-        validate.refuse_missing(points, getattr(self, "feature_names_in_", None))
-        return points
+        return table_columns.ask(self, as_pandas(X))
 
     # -- on disk -------------------------------------------------------------------------------
     def save(self, directory: str | os.PathLike[str], *, factorisation: bool = False) -> None:

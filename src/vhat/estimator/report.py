@@ -12,6 +12,7 @@ import numpy as np
 from vhat.errors import calling_rows
 from vhat.estimator import calibration
 from vhat.estimator.held_out import KeptRows, judging_rows
+from vhat.estimator.log_target import log_of
 from vhat.report import Options, Subject
 from vhat.report import write as write_report
 from vhat.tables.frames import as_pandas
@@ -37,7 +38,17 @@ def write(network: NetworkRegressor, path: str | os.PathLike[str], options: Opti
     rows = judging_rows(network, given)
     if rows is not None:
         options = replace(options, held_out=(rows.X, rows.y), held_out_rows=rows.names)
+    if rows is not None and network.log_target:
+        logs = log_of(np.asarray(rows.y, dtype=np.float64))
+        options = replace(options, held_out=(rows.X, logs))
+    if network.log_target:
+        options = replace(options, response=_logged(options.response or network.target_name_ or "y"))
     return write_report(_subject(network, options), path, options, force=force)
+
+
+def _logged(response: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """What a page calls a target that was fitted as its logarithm: everything on it is about that."""
+    return f"log({response})" if isinstance(response, str) else tuple(f"log({name})" for name in response)
 
 
 def _subject(network: NetworkRegressor, options: Options) -> Subject:
@@ -53,8 +64,9 @@ def _subject(network: NetworkRegressor, options: Options) -> Subject:
         ),
         ("Seed of the fit", f"{network.random_state}"),
         ("Scaling", "standardised inside" + _transformed(network)),
+        *([("Target", "its logarithm; numbers on this page are of log y")] if network.log_target else []),
     )
-    names = getattr(network, "feature_names_in_", None)
+    names = network.fitted_.problem.columns
     return Subject(
         network.fitted_,
         training,
@@ -66,7 +78,20 @@ def _subject(network: NetworkRegressor, options: Options) -> Subject:
         rows=network.row_names_,
         calibrated=calibrated,
         not_calibrated=not_calibrated,
+        readings=_readings(network),
     )
+
+
+def _readings(network: NetworkRegressor) -> tuple[tuple[str, str, str], ...]:
+    """How each column of the table was read, and its target; nothing where all are numbers without gaps."""
+    columns, target = network.columns_, network.target_column_
+    if columns is None or (columns.plain and target is None):
+        return ()
+    told = [
+        (each.name, each.kind if each.outputs else "left out", "; ".join(filter(None, (each.detail, each.remark))))
+        for each in columns.columns
+    ]
+    return (*told, *([] if target is None else [(target.name, f"target, a {target.kind}", target.detail)]))
 
 
 def _transformed(network: NetworkRegressor) -> str:
@@ -74,6 +99,6 @@ def _transformed(network: NetworkRegressor) -> str:
     at = network.scaling_.transformed
     if not len(at):
         return ""
-    names = getattr(network, "feature_names_in_", None)
+    names = network.fitted_.problem.columns
     called = [f"column {j}" if names is None else str(names[j]) for j in at]
     return f"; skewed, and transformed by Yeo and Johnson's method: {', '.join(called)}"

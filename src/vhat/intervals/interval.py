@@ -32,7 +32,7 @@ class Interval:
 
     Attributes:
         center: The prediction.
-        lower: Lower limit; NaN where the status is not ``converged``.
+        lower: Lower limit; NaN where the solve failed.
         upper: Upper limit.
         half_width: Half the width.
         standard_error: ``sigma sqrt(V/n)``, the first-order standard deviation of the prediction over the noise.

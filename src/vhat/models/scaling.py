@@ -53,14 +53,32 @@ class Scaling:
 
     @classmethod
     def of(
-        cls, X: np.ndarray, y: np.ndarray, weights: np.ndarray, kept: np.ndarray, *, powers: bool = False
+        cls,
+        X: np.ndarray,
+        y: np.ndarray,
+        weights: np.ndarray,
+        kept: np.ndarray,
+        *,
+        powers: bool = False,
+        spreads: np.ndarray | None = None,
     ) -> Scaling:
-        """Measure means and standard deviations over weighted rows and, with ``powers``, transform skewed columns."""
+        """Measure means and standard deviations over weighted rows and, with ``powers``, transform skewed columns.
+
+        Args:
+            X: Inputs, (n, d).
+            y: Responses, (n,) or (n, K).
+            weights: How much each row counts.
+            kept: The columns that the model sees, as indices.
+            powers: Whether skewed columns are transformed.
+            spreads: What to divide columns by in place of their standard deviations, (d,), NaN for these. Such columns
+                are 0 and 1, which are never transformed.
+        """
         moments = [_moments(column, weights) for column in X[:, kept].T]
         responses = [_moments(column, weights) for column in y.reshape(len(y), -1).T]
         center, spread = (np.array(part) for part in zip(*moments, strict=True))
         shift, unit = (np.array(part) for part in zip(*responses, strict=True))
-        found = cls(kept, center, spread, shift, unit)
+        given = np.full(len(kept), np.nan) if spreads is None else spreads[kept]
+        found = cls(kept, center, np.where(np.isnan(given), spread, given), shift, unit)
         return found._with_powers(X, weights) if powers else found
 
     def _with_powers(self, X: np.ndarray, weights: np.ndarray) -> Scaling:

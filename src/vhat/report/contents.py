@@ -67,6 +67,7 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
             "written": f"{datetime.now(UTC):%Y-%m-%d}",
             "responses": list(names),
             "facts": [list(pair) for pair in fit_facts(subject, table, options)],
+            "readings": [list(line) for line in subject.readings],
             "audit": _audit(audit),
             "curve": _curve(subject),
             "versions": [list(pair) for pair in versions()],

@@ -79,7 +79,8 @@ class _Foreign(NamedTuple):
 
 
 _ENCODE = (
-    "Encode categories as numbers first (sklearn.preprocessing.OneHotEncoder in a Pipeline, or pandas.get_dummies)."
+    "NetworkRegressor encodes categories of a data frame itself, and its encode(X) returns what fitted_ takes; "
+    "elsewhere encode them as numbers first (sklearn.preprocessing.OneHotEncoder in a Pipeline, or pandas.get_dummies)."
 )
 
 

@@ -11,12 +11,14 @@ import numpy as np
 
 from vhat.errors import InputError
 from vhat.tables.files.cells import Chunk
+from vhat.tables.files.header import lacks_header
 from vhat.tables.files.separators import WORDS, likely_other
 
 __all__ = ["STANDARD_INPUT", "TableFile", "open_table", "read_all", "require_columns"]
 
 STANDARD_INPUT = "-"
 _PARQUET = (".parquet", ".pq")
+_EXCEL = (".xlsx", ".xlsm", ".xls", ".ods")
 _CHUNK = 65_536
 _SHOWN = 12
 
@@ -54,7 +56,7 @@ def open_table(path: str, separator: str | None = None) -> TableFile:
     device) is opened once, and the stream that gave the header goes on to give the rows.
 
     Args:
-        path: A file, Parquet by its ending and CSV otherwise; ``-`` for CSV on standard input.
+        path: A file, Parquet or Excel by its ending and CSV otherwise; ``-`` for CSV on standard input.
         separator: What stands between columns of a CSV file; None for a comma, or a tab in a ``.tsv`` file.
 
     Raises:
@@ -69,7 +71,7 @@ def open_table(path: str, separator: str | None = None) -> TableFile:
     if not file.exists():
         raise InputError(f"there is no file {path}. Check the name; - stands for standard input.")
     if file.is_dir():
-        raise InputError(f"{path} is a directory; give a CSV or Parquet file.")
+        raise InputError(f"{path} is a directory; give a CSV, Parquet or Excel file.")
     if file.suffix.lower() in _PARQUET:
         if separator is not None:
             raise InputError(f"--separator is for CSV files, and {path} is a Parquet file by its name.")
@@ -81,6 +83,12 @@ def open_table(path: str, separator: str | None = None) -> TableFile:
         from vhat.tables.files.parquet import open_parquet
 
         return _checked(open_parquet(file))
+    if file.suffix.lower() in _EXCEL:
+        if separator is not None:
+            raise InputError(f"--separator is for CSV files, and {path} is an Excel file by its name.")
+        from vhat.tables.files.excel import open_excel
+
+        return _checked(open_excel(file))
     separator = separator or ("\t" if file.suffix.lower() == ".tsv" else ",")
     if not file.is_file():
         return _checked(open_pipe(file, separator))
@@ -88,6 +96,13 @@ def open_table(path: str, separator: str | None = None) -> TableFile:
 
 
 def _checked(table: TableFile) -> TableFile:
+    if lacks_header(table.columns):
+        shown = _listed(table.columns)
+        example = ",".join(f"column{at}" for at in range(1, min(4, len(table.columns) + 1)))
+        raise InputError(
+            f"{table.name} seems to have no line that names its columns: its first line is {shown}. Write one above "
+            f"it, such as {example}{',...' if len(table.columns) > 3 else ''}, and name the target by --target."
+        )
     twice = sorted({name for name in table.columns if table.columns.count(name) > 1})
     if twice:
         raise InputError(

@@ -1,0 +1,191 @@
+"""The columns of a table are decided over all of its cells, and every row is then read alone."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.impute import SimpleImputer
+
+import vhat
+from vhat.tables.columns import Columns, Wording
+from vhat.tables.columns.learn import weighted_median
+
+ROWS = 24
+
+
+def messy():
+    """One column of each kind."""
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "number": rng.normal(size=ROWS),
+            "gaps": np.where(np.arange(ROWS) % 5 == 0, np.nan, rng.normal(size=ROWS)),
+            "price": [f"{value:.2f} €".replace(".", ",") for value in rng.uniform(10, 90, ROWS)],
+            "date": [f"{1 + row:02d}/03/2024" for row in range(ROWS)],
+            "time": pd.date_range("2024-03-01", periods=ROWS, freq="6h", tz="Europe/Berlin"),
+            "duration": pd.to_timedelta(np.arange(ROWS), unit="h"),
+            "flag": np.arange(ROWS) % 3 == 0,
+            "word": ["yes", "no", None] * (ROWS // 3),
+            "city": ["Ulm", "Bonn ", "Köln"] * 7 + ["Jena", "Hof", ""],
+            "zone": pd.Categorical([1, 2] * (ROWS // 2)),
+            "name": [f"person {row}" for row in range(ROWS)],
+        }
+    )
+
+
+def test_each_kind_is_found_and_told():
+    told = {column.name: column.told for column in Columns.of(messy()).columns}
+    assert told["number"] == "number"
+    assert told["gaps"].startswith("number: 5 missing, filled with the median ")
+    assert told["price"] == "number: decimal comma, in €"
+    assert told["date"] == "date: day/month/year"
+    assert told["time"] == "date: year-month-day"
+    assert told["flag"] == "yes/no"
+    assert told["word"] == "yes/no: yes is 1, no is 0, 8 missing, filled with the median 0.5 and marked"
+    assert told["city"] == "category: 6 levels, 3 rare ones as (other), 1 missing, as a level"
+    assert told["zone"] == "category: 2 levels"
+    assert told["name"] == "left out: text, 24 different in 24 rows"
+
+
+def test_the_numbers_are_those_of_cleaning_by_hand():
+    frame = messy()
+    found = Columns.of(frame).encode(frame)
+    numbers = dict(zip(found.names, found.numbers.T, strict=True))
+    np.testing.assert_array_equal(numbers["number"], frame["number"])
+    filled = SimpleImputer(strategy="median", add_indicator=True).fit_transform(frame[["gaps"]])
+    np.testing.assert_array_equal(np.column_stack([numbers["gaps"], numbers["gaps is missing"]]), filled)
+    by_hand = [float(text.removesuffix(" €").replace(",", ".")) for text in frame["price"]]
+    np.testing.assert_array_equal(numbers["price"], by_hand)
+    since = (pd.to_datetime(frame["date"], format="%d/%m/%Y") - pd.Timestamp("1970-01-01")).dt.days
+    np.testing.assert_array_equal(numbers["date"], since)
+    seconds = [moment.timestamp() for moment in frame["time"]]
+    np.testing.assert_allclose(numbers["time"], np.array(seconds) / 86400, rtol=1e-15)
+    np.testing.assert_array_equal(numbers["duration"], np.arange(ROWS) / 24)
+    np.testing.assert_array_equal(numbers["flag"], frame["flag"])
+    city = frame["city"].str.strip()
+    dummies = pd.get_dummies(city.where(city.isin(["Ulm", "Bonn", "Köln"]), "(other)"), prefix="city", prefix_sep=" = ")
+    for name in dummies:
+        np.testing.assert_array_equal(numbers[name], dummies[name])
+    assert not any("person" in name for name in found.names)
+
+
+def test_rows_are_read_alike_alone_and_together_and_after_a_restore():
+    frame = messy()
+    columns = Columns.of(frame)
+    restored = Columns.restore(json.loads(json.dumps(columns.describe())))
+    assert restored == columns
+    whole = columns.encode(frame).numbers
+    for row in range(0, ROWS, 5):
+        np.testing.assert_array_equal(restored.encode(frame[row : row + 2]).numbers, whole[row : row + 2])
+    np.testing.assert_array_equal(columns.encode(frame[frame.columns[::-1]]).numbers, whole)
+
+
+def test_an_unknown_level_is_an_average_one_or_one_of_the_rare_and_has_a_status():
+    frame = pd.DataFrame({"a": ["x"] * 6 + ["y"] * 3, "b": ["u"] * 5 + ["v"] * 3 + ["w"]})
+    columns = Columns.of(frame)
+    found = columns.encode(pd.DataFrame({"a": ["x", "z", ""], "b": ["w", "q", "v"]}))
+    assert found.names == ("a = x", "a = y", "b = u", "b = v", "b = (other)")
+    np.testing.assert_allclose(found.numbers[1], [6 / 9, 3 / 9, 0, 0, 1])
+    np.testing.assert_allclose(found.numbers[2], [6 / 9, 3 / 9, 0, 1, 0])
+    assert found.status.tolist() == ["", "unknown level", "missing cell"]
+    assert {name: rows.tolist() for name, rows in found.unknown.items()} == {
+        "a": [False, True, False],
+        "b": [False, True, False],
+    }
+
+
+def test_a_gap_has_a_status_only_where_training_had_none():
+    frame = pd.DataFrame({"a": [1.0, 2.0, 4.0], "b": [1.0, np.nan, 3.0]})
+    found = Columns.of(frame).encode(pd.DataFrame({"a": [np.nan, 1.0], "b": [np.nan, np.nan]}))
+    np.testing.assert_array_equal(found.numbers, [[2, 2, 1], [1, 2, 1]])
+    assert found.status.tolist() == ["missing cell", ""]
+
+
+def test_the_most_frequent_levels_have_columns_and_the_rest_share_one():
+    cells = [f"level {k:02d}" for k in range(60) for _ in range(3 + (k < 40))]
+    columns = Columns.of(pd.DataFrame({"a": cells}))
+    assert len(columns.outputs) == 41
+    assert columns.outputs[-2:] == ("a = level 39", "a = (other)")
+    assert columns.columns[0].remark == "60 levels, of which the 40 most frequent have a column of their own"
+
+
+def test_a_constant_text_makes_no_column_and_another_one_is_unknown():
+    columns = Columns.of(pd.DataFrame({"a": ["x"] * 4, "b": [1, 2, 3, 4]}))
+    assert columns.outputs == ("b",)
+    assert columns.encode(pd.DataFrame({"a": ["x", "y"], "b": [1, 2]})).status.tolist() == ["", "unknown level"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "asked", "days"),
+    [
+        (["2024-01-31", "2024-02-01T12:00"], {}, [19753, 19754.5]),
+        (["31.01.2024", "01.02.2024"], {}, [19753, 19754]),
+        (["01/31/2024", "02/01/2024"], {}, [19753, 19754]),
+        (["31 Jan 2024", "1 Feb 2024"], {}, [19753, 19754]),
+        (["Jan 31, 2024", "May 1, 2024"], {}, [19753, 19844]),
+        (["03/04/2024", "05/06/2024"], {"a": "day-first"}, [19816, 19879]),
+        (["03/04/2024", "05/06/2024"], {"a": "month-first"}, [19786, 19849]),
+        (["2024-01-31T01:00+01:00", "2024-01-31T00:00Z"], {}, [19753, 19753]),
+    ],
+)
+def test_dates_are_days_since_1970(cells, asked, days):
+    frame = pd.DataFrame({"a": cells})
+    np.testing.assert_allclose(Columns.of(frame, asked).encode(frame).numbers[:, 0], days, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        (["03/04/2024", "05/06/2024"], "day and month may be exchanged.*columns={'a': 'day-first'}"),
+        (["2024-01-01", "2024-02-30", "2024-03-01"], "row 1: column 'a' holds '2024-02-30' among dates"),
+    ],
+)
+def test_dates_that_cannot_be_read_are_refused(cells, told):
+    with pytest.raises(vhat.InputError, match=told):
+        Columns.of(pd.DataFrame({"a": cells}))
+
+
+def test_overrides_are_taken_and_unknown_ones_refused():
+    frame = pd.DataFrame({"zip": [1, 2, 1, 2, 1, 2], "x": np.arange(6.0)})
+    assert Columns.of(frame, {"zip": "category"}).outputs == ("zip = 1", "zip = 2", "x")
+    assert Columns.of(frame, {"zip": "skip"}).needed == ("x",)
+    with pytest.raises(vhat.InputError, match=r"--columns zap=skip: data.csv has no column 'zap'\. Did you mean 'zip'"):
+        Columns.of(frame, {"zap": "skip"}, wording=Wording("data.csv", command=True))
+    with pytest.raises(vhat.InputError, match="a column is one of number, decimal-point"):
+        Columns.of(frame, {"zip": "word"})
+
+
+def test_codes_are_the_same_levels_with_and_without_gaps():
+    """A gap turns whole numbers into floats: 1 and 1.0 are one level."""
+    columns = Columns.of(pd.DataFrame({"a": [1, 2, 1, 2, 1, 2]}), {"a": "category"})
+    found = columns.encode(pd.DataFrame({"a": [1.0, 2.0, np.nan]}))
+    np.testing.assert_array_equal(found.numbers, [[1, 0], [0, 1], [0.5, 0.5]])
+
+
+def test_the_median_counts_weights_as_copies():
+    rng = np.random.default_rng(1)
+    for size in range(1, 12):
+        values, weights = rng.integers(0, 9, size).astype(float), rng.integers(1, 4, size)
+        assert weighted_median(values, weights) == np.median(np.repeat(values, weights))
+
+
+def test_columns_that_the_model_sees_have_different_names_whatever_the_table_is_called():
+    words = ["(other)"] * 7 + ["x", "y"]
+    frame = pd.DataFrame({"a": [1.0, np.nan, 3.0] * 3, "a is missing": np.arange(9.0), "b": words})
+    columns = Columns.of(frame)
+    assert columns.outputs == ("a", "a is missing", "a is missing'", "b = (other)", "b = (other)'")
+    assert columns.encode(frame).names == columns.outputs
+    model = vhat.NetworkRegressor((), weight_decay=0.1).fit(frame, np.arange(9.0) ** 2)
+    assert model.predict_interval(frame).upper.shape == (9,)
+
+
+def test_numbers_that_may_be_thousands_are_read_as_before_and_that_is_said():
+    frame = pd.DataFrame({"a": ["1.234", "5.678"]})
+    (column,) = Columns.of(frame, wording=Wording("data.csv", command=True)).columns
+    assert column.remark == (
+        "'1.234' is read with a decimal point; if the point stands between thousands: --columns a=decimal-comma"
+    )
+    assert not Columns.of(pd.DataFrame({"a": ["1.234", "5.67"]})).columns[0].remark
