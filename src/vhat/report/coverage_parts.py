@@ -19,6 +19,8 @@ CHANCE = 0.0455
 LEAST = 5
 """Rows that a part must hold to be counted."""
 _FIFTHS = 5
+_ROUNDED = 0.02
+"""By how much an edge may be rounded, in standard deviations."""
 _MOST_COLUMNS = 5
 """Columns with few values whose groups are counted; of more, the most important ones."""
 
@@ -29,7 +31,7 @@ class Part:
 
     Attributes:
         of: What the rows were divided by: ``"prediction"`` or the name of a column; empty for all rows.
-        label: Which rows these are.
+        label: Which rows of that: ``"up to 101"`` or ``"= 1"``.
         rows: How many there are.
         inside: How many of them lie inside.
         low: Lower end of the exact binomial interval of the share, at two standard errors.
@@ -48,6 +50,11 @@ class Part:
     off: Literal["", "low", "high"]
 
     @property
+    def named(self) -> str:
+        """Which rows these are."""
+        return f"{self.of} {self.label}"
+
+    @property
     def share(self) -> float:
         """The share inside."""
         return self.inside / self.rows
@@ -59,37 +66,43 @@ class Part:
         }
 
 
-def count(inside: np.ndarray, level: float, *, aimed: bool, looked: int = 1, of: str = "", label: str = "") -> Part:
+def count(
+    inside: np.ndarray, coverage: np.ndarray, *, aimed: bool, looked: int = 1, of: str = "", label: str = ""
+) -> Part:
     """Count the responses inside, and say whether chance explains the count.
 
     Args:
         inside: Whether each lies inside its interval.
-        level: The coverage that is claimed.
+        coverage: Values of the true coverage, equally likely, where the intervals are right; a single one where it is
+            known.
         aimed: Whether covering more is a fault too; for a bound it is none.
         looked: How many parts are looked at together: each is allowed that much less chance.
         of: As in :class:`Part`.
         label: As in :class:`Part`.
     """
-    from scipy.stats import binomtest
+    from scipy.stats import beta, binom
 
     rows = len(inside)
     found = int(np.sum(inside))
-    test = binomtest(found, rows, level, alternative="two-sided" if aimed else "less")
-    ends = binomtest(found, rows).proportion_ci(1 - CHANCE, method="exact")
+    below = float(np.mean(binom.cdf(found, rows, coverage)))
+    above = float(np.mean(binom.sf(found - 1, rows, coverage)))
+    chance = min(1.0, 2 * min(below, above)) if aimed else below
+    # Clopper and Pearson's interval of the share
+    low = float(beta.ppf(CHANCE / 2, found, rows - found + 1)) if found else 0.0
+    high = float(beta.ppf(1 - CHANCE / 2, found + 1, rows - found)) if found < rows else 1.0
     off: Literal["", "low", "high"] = ""
-    if test.pvalue < CHANCE / looked:
-        off = "low" if found < level * rows else "high"
-    return Part(of, label, rows, found, float(ends.low), float(ends.high), float(test.pvalue), off)
+    if chance < CHANCE / looked:
+        off = "low" if below < above else "high"
+    return Part(of, label, rows, found, low, high, chance, off)
 
 
-def parts(judges: JudgedRows, table: Table, ranked: np.ndarray, level: float, k: int, spread: float) -> list[Part]:
+def parts(judges: JudgedRows, table: Table, ranked: np.ndarray, k: int, spread: float) -> list[Part]:
     """Divide the rows by prediction and by column, and count each part.
 
     Args:
         judges: The rows.
         table: The training inputs.
         ranked: Columns, the most important first.
-        level: The coverage that is claimed.
         k: The output.
         spread: The spread of the responses, for the digits of a prediction.
 
@@ -106,7 +119,7 @@ def parts(judges: JudgedRows, table: Table, ranked: np.ndarray, level: float, k:
     for column in list(few)[:_MOST_COLUMNS]:
         name = table.names[column]
         values = judges.values[:, column]
-        found += [(name, f"{name} = {short(value, 4)}", values == value) for value in few[column]]
+        found += [(name, f"= {short(value, 4)}", values == value) for value in few[column]]
     rest = [int(column) for column in ranked if int(column) not in few]
     if rest:
         everywhere = np.ones(len(judges), dtype=bool)
@@ -114,7 +127,8 @@ def parts(judges: JudgedRows, table: Table, ranked: np.ndarray, level: float, k:
     kept = [(of, label, rows) for of, label, rows in found if np.sum(rows) >= LEAST]
     inside = judges.inside[:, k]
     return [
-        count(inside[rows], level, aimed=judges.aimed, looked=len(kept), of=of, label=label) for of, label, rows in kept
+        count(inside[rows], judges.coverage[k], aimed=judges.aimed, looked=len(kept), of=of, label=label)
+        for of, label, rows in kept
     ]
 
 
@@ -122,14 +136,23 @@ def _fifths(of: str, values: np.ndarray, known: np.ndarray, spread: float) -> li
     """Divide rows into fifths by a value; equal values stay together, which may leave fewer parts."""
     inner = np.unique(np.quantile(values[known], np.arange(1, _FIFTHS) / _FIFTHS))
     place = np.searchsorted(inner, values, side="left")  # a value on an edge belongs below it
-    texts = [told(edge, spread * 100) for edge in inner]  # two digits of the spread are enough for an edge
+    texts = _edges(inner, spread)
     made = []
     for fifth in range(len(inner) + 1):
         if fifth == 0:
-            label = f"{of} up to {texts[0]}"
+            label = f"up to {texts[0]}"
         elif fifth == len(inner):
-            label = f"{of} above {texts[-1]}"
+            label = f"above {texts[-1]}"
         else:
-            label = f"{of} {texts[fifth - 1]} to {texts[fifth]}"
+            label = f"{texts[fifth - 1]} to {texts[fifth]}"
         made.append((of, label, known & (place == fifth)))
     return made
+
+
+def _edges(inner: np.ndarray, spread: float) -> list[str]:
+    """Return edges as text: three digits where these tell them apart, else as many as the spread asks for."""
+    texts = [short(edge) for edge in inner]
+    rounded = np.array([float(f"{edge:.3g}") for edge in inner])
+    if len(set(texts)) == len(texts) and np.all(np.abs(rounded - inner) <= _ROUNDED * spread):
+        return texts
+    return [told(edge, spread) for edge in inner]

@@ -52,7 +52,9 @@ def findings(
         made.append(_finding("coverage", said, "Calibrate by held-out rows: network.calibrate(X, y)."))
     off = sorted((part for part in counted if part.off), key=lambda part: part.chance)
     if off:
-        made.append(_finding("coverage by group", _parts(off, kind), "The noise or the fit differs there."))
+        made.append(
+            _finding("coverage by group", _parts(off, kind), "The noise or the fit differs there: see the residuals.")
+        )
     return made
 
 
@@ -61,7 +63,7 @@ def _finding(name: str, said: str, remedy: str) -> dict[str, str]:
 
 
 def _parts(off: list[Part], kind: str) -> str:
-    named = "; ".join(f"{part.label}: {_counted(part)}" for part in off[:_NAMED])
+    named = "; ".join(f"{part.named}: {_counted(part)}" for part in off[:_NAMED])
     more = f"; and {len(off) - _NAMED} more" if len(off) > _NAMED else ""
     return f"Coverage of {kind} responses is clearly off in parts ({named}{more})."
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,8 @@ __all__ = ["JudgedRows", "held_out_judges", "left_out_judges"]
 
 _AIMED = ("asymptotic", "exact", "loo", "split")
 """Intervals that aim at their level; the others are bounds, which may cover more."""
+_MIDDLES = (np.arange(50) + 0.5) / 50
+"""Probabilities at which a distribution of the coverage is represented."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +40,8 @@ class JudgedRows:
         lower: Lower end of the interval of a new response; NaN where there is none.
         upper: Its upper end.
         bound: The name of the bound or of the calibration that gives the interval.
+        coverage: Values that the true coverage takes, equally likely, over draws of the training rows: one array an
+            output. See :func:`_given_noise` and :func:`_given_scores`.
         index: Which training rows these are, (m,); None for held-out rows.
     """
 
@@ -49,6 +53,7 @@ class JudgedRows:
     lower: np.ndarray
     upper: np.ndarray
     bound: str
+    coverage: tuple[np.ndarray, ...]
     index: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -96,7 +101,39 @@ def held_out_judges(subject: Subject, table: Table, options: Options, shown: Sho
         nothing if fresh is None else fresh.lower.reshape(shape),
         nothing if fresh is None else fresh.upper.reshape(shape),
         "" if fresh is None else fresh.bound,
+        _coverage(subject, options.delta, shown.training.mean.df, shape[1]),
     )
+
+
+def _coverage(subject: Subject, delta: float, df: Any, outputs: int) -> tuple[np.ndarray, ...]:
+    """Return the coverage that rows may find which did not set the level themselves, one array an output.
+
+    An interval keeps its level in the mean over draws of the training rows. Those at hand have set it once for all:
+    many held-out rows tell that level from the one claimed, and it is not wrong.
+    """
+    if subject.calibrated is not None:
+        return (_given_scores(len(subject.calibrated.scores), delta),) * outputs
+    if df is None:
+        return (np.array([1 - delta]),) * outputs
+    return tuple(_given_noise(float(each), delta) for each in np.broadcast_to(df, outputs))
+
+
+def _given_scores(scores: int, delta: float) -> np.ndarray:
+    """Return quantiles of the coverage of ``q = the r-th smallest of m scores``: Beta(r, m + 1 - r)."""
+    from scipy.stats import beta
+
+    rank = min(int(np.ceil((1 - delta) * (scores + 1) - 1e-9)), scores)  # 0.95 * 20 is 19, whatever its last bit
+    found: np.ndarray = beta.ppf(_MIDDLES, rank, scores + 1 - rank)
+    return found
+
+
+def _given_noise(df: float, delta: float) -> np.ndarray:
+    """Return quantiles of the coverage of ``+- t s``: ``2 Phi(t s/sigma) - 1``, where ``s^2/sigma^2 ~ chi^2/df``."""
+    from scipy.stats import chi2, norm, t
+
+    ratio = np.sqrt(chi2.ppf(_MIDDLES, df) / df)
+    found: np.ndarray = 2 * norm.cdf(t.ppf(1 - delta / 2, df) * ratio) - 1
+    return found
 
 
 def _fresh(subject: Subject, options: Options, points: object, names: RowNames) -> Interval | None:
@@ -149,5 +186,6 @@ def left_out_judges(
         prediction - half,
         prediction + half,
         bound,
+        (np.array([1 - options.delta]),) * problem.outputs,  # these rows have set the level themselves
         seen,
     )

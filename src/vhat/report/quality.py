@@ -104,10 +104,10 @@ def _output(
     total = None
     counted = []
     if judges.answered:
-        total = count(judges.inside[:, k], level, aimed=judges.aimed)
+        total = count(judges.inside[:, k], judges.coverage[k], aimed=judges.aimed)
         ranked = table.varying if moved is None else moved.order(k)
         spread = float(np.std(judges.observed[:, k]))
-        counted = parts(judges, table, ranked if table.flat else ranked[:0], level, k, spread)
+        counted = parts(judges, table, ranked if table.flat else ranked[:0], k, spread)
     return {
         "source": judges.source,
         "accuracy": None if found is None else found.to_plain(),
