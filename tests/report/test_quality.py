@@ -241,6 +241,14 @@ def test_held_out_rows_are_not_blamed_for_a_level_that_few_training_rows_have_se
     assert shares["known"] > 0.3
 
 
+def test_intervals_that_cover_too_little_are_not_excused_by_the_training_rows():
+    inside = np.arange(200) < 181
+    assert count(inside, _given_noise(20, 0.05), aimed=True).off == ""
+    part = count(inside, _given_noise(20, 0.05), aimed=True, least=0.95)
+    assert part.chance == pytest.approx(2 * binom.cdf(181, 200, 0.95), rel=1e-9)
+    assert part.off == "low"
+
+
 @pytest.mark.parametrize("scores", [19, 90, 400])
 def test_the_coverage_of_calibrated_intervals_varies_as_order_statistics_do(scores):
     rng = np.random.default_rng(12)

@@ -67,7 +67,14 @@ class Part:
 
 
 def count(
-    inside: np.ndarray, coverage: np.ndarray, *, aimed: bool, looked: int = 1, of: str = "", label: str = ""
+    inside: np.ndarray,
+    coverage: np.ndarray,
+    *,
+    aimed: bool,
+    least: float | None = None,
+    looked: int = 1,
+    of: str = "",
+    label: str = "",
 ) -> Part:
     """Count the responses inside, and say whether chance explains the count.
 
@@ -76,6 +83,8 @@ def count(
         coverage: Values of the true coverage, equally likely, where the intervals are right; a single one where it is
             known.
         aimed: Whether covering more is a fault too; for a bound it is none.
+        least: The coverage that these intervals must have, whatever the training rows have set it to: too few inside
+            are then judged by this number. None to allow for it in both directions.
         looked: How many parts are looked at together: each is allowed that much less chance.
         of: As in :class:`Part`.
         label: As in :class:`Part`.
@@ -84,7 +93,7 @@ def count(
 
     rows = len(inside)
     found = int(np.sum(inside))
-    below = float(np.mean(binom.cdf(found, rows, coverage)))
+    below = float(np.mean(binom.cdf(found, rows, coverage if least is None else least)))
     above = float(np.mean(binom.sf(found - 1, rows, coverage)))
     chance = min(1.0, 2 * min(below, above)) if aimed else below
     # Clopper and Pearson's interval of the share

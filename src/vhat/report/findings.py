@@ -17,7 +17,6 @@ _FEW = 20
 """Judged rows below which no coverage is called good: all of 20 rows lie inside 95% intervals in one case of three."""
 _NAMED = 2
 """Parts of the rows that a sentence names."""
-_SIDE = {"low": "Too few", "high": "More than claimed"}
 
 
 def findings(
@@ -48,10 +47,11 @@ def findings(
         )
         made.append(_finding("bias", said, "Train on rows like these, or with less weight decay."))
     if total is not None and total.off and not judges.circular:
-        said = f"{_SIDE[total.off]} {kind} responses lie inside their {level} interval: {_counted(total)}."
-        made.append(_finding("coverage", said, "Calibrate by held-out rows: network.calibrate(X, y)."))
+        side = "Too few" if total.off == "low" else "Too many"
+        said = f"{side} {kind} responses lie inside their {level} interval: {_counted(total)}."
+        made.append(_finding("coverage", said, "Calibrate by rows like these: calibrate(X, y), or vhat calibrate."))
     off = sorted((part for part in counted if part.off), key=lambda part: part.chance)
-    if off:
+    if off and not (made and made[-1]["name"] == "coverage" and _everywhere(total, off, counted)):
         made.append(
             _finding("coverage by group", _parts(off, kind), "The noise or the fit differs there: see the residuals.")
         )
@@ -60,6 +60,12 @@ def findings(
 
 def _finding(name: str, said: str, remedy: str) -> dict[str, str]:
     return {"name": name, "said": said, "remedy": remedy}
+
+
+def _everywhere(total: Part | None, off: list[Part], counted: list[Part]) -> bool:
+    """Whether most parts are off to the same side as the whole, which then says it all."""
+    alike = total is not None and all(part.off == total.off for part in off)
+    return alike and 2 * len(off) >= len(counted)
 
 
 def _parts(off: list[Part], kind: str) -> str:

@@ -104,7 +104,7 @@ def _output(
     total = None
     counted = []
     if judges.answered:
-        total = count(judges.inside[:, k], judges.coverage[k], aimed=judges.aimed)
+        total = count(judges.inside[:, k], judges.coverage[k], aimed=judges.aimed, least=level)
         ranked = table.varying if moved is None else moved.order(k)
         spread = float(np.std(judges.observed[:, k]))
         counted = parts(judges, table, ranked if table.flat else ranked[:0], k, spread)

@@ -19,6 +19,7 @@ const Quality = (() => {
       marks.push({ kind: "band", class: "outer", group: "outer", x: of(x), low: of(found.low), high: of(found.high) });
     }
     const known = x.filter(value => value !== null);
+    if (!known.length) return;
     marks.push({ kind: "line", class: "rule", free: true, x: [known.reduce((a, b) => Math.min(a, b)), known.reduce((a, b) => Math.max(a, b))], y: [0, 0] });
     const dot = { kind: "dots", group: "rows", x, y: found.residual, r: held ? 3.4 : 2.6, tip, pick: held ? at => choose("held-out", at) : null };
     marks.push({ ...dot, class: held ? "unseen" : "seen", shape: held ? "diamond" : "circle" });
