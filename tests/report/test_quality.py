@@ -322,6 +322,13 @@ def test_a_fault_that_the_audit_of_training_rows_cannot_see_is_found_on_held_out
         assert "c2 = 1" in page["verdict"]["findings"][0]["said"]
 
 
+def test_one_row_condemns_nothing_and_proves_nothing(small):
+    X, y = linear_table(300, 8)
+    page = collect(Subject(small), Options(held_out=(X[:1], small.predict(X[:1]) + 1.0)))
+    assert page["verdict"]["kind"] == "open"
+    assert page["verdict"]["open"].startswith("1 row is too few")
+
+
 def test_rows_without_an_interval_of_a_new_response_leave_the_verdict_open():
     x = np.linspace(0, 4, 30)
     sigma = 0.01 * (1 + x)

@@ -14,7 +14,8 @@ __all__ = ["findings", "verdict"]
 _BIASED = 3.0
 """Standard errors by which the mean residual must differ from zero to be called a bias."""
 _FEW = 20
-"""Judged rows below which no coverage is called good: all of 20 rows lie inside 95% intervals in one case of three."""
+"""Judged rows below which nothing is called good or bad of errors, and nothing good of coverage: all of 20 rows lie
+inside 95% intervals in one case of three."""
 _NAMED = 2
 """Parts of the rows that a sentence names."""
 
@@ -33,6 +34,8 @@ def findings(
     """
     kind = "held-out" if judges.source == "held-out" else "left-out"
     made = []
+    if found is not None and found.rows < _FEW:
+        found = None
     if found is not None and found.rms > found.mean_rms:
         said = (
             f"The error on {kind} rows, {short(found.rms)}, is larger than that of the mean of the training responses, "
@@ -107,5 +110,6 @@ def _not_tested(outputs: list[dict[str, Any]]) -> str:
         if coverage is None:
             return "Whether the intervals cover new responses was not tested"
         if coverage["rows"] < _FEW:
-            return f"{coverage['rows']} rows are too few to test whether the intervals cover new responses"
+            rows = "1 row is" if coverage["rows"] == 1 else f"{coverage['rows']} rows are"
+            return f"{rows} too few to test whether the intervals cover new responses"
     return ""
