@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         VhatError,
         VhatWarning,
     )
-    from vhat.estimator import NetworkRegressor
+    from vhat.estimator import NetworkRegressor, interval_of
     from vhat.evidence.acquire import Acquisition
     from vhat.evidence.audit import Audit, Line
     from vhat.evidence.leave_one_out import LeaveOneOut
@@ -81,7 +81,7 @@ _HOMES = {
         "VhatError",
         "VhatWarning",
     ),
-    "estimator": ("NetworkRegressor",),
+    "estimator": ("NetworkRegressor", "interval_of"),
     "evidence.acquire": ("Acquisition",),
     "evidence.audit": ("Audit", "Line"),
     "evidence.leave_one_out": ("LeaveOneOut",),
@@ -152,6 +152,7 @@ __all__ = [
     "from_jax",
     "from_numpy",
     "from_torch",
+    "interval_of",
     "load",
     "methods",
     "metrics",

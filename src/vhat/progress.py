@@ -5,16 +5,27 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
-__all__ = ["Listener", "announce", "bar", "listen", "steps_shown"]
+__all__ = [
+    "Listener",
+    "LossRecord",
+    "announce",
+    "bar",
+    "listen",
+    "loss_recorded",
+    "note_descent",
+    "note_loss",
+    "steps_shown",
+]
 
 _PATIENCE = 2.0
 _outer: ContextVar[Callable[[str], None] | None] = ContextVar("outer", default=None)
@@ -23,6 +34,58 @@ _outer: ContextVar[Callable[[str], None] | None] = ContextVar("outer", default=N
 Listener = Callable[[str, int, int, str], None]
 """Called with the label of a bar, its step, its total (0 where it is not known) and the note."""
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@dataclass
+class LossRecord:
+    """The objective of the last training that was seen: a descent, and the polish that follows it.
+
+    Attributes:
+        losses: The objective after each step, or after each chunk of steps where many are compiled together.
+        steps: How many steps were taken.
+        polished: Whether the last steps were those of a polish: a second one begins another training.
+    """
+
+    losses: list[float] = field(default_factory=list)
+    steps: int = 0
+    polished: bool = False
+
+
+_record: ContextVar[LossRecord | None] = ContextVar("record", default=None)
+
+
+@contextmanager
+def loss_recorded() -> Iterator[LossRecord]:
+    """Yield a record that minimisers within the block write their objective to."""
+    record = LossRecord()
+    entered = _record.set(record)
+    try:
+        yield record
+    finally:
+        _record.reset(entered)
+
+
+def note_descent(losses: Sequence[float] = (), steps: int = 0) -> None:
+    """Begin the record of another descent, with what is known of it."""
+    record = _record.get()
+    if record is not None:
+        record.losses, record.steps, record.polished = list(losses), steps, False
+
+
+def note_loss(loss: float) -> None:
+    """Note the objective after one more step."""
+    record = _record.get()
+    if record is not None:
+        record.losses.append(float(loss))
+        record.steps += 1
+
+
+def _begin_polish() -> None:
+    record = _record.get()
+    if record is not None:
+        if record.polished:
+            record.losses, record.steps = [], 0
+        record.polished = True
 
 
 @contextmanager
@@ -122,7 +185,11 @@ class _Appearance:
 @contextmanager
 def steps_shown(label: str) -> Iterator[Callable[[int, float, float], None]]:
     """Yield a callback ``(step, objective, relative_gradient)`` for minimisers whose end is not known beforehand."""
+    _begin_polish()
     with bar(label, total=0) as advance:
-        yield lambda step, objective, relative: advance(
-            f"step {step}, objective {objective:.6g}, gradient {relative:.1e}"
-        )
+
+        def show(step: int, objective: float, relative: float) -> None:
+            note_loss(objective)
+            advance(f"step {step}, objective {objective:.6g}, gradient {relative:.1e}")
+
+        yield show

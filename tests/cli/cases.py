@@ -23,7 +23,7 @@ NAMES = ["depth", "salt"]
 
 def run(*arguments, **options):
     """Run a command in this process."""
-    return CliRunner().invoke(app, [str(each) for each in arguments], **options)
+    return CliRunner().invoke(app, [str(each) for each in arguments], prog_name="vhat", **options)
 
 
 def table(rows, seed=0):

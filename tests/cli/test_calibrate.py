@@ -38,13 +38,13 @@ def predicted(place, new, *options):
 def test_fit_saves_the_calibration_and_predict_does_not_repeat_it(files, monkeypatch):
     from vhat.estimator import calibration
 
-    assert loaded().calibrated_.source == "loo"
+    assert loaded().calibrated_.source == "cv"  # 48 rows are few for a network
     monkeypatch.setattr(calibration, "_by_training_rows", None)
     found, said = predicted(model(), files[1])
     band = loaded().predict_interval(read(files[1])[NAMES], target="observation")
     np.testing.assert_array_equal(found["upper"], band.upper)
-    assert band.bound == "loo"
-    assert "48 training rows, each left out in turn" in said
+    assert band.bound == "cv"
+    assert "48 training rows, each predicted by a refit without a fifth of the rows" in said
 
 
 def test_held_out_rows_are_stored_and_used_from_then_on(copied, files):
@@ -65,8 +65,8 @@ def test_held_out_rows_are_stored_and_used_from_then_on(copied, files):
     np.testing.assert_allclose(found["upper"], expected.upper, rtol=1e-12)
     assert "80 calibration rows" in said
     back = run("calibrate", copied)
-    assert "by 48 training rows, each left out in turn" in " ".join(back.stderr.split())
-    assert vhat.NetworkRegressor.load(copied).calibrated_.source == "loo"
+    assert "by 48 training rows, each by a refit without its fifth of them" in " ".join(back.stderr.split())
+    assert vhat.NetworkRegressor.load(copied).calibrated_.source == "cv"
 
 
 def test_a_bound_is_reached_by_its_option(files):
@@ -117,7 +117,7 @@ def test_rows_that_fit_kept_apart_judge_the_report(tmp_path):
     assert "12 held-out rows, none of them a training row" in output["calibration"]["said"]
     band = loaded().predict_interval(pd.DataFrame(kept.X, columns=NAMES), target="observation")
     first = output["calibration"]["curves"][0]
-    assert first["bound"] == "calibrated, leave-one-out"
+    assert first["bound"] == "calibrated, five folds"
     inside = (band.lower <= kept.y) & (kept.y <= band.upper)
     assert first["coverage"][first["asked"]] == pytest.approx(inside.mean())
     np.testing.assert_allclose(output["held_out"]["observation"], band.half_width, rtol=1e-5)

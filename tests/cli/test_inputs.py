@@ -233,6 +233,25 @@ def test_methods_that_do_not_exist_are_named_with_those_that_do():
     refused(done, "--methods magic", "linearized-laplace", "mc-dropout")
 
 
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        (("fti", "data.csv"), ["no such command 'fti'. Did you mean 'fit'?", "vhat --help"]),
+        (("--nonsense",), ["no such option: --nonsense", "vhat --help"]),
+        (("fit", "data.csv"), ["missing option '--target'", "vhat fit --help"]),
+        (("fit", "data.csv", "--traget", "y"), ["no such option: --traget", "--target", "vhat fit --help"]),
+        (("predict",), ["missing argument 'DIR'", "vhat predict --help"]),
+        (("fit", "data.csv", "--target", "y", "--hold-out", "x"), ["invalid value for '--hold-out'"]),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_refused_as_everything_else(line, parts):
+    refused(run(*line), *parts)
+
+
+def test_a_column_that_is_nearly_named_is_asked_for():
+    refused(run("fit", data(), "--target", TARGET.upper() + "s"), f"Did you mean {TARGET!r}?")
+
+
 def test_unexpected_errors_are_a_sentence_with_exit_code_1_and_a_traceback_only_in_debug(new, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("a fault")

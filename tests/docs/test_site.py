@@ -52,6 +52,34 @@ def test_the_table_page_answers_in_the_units_of_its_table():
     assert names["network"].audit().holds
 
 
+def test_the_page_on_curve_fit_has_the_band_of_the_delta_method():
+    names = run("confidence-band-curve-fit.md")
+    np.testing.assert_allclose(names["same"].half_width, names["by_hand"], rtol=1e-4)
+    assert names["audit"].holds
+    widths = [names[band].half_width for band in ("band", "whole", "new")]
+    assert np.all(widths[0] < widths[1])  # one point, the whole curve
+    assert np.all(widths[0] < widths[2])  # the curve, a measurement
+
+
+@pytest.mark.slow
+def test_the_page_on_mlpregressor_covers_new_responses_in_three_ways():
+    names = run("prediction-intervals-mlpregressor.md")
+    test = names["y_test"]
+    # 125 new rows at 90%: binomial error of 2.7 points, and as much of the calibration
+    for band in (
+        names["network"].predict_interval(names["X_test"], 0.1, target="observation"),
+        names["own"],
+        names["band"],
+    ):
+        assert vhat.metrics.coverage(band.lower, band.upper, test) == pytest.approx(0.9, abs=0.12)
+    moved = np.abs(names["fitted"].predict(names["inputs"]) - names["mlp"].predict(names["inputs"])).max()
+    assert moved < 0.05 * test.std()  # the page: hardly
+    np.testing.assert_allclose(
+        names["tangent"].predict(names["X_fit"]), names["usual"].predict(names["X_fit"]), rtol=1e-6, atol=1e-6
+    )
+    assert np.all(names["positive"].lower > -1)
+
+
 def test_the_page_on_reading_shows_what_is_printed(capsys):
     names = run("reading.md")
     printed = capsys.readouterr().out

@@ -72,7 +72,11 @@ class _Sentences(Group):
         """Take ``--debug`` wherever it stands: it is added when a line has already failed."""
         ours, rest = (args[: args.index("--")], args[args.index("--") :]) if "--" in args else (args, [])
         moved = ["--debug"] if "--debug" in ours else []
-        return super().parse_args(ctx, [*moved, *(each for each in ours if each != "--debug"), *rest])
+        try:
+            return super().parse_args(ctx, [*moved, *(each for each in ours if each != "--debug"), *rest])
+        except Exception as error:
+            _say_usage(error, debug=bool(moved))
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; let errors through untouched under ``--debug``."""
@@ -84,11 +88,26 @@ class _Sentences(Group):
             except (typer.Exit, BrokenPipeError):  # the second is typer's to handle
                 raise
             except (Exception, KeyboardInterrupt) as error:
-                # click's own errors of usage carry their exit code and know how to show themselves
-                if ctx.params.get("debug") or hasattr(error, "exit_code"):
+                debug = bool(ctx.params.get("debug"))
+                _say_usage(error, debug=debug)
+                if debug or hasattr(error, "exit_code"):
                     raise
                 print(f"vhat: {_sentence(error)}", file=sys.stderr)
                 raise typer.Exit(_exit_code(error)) from None
+
+
+def _say_usage(error: BaseException, *, debug: bool) -> None:
+    """Say what is wrong with the line that was typed as every other error is said, and leave; else return.
+
+    A bare ``vhat`` counts as such an error, and what it has to say is the help: that shows itself.
+    """
+    if debug or not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
+        return
+    text = error.format_message().strip()
+    where = getattr(getattr(error, "ctx", None), "command_path", "vhat")
+    ended = text if text.endswith((".", "?", "!")) else f"{text}."
+    print(f"vhat: {ended[:1].lower()}{ended[1:]} {where} --help shows what can be given.", file=sys.stderr)
+    raise typer.Exit(CANNOT_USE) from None
 
 
 def _sentence(error: BaseException) -> str:

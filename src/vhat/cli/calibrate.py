@@ -13,7 +13,11 @@ from vhat.cli.options import Json, Model, Quiet, Separator
 from vhat.cli.terminal import note, print_json, silence
 from vhat.errors import CalibrationWarning
 
-_SOURCES = {"split": "{rows:,} held-out rows of {table}", "loo": "{rows:,} training rows, each left out in turn"}
+_SOURCES = {
+    "split": "{rows:,} held-out rows of {table}",
+    "loo": "{rows:,} training rows, each left out in turn",
+    "cv": "{rows:,} training rows, each by a refit without its fifth of them",
+}
 
 
 @command("vhat calibrate model held_out.csv")

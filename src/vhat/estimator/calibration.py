@@ -9,21 +9,22 @@ import numpy as np
 
 from vhat.checks import check_delta
 from vhat.errors import CalibrationWarning, InputError, LeverageWarning, VhatError, calling_rows, outside
+from vhat.estimator.cross_validation import LEVERAGE, by_folds
 from vhat.intervals.calibrate import Calibrated, rescaled
 from vhat.intervals.fingerprint import fingerprint
 from vhat.tables import validate
+from vhat.tables.frames import as_pandas
 from vhat.tables.row_names import RowNames
 
 if TYPE_CHECKING:
     from vhat.estimator.regressor import NetworkRegressor
-    from vhat.fitted.model import FittedModel
     from vhat.intervals.interval import Interval
 
-__all__ = ["BOUND", "calibrate", "describe", "for_report", "observation_interval", "restore"]
+__all__ = ["BOUND", "BY_ROWS", "calibrate", "calibrated", "describe", "for_report", "observation_interval", "restore"]
 
 BOUND = "isoperimetric"
 """The bound of intervals that are not calibrated."""
-_BY_ROWS = "network.calibrate(X_held_out, y_held_out) calibrates by rows that training did not see"
+BY_ROWS = "network.calibrate(X_held_out, y_held_out) calibrates by rows that training did not see"
 
 
 def calibrate(network: NetworkRegressor, X: Any, y: Any, names: RowNames | None = None) -> None:
@@ -33,16 +34,17 @@ def calibrate(network: NetworkRegressor, X: Any, y: Any, names: RowNames | None 
     if X is not None:
         network.calibrated_, network.not_calibrated_ = _by_held_out_rows(network, X, y, names), ""
         return
-    network.calibrated_, network.not_calibrated_ = _by_training_rows(network.fitted_)
+    network.calibrated_, network.not_calibrated_ = _by_training_rows(network)
     if network.not_calibrated_:
         warnings.warn(
-            f"leave-one-out cannot calibrate this fit: {network.not_calibrated_}. {_BY_ROWS}.",
+            f"leave-one-out cannot calibrate this fit: {network.not_calibrated_}. {BY_ROWS}.",
             CalibrationWarning,
             stacklevel=outside(),
         )
 
 
 def _by_held_out_rows(network: NetworkRegressor, X: Any, y: Any, names: RowNames | None) -> Calibrated:
+    X, y = as_pandas(X), as_pandas(y)
     validate.refuse_responses(y)
     responses = np.asarray(y, dtype=np.float64)
     if responses.ndim == 2 and responses.shape[1] == 1:
@@ -51,22 +53,26 @@ def _by_held_out_rows(network: NetworkRegressor, X: Any, y: Any, names: RowNames
         return network.fitted_.calibrate(network._points(X), responses)
 
 
-def _by_training_rows(fitted: FittedModel, noise: Any = None) -> tuple[Calibrated | None, str]:
-    """Calibrate by leave-one-out.
+def _by_training_rows(network: NetworkRegressor, noise: Any = None) -> tuple[Calibrated | None, str]:
+    """Calibrate by leave-one-out; by five folds where single rows matter too much for a first-order step.
 
     Returns:
         The calibration, or None and the reason why leaving rows out tells nothing of new ones.
     """
+    fitted = network.fitted_
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", LeverageWarning)
         try:
             found = fitted.calibrate("loo", noise=noise)
         except VhatError as error:
             return None, f"{error}".rstrip(".")
+    folds = by_folds(network, noise) if found.leverage > LEVERAGE and not found.per_row else None
     for each in said:
         # of a calibration that is not used, the reason tells the same
-        if not (found.doubt and isinstance(each.message, LeverageWarning)):
+        if not ((folds or found.doubt) and isinstance(each.message, LeverageWarning)):
             warnings.warn(each.message, stacklevel=outside())
+    if folds is not None:
+        return folds, ""
     return (None, found.doubt) if found.doubt else (found, "")
 
 
@@ -88,7 +94,7 @@ def observation_interval(
         CalibrationWarning: Where the intervals are those of the bound, with the reason and the call that helps.
     """
     check_delta(delta)
-    found, reason = _calibrated(network, noise)
+    found, reason = calibrated(network, noise)
     if found is not None and not reason:
         reason = _why_not(found, len(points), delta, simultaneous, observation_noise)
     if found is not None and not reason:
@@ -103,7 +109,7 @@ def observation_interval(
         observation_noise=observation_noise,
     )
     warnings.warn(
-        f"these intervals for new responses are not calibrated but rest on the {BOUND} bound: {reason}. {_BY_ROWS}; "
+        f"these intervals for new responses are not calibrated but rest on the {BOUND} bound: {reason}. {BY_ROWS}; "
         f'bound="{BOUND}" asks for the bound without this warning.',
         CalibrationWarning,
         stacklevel=outside(),
@@ -111,12 +117,12 @@ def observation_interval(
     return band
 
 
-def _calibrated(network: NetworkRegressor, noise: Any) -> tuple[Calibrated | None, str]:
+def calibrated(network: NetworkRegressor, noise: Any) -> tuple[Calibrated | None, str]:
     """Return the calibration that the estimator keeps, made on the first request, or that under another noise."""
     kept = network.calibrated_
     if noise is None:
         if kept is None and not network.not_calibrated_:
-            network.calibrated_, network.not_calibrated_ = _by_training_rows(network.fitted_)
+            network.calibrated_, network.not_calibrated_ = _by_training_rows(network)
         return network.calibrated_, network.not_calibrated_
     if kept is not None and kept.source == "split":
         raise InputError(
@@ -125,9 +131,9 @@ def _calibrated(network: NetworkRegressor, noise: Any) -> tuple[Calibrated | Non
         )
     mark = noise.encode() if isinstance(noise, str) else fingerprint(noise)
     if mark is None:
-        return _by_training_rows(network.fitted_, noise)
+        return _by_training_rows(network, noise)
     # a table that is read in chunks asks again and again
-    return network.fitted_.workspace.remember(("calibrated", mark), lambda: _by_training_rows(network.fitted_, noise))
+    return network.fitted_.workspace.remember(("calibrated", mark), lambda: _by_training_rows(network, noise))
 
 
 def _why_not(found: Calibrated, points: int, delta: float, simultaneous: bool | str, observation_noise: Any) -> str:
@@ -150,7 +156,7 @@ def for_report(network: NetworkRegressor, delta: float, noise: Any) -> tuple[Cal
     """Return what calibrates the intervals of a report at one level, or None and the reason."""
     if noise is not None and network.calibrated_ is not None and network.calibrated_.source == "split":
         return None, "the noise level was given, and the calibration by held-out rows was made without"
-    found, reason = _calibrated(network, noise)
+    found, reason = calibrated(network, noise)
     if found is None:
         return None, reason
     if found.per_row:

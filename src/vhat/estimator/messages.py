@@ -75,7 +75,7 @@ def _in_own_words(warning: VhatWarning, recipe: Any, activation: str) -> VhatWar
 
 def _in_the_width(band: Interval) -> str:
     """Say whether the bias of single rows is in the width of an interval."""
-    calibrated = band.bound in ("loo", "split")
+    calibrated = band.bound in ("loo", "cv", "split")
     return "in a calibrated width as the mean over all rows has it" if calibrated else "not in the width"
 
 

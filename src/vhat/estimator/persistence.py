@@ -50,6 +50,7 @@ def save(estimator: NetworkRegressor, directory: str | os.PathLike[str], *, fact
         "selection": _describe_selection(estimator.selection_),
         "audit": None if estimator.audited_ is None else [vars(line) for line in estimator.audited_],
         "calibration": calibration.describe(estimator),
+        "descent": {"steps": estimator.n_iter_, "losses": np.array(estimator.loss_curve_, dtype=np.float64)},
         "held_out": _describe_rows(estimator.held_out_),
     }
     write(directory, KIND, document)
@@ -81,6 +82,9 @@ def load(
     lines = saved.get("audit")
     loaded.audited_ = None if lines is None else Audit(tuple(Line(**line) for line in lines))
     calibration.restore(loaded, saved.get("calibration"))
+    if "descent" in saved:
+        loaded.n_iter_ = saved["descent"]["steps"]
+        loaded.loss_curve_ = saved["descent"]["losses"].tolist()
     loaded.held_out_ = _restore_rows(saved.get("held_out"))
     loaded.rows_ = saved.get("rows", np.arange(loaded.fitted_.problem.n))
     loaded.row_names_ = _restore_names(saved.get("row_names"), loaded.rows_)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,14 @@ import numpy as np
 
 from vhat.checks import check_choice, check_weights
 from vhat.errors import InputError, MissingPackage, calling_rows
-from vhat.estimator import calibration, messages, persistence
+from vhat.estimator import calibration, messages, persistence, predictions
 from vhat.estimator.standardise import in_user_units
 from vhat.estimator.weight_decay import Decay
 from vhat.fitted.model import FittedModel
 from vhat.models.scaling import Scaling
+from vhat.progress import loss_recorded
 from vhat.tables import validate
+from vhat.tables.frames import as_pandas
 from vhat.tables.row_names import RowNames
 
 try:
@@ -76,7 +78,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         widths_: Units of each layer, from the columns that vary to the outputs.
         audited_: What :meth:`audit` last found of this fit without being given the noise, or None; it is saved with it.
         calibrated_: What calibrates the intervals of new responses (:class:`vhat.Calibrated`): leave-one-out, from the
-            first time that they are asked for, or the rows of :meth:`calibrate`; None before. It is saved with the fit.
+            first time that they are asked for (five folds where that is too rough), or the rows of :meth:`calibrate`;
+            None before. It is saved with the fit.
         held_out_: The rows that ``vhat fit --hold-out`` kept apart, which :meth:`report` judges the intervals by; else
             None. They are saved with the fit.
         not_calibrated_: Why leave-one-out cannot calibrate this fit; empty where it can.
@@ -84,6 +87,10 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             ``fitted_.leave_one_out()`` or ``fitted_.sensitivity(x)`` is row ``rows_[i]`` of the table.
         row_names_: What a report calls these rows: by the index of X where it was a data frame, by ``rows_`` otherwise,
             and by line of the file where ``vhat fit`` has read one.
+        n_iter_: Steps of the last descent, which led to this fit.
+        loss_curve_: The penalised objective after each of these steps, in the standardised target; where many steps are
+            compiled together (larger networks, the other recipes), after each few hundred of them. With a weight decay
+            that was chosen, the last descent begins where a candidate ended.
         n_features_in_: How many columns X has.
         feature_names_in_: Their names, where X was a data frame.
         target_name_: The name of the target, where y was a series that has one, or None: what a report calls it.
@@ -124,7 +131,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         """Train on a table.
 
         Args:
-            X: Numbers, (rows, columns), or a data frame.
+            X: Numbers, (rows, columns), or a data frame: of pandas, polars or Arrow.
             y: The target, (rows,), or (rows, outputs).
             sample_weight: How much each row counts in the loss. A row with weight 2 is fitted like two copies of it;
                 its noise is taken to be that of the others. A row with weight 0 is left out (see ``rows_``).
@@ -140,6 +147,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             TableWarning: Of constant columns, which are left out, of fewer rows than columns, and of too few rows to
                 choose the weight decay by.
         """
+        X, y = as_pandas(X), as_pandas(y)
         called, frame = getattr(y, "name", None), X
         X, y, weights = self._table(X, y, sample_weight)
         names = getattr(self, "feature_names_in_", None)
@@ -148,7 +156,9 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         training = validate.merge_copies(rows)
         scaling = Scaling.of(training.X, training.y, training.weights, kept)
         standardised = replace(training, X=scaling.inputs(training.X), y=scaling.responses(training.y))
-        trained = self._train(standardised)
+        with loss_recorded() as record:
+            trained = self._train(standardised)
+        self.n_iter_, self.loss_curve_ = record.steps, record.losses
         self.scaling_, self.rows_ = scaling, np.flatnonzero(weights)
         self.row_names_ = RowNames.of(frame, len(weights)).take(self.rows_)
         self.fitted_ = in_user_units(trained, scaling, rows, self.weight_decay_, names)
@@ -219,16 +229,52 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     # -- predictions ---------------------------------------------------------------------------
-    def predict(self, X: Any) -> np.ndarray:
-        """Predict the target, (points,) or (points, outputs)."""
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict the target, (points,) or (points, outputs).
+
+        Args:
+            X: Points, with the columns of the training table.
+            return_std: Return the standard deviation of a new response as well, noise included, as
+                ``sklearn.linear_model.BayesianRidge`` does: ``sqrt(noise^2 + standard_error^2)``, by the formula and
+                not calibrated. That of the prediction alone is ``predict_interval(X).standard_error``.
+
+        Returns:
+            The predictions; with ``return_std`` the pair ``(predictions, standard deviations)``.
+        """
         points = self._points(X)
-        return self.fitted_.predict(points)
+        center = self.fitted_.predict(points)
+        return (center, predictions.standard_deviation(self, points)) if return_std else center
+
+    def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> np.ndarray:
+        """Predict quantiles of a new response, calibrated on each side on its own.
+
+        They come from the signed misses of the training rows, each left out in turn, or of the rows of
+        :meth:`calibrate`; that of 0.5 is the prediction moved by the median miss. Skewed responses have skewed
+        quantiles, where :meth:`predict_interval` is symmetric.
+
+        Args:
+            X: Points, with the columns of the training table.
+            quantiles: Numbers between 0 and 1.
+
+        Returns:
+            (points, quantiles), or (points, outputs, quantiles).
+
+        Raises:
+            InputError: For points or quantiles that cannot be used.
+
+        Warns:
+            CalibrationWarning: Where they cannot be calibrated, so that they are those of Student's distribution.
+        """
+        points = self._points(X)
+        with messages.spoken(self.recipe, self.activation):
+            return predictions.quantiles(self, points, quantiles)
 
     def predict_interval(
         self,
         X: Any,
-        delta: float = 0.05,
+        delta: float | None = None,
         *,
+        confidence_level: float | None = None,
         target: str = "mean",
         bound: str | None = None,
         simultaneous: bool | str = False,
@@ -240,12 +286,15 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         The interval is for the mean of the prediction over the noise in the training responses, or for a new response:
         ``docs/which-interval.md`` tells which question is whose. That of a new response is calibrated: its width is
         read off the misses of the training rows, each left out in turn, or of the held-out rows of :meth:`calibrate`,
-        bias included. In that of the mean, bias is outside: where the training data hardly speak for a row
-        (``band.unsupported`` near 1) the error is bias, and ``band.abstain(max_unsupported=0.5)`` marks it.
+        bias included. Where the fit spends more than a tenth of a degree of freedom on each row, five refits without a
+        fifth of the rows take the place of leaving out single rows. In the interval of the mean, bias is outside: where
+        the training data hardly speak for a row (``band.unsupported`` near 1) the error is bias, and
+        ``band.abstain(max_unsupported=0.5)`` marks it.
 
         Args:
             X: Points, with the columns of the training table.
-            delta: Probability of a miss: 0.05 asks for 95% confidence.
+            delta: Probability of a miss: 0.05, the default, asks for 95% confidence.
+            confidence_level: The same as ``1 - delta``, in place of it: 0.95.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
             bound: None for the isoperimetric bound of the mean, and for calibrated intervals of a new response. A name
                 asks for a bound in either case: ``"isoperimetric"``, or ``"asymptotic"`` for the width of the
@@ -275,6 +324,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
                 those of the bound: a fit that is no minimum or leans on single rows, too few rows for delta, new
                 responses of other noise.
         """
+        delta = predictions.check_level(delta, confidence_level)
         points = self._points(X)
         options: dict[str, Any] = {"simultaneous": simultaneous, "noise": noise, "observation_noise": observation_noise}
         with messages.spoken(self.recipe, self.activation):
@@ -284,6 +334,21 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
                 band = self.fitted_.interval(points, delta, target=target, bound=bound or calibration.BOUND, **options)
         messages.warn_of_support(band, first=self.fitted_.workspace.first)
         return replace(band, index=X.index if hasattr(X, "iloc") else None)
+
+    def summary_frame(self, X: Any, alpha: float = 0.05, *, bound: str | None = None, noise: Any = None) -> Any:
+        """Return predictions and both intervals in a table with the columns of statsmodels.
+
+        Args:
+            X: Points, with the columns of the training table.
+            alpha: Probability of a miss of each interval, the ``delta`` of :meth:`predict_interval`.
+            bound: As in :meth:`predict_interval`: by default the bound of the mean, and calibration for a response.
+            noise: As in :meth:`predict_interval`.
+
+        Returns:
+            ``mean``, ``mean_se``, ``mean_ci_lower``, ``mean_ci_upper``, ``obs_ci_lower``, ``obs_ci_upper``: a data
+            frame of pandas with the index of X, or of polars or Arrow where X is one.
+        """
+        return predictions.summary_frame(self, X, alpha, {"bound": bound, "noise": noise})
 
     def calibrate(self, X: Any = None, y: Any = None) -> NetworkRegressor:
         """Calibrate the intervals of new responses, by held-out rows or, without any, by leave-one-out.
@@ -356,6 +421,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
 
     def _points(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
+        X = as_pandas(X)
         validate.refuse_text(X)
         points: np.ndarray = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
         validate.refuse_missing(points, getattr(self, "feature_names_in_", None))

@@ -14,6 +14,7 @@ from vhat.estimator import calibration
 from vhat.estimator.held_out import KeptRows, judging_rows
 from vhat.report import Options, Subject
 from vhat.report import write as write_report
+from vhat.tables.frames import as_pandas
 from vhat.tables.row_names import RowNames
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def write(network: NetworkRegressor, path: str | os.PathLike[str], options: Opti
     """
     given = None
     if options.held_out is not None:
-        X, y = options.held_out
+        X, y = map(as_pandas, options.held_out)
         names = options.held_out_rows or RowNames.of(X, (*np.shape(X), 0)[0])
         with calling_rows(names):
             given = KeptRows(network._points(X), y, names)

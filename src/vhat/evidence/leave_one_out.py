@@ -52,6 +52,8 @@ _MANY = 0.25
 ALONE = 0.9
 """Above this leverage a first-order residual is ten times the one that is seen: in refits it was off by up to 90 times,
 up to 0.75 by a sixth."""
+_SMALL = 0.05
+"""Mean leverage below which it does not matter whether a model is linear."""
 _CONFIRMED = 8
 """Rows, those of the largest leverage, at which products of matrices are compared with the solver's own answers."""
 _LINEAR = 1e-5
@@ -116,6 +118,7 @@ class LeftOut:
         variance: ``n sum_jb sigma_jb^2 (d f_-i(x_i) / d y_jb)^2``, (n, K).
         status: (n,) of str.
         rough: How many rows have so much leverage that a first-order step does not do for them; none where it is exact.
+        exact: Whether the model is linear, so that leaving rows out is exact; not looked at where leverages are small.
     """
 
     prediction: np.ndarray
@@ -123,6 +126,12 @@ class LeftOut:
     variance: np.ndarray
     status: np.ndarray
     rough: int = 0
+    exact: bool = False
+
+    @property
+    def mean_leverage(self) -> float:
+        """Mean leverage of the rows that have one; 0 where leaving rows out is exact."""
+        return 0.0 if self.exact else float(np.nanmean(self.leverage))
 
     @property
     def unreliable(self) -> bool:
@@ -161,8 +170,15 @@ def leave_rows_out(problem: Problem, prepared: Prepared, sigma: np.ndarray, rows
     except KeyboardInterrupt:
         raise StoppedRows(start, _joined([*parts, _unfinished(len(asked) - start, problem.outputs)])) from None
     joined = _joined(parts)
-    high = int(np.sum(joined.leverage > ROUGH))
-    return replace(joined, rough=high if high and not _is_linear(problem) else 0)
+    return _judged(problem, joined)
+
+
+def _judged(problem: Problem, found: LeftOut) -> LeftOut:
+    """Count the rows for which a first-order step does not do; of a linear model it does for all."""
+    high = int(np.sum(found.leverage > ROUGH))
+    some = high or bool(np.nanmean(found.leverage) > _SMALL)
+    exact = bool(some and _is_linear(problem))
+    return replace(found, rough=0 if exact else high, exact=exact)
 
 
 def _taken(problem: Problem, rows: np.ndarray) -> Any:
@@ -373,8 +389,7 @@ def leave_rows_out_of(problem: Problem, a: np.ndarray, variance: np.ndarray) -> 
     prediction = problem.fitted_values + moved
     prediction[~usable], spread[~usable] = np.nan, np.nan
     status = np.where(usable, Status.CONVERGED.value, HIGH_LEVERAGE)
-    high = int(np.sum(leverage > ROUGH))
-    return LeftOut(prediction, leverage, spread, status, rough=high if high and not _is_linear(problem) else 0)
+    return _judged(problem, LeftOut(prediction, leverage, spread, status))
 
 
 def _row_status(status: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from scipy.linalg import cho_factor, cho_solve
 from vhat.models.dense_network.layers import Pass, forward, predict
 from vhat.models.dense_network.second_order import residual_part
 from vhat.models.networks import Network
+from vhat.progress import note_descent, note_loss
 
 __all__ = ["Descended", "Objective", "descend"]
 
@@ -123,6 +124,7 @@ def descend(objective: Objective, theta: np.ndarray, *, gtol: float, max_steps: 
         max_steps: The most steps tried.
     """
     here = _Here.at(objective, theta)
+    note_descent()
     largest = float(np.max(np.diagonal(here.matrix)))
     damping, growth, steps = _FIRST_DAMPING * largest, 2.0, 0
     relative = here.relative_gradient(objective)
@@ -138,6 +140,7 @@ def descend(objective: Objective, theta: np.ndarray, *, gtol: float, max_steps: 
         if kept > 0 or (_lost_in_rounding(promised, here.value) and _flatter(objective, here, step)):
             here, exact = _Here.at(objective, here.theta + step), None
             relative = here.relative_gradient(objective)
+            note_loss(here.value)
             # where rounding hides the decrease, the quadratic model is as right as it can be
             trust = 1.0 if _lost_in_rounding(promised, value) else min(kept, 1.0)
             damping *= max(1 / 3, 1 - (2 * trust - 1) ** 3)

@@ -15,7 +15,7 @@ import numpy as np
 from vhat.errors import ModelError, name_rows
 from vhat.fit.data import Fits
 from vhat.models.networks import Network, Params
-from vhat.progress import bar
+from vhat.progress import bar, note_descent
 
 __all__ = [
     "CHUNK",
@@ -251,6 +251,7 @@ def run(
             _refuse_diverged(label, seen, taken)
             advance(_note([glances[-1] for glances in seen], decay))
         params = jax.tree.map(np.array, states.params)
+    note_descent([glance.objective for glance in seen[0]], taken[0][-1] if taken[0] else 0)
     return [
         Trained(jax.tree.map(lambda leaf, k=k: leaf[k], params), _trace(seen[k], taken[k], decay))
         for k in range(len(fits))

@@ -30,6 +30,7 @@ from vhat.intervals.calibrate import (
     refuse_calibration_rows,
     rescaled,
     rows_to_score,
+    sizes_of,
     split_scores,
 )
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
@@ -498,16 +499,17 @@ class FittedModel:
         if y_cal is None:
             raise InputError("calibrate(X_cal, y_cal) needs the responses y_cal; calibrate('loo') needs no rows.")
         inputs = self._checked("X_cal", X_cal)
-        scores = split_scores(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
+        signed = split_scores(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
         repeated = refuse_calibration_rows(self.problem, inputs, y_cal)
         reused = count_validation_rows(self._work, inputs, y_cal)
         common, per_row = common_noise(observation_noise)
         digests = row_digests(self.problem, inputs, as_numbers("y_cal", y_cal).reshape(-1, self.problem.outputs))
         return Calibrated(
             "split",
-            scores,
+            sizes_of(signed),
             repeated,
             base,
+            signed=signed,
             observation_noise=common,
             per_row=per_row,
             reused=reused,
@@ -763,10 +765,20 @@ class FittedModel:
         prepared = self._work.own_solver(chosen.curvature)
         rows = rows_to_score(self.problem, prepared.half, seed)
         found = leave_rows_out(self.problem, prepared, level.values, rows)
-        scores = self._shaped(left_out_scores(self.problem, found, level, rows))
+        signed = self._shaped(left_out_scores(self.problem, found, level, rows))
         known_everywhere = level.uniform or self._work.own_factor(level) is not None
         doubt = doubt_of(found, minimum=minimum, reason=chosen.reason)
-        return Calibrated("loo", scores, 0, base, found.rough, per_row=not known_everywhere, doubt=doubt)
+        return Calibrated(
+            "loo",
+            sizes_of(signed),
+            0,
+            base,
+            found.rough,
+            per_row=not known_everywhere,
+            leverage=found.mean_leverage,
+            doubt=doubt,
+            signed=signed,
+        )
 
     def _ready(
         self, inputs: Any, solver: Solver | str, curvature: str, shortcut: bool = False

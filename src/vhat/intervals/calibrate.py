@@ -43,10 +43,16 @@ __all__ = [
     "refuse_calibration_rows",
     "rescaled",
     "rows_to_score",
+    "sizes_of",
     "split_scores",
 ]
 
-Source = Literal["split", "loo"]
+Source = Literal["split", "loo", "cv"]
+_ANY_DELTA = 0.05
+"""Quantiles take center and spread of an interval, which do not depend on its level."""
+_OPTIMISTIC = 0.2
+"""Mean leverage of a model that is not linear above which left-out errors are too small. Measured on networks of 8 and
+16 units: 90% intervals cover 89% at a mean leverage of 0.19, 86 to 88% at 0.28 and 82 to 87% at 0.32."""
 MOST_SOLVED = 5000
 """Training rows that leave-one-out scores where each of them is a solve: their 95% point is known to 0.3 points."""
 
@@ -57,7 +63,7 @@ class Calibrated:
 
     Attributes:
         source: ``"split"``: scores of calibration rows that training did not see; ``"loo"``: of the training rows,
-            each left out in turn.
+            each left out in turn; ``"cv"``: of the training rows, by refits without a fifth of them each.
         scores: ``|y - f| / spread``, (m,) or (m, outputs); infinite where a row has none, which errs upwards. Where
             the model and its noise are right they are the sizes of standard normals.
         repeated: How many calibration rows are training rows too.
@@ -69,7 +75,9 @@ class Calibrated:
             responses.
         reused: How many calibration rows are among the validation rows that told the noise, or chose the penalty of a
             linearised model.
+        leverage: Mean leverage of the training rows; 0 where leaving rows out is exact or was not done.
         doubt: Why leaving rows out to first order is not to be relied on for this fit; empty where it is.
+        signed: The scores with the sign of ``y - f``, NaN where a row has none; they tell one-sided quantiles.
         digests: Eight bytes a calibration row, (m,), by which these rows are recognised when they are offered as
             held-out rows; None for leave-one-out, and where rows cannot be compared.
 
@@ -92,7 +100,9 @@ class Calibrated:
     observation_noise: np.ndarray | None = None
     per_row: bool = False
     reused: int = 0
+    leverage: float = 0.0
     doubt: str = ""
+    signed: np.ndarray | None = field(default=None, repr=False)
     digests: np.ndarray | None = field(default=None, repr=False)
 
     @property
@@ -180,6 +190,50 @@ class Calibrated:
             guarantee=sentence,
         )
 
+    def quantiles(self, x: Any, levels: Any, *, observation_noise: Any = None) -> np.ndarray:
+        """Return quantiles of a new response at every point, of each side on its own.
+
+        A level q above a half takes the ``ceil(q (m + 1))``-th smallest of the signed scores, one below a half the
+        ``floor(q (m + 1))``-th: the response is above the first, or below the second, no more often than it should be.
+
+        Args:
+            x: Test inputs, shaped like the training inputs.
+            levels: Numbers between 0 and 1, (k,).
+            observation_noise: As in :meth:`interval`.
+
+        Returns:
+            The quantiles, (points, k) or (points, outputs, k).
+
+        Raises:
+            InputError: For inputs that cannot be used, and levels too near 0 or 1 for so few scores.
+        """
+        asked = as_numbers("levels", levels)
+        factors = [self._signed_quantile(level) for level in asked.tolist()]
+        fresh = self._fresh_noise(observation_noise)
+        band = self.base(x, _ANY_DELTA, observation_noise=fresh)
+        sizes = spread(band, fresh)
+        return np.stack([band.center + factor * sizes for factor in factors], axis=-1)
+
+    def _signed_quantile(self, level: float) -> np.ndarray:
+        """Return the factor on the spread, () or (outputs,)."""
+        if self.signed is None:
+            raise InputError("this calibration holds no signed scores. Calibrate again: fitted.calibrate(...).")
+        m = len(self.signed)
+        upper = level >= 0.5
+        exact = Fraction(repr(float(level))) * (m + 1)
+        rank = math.ceil(exact) if upper else math.floor(exact)
+        # a row without a score counts as missed on the side that is asked about
+        ordered = np.sort(np.where(np.isnan(self.signed), np.inf if upper else -np.inf, self.signed), axis=0)
+        factor = ordered[rank - 1] if 1 <= rank <= m else np.asarray(np.nan)
+        if not np.all(np.isfinite(factor)):
+            unusable = int(np.max(np.sum(np.isnan(self.signed), axis=0)))
+            least = (1 + unusable) / (m + 1)
+            raise InputError(
+                f"{m} scores are too few for the quantile {level:g}: they tell those from {least:.3g} to "
+                f"{1 - least:.3g}. Ask for one of these, or calibrate with more rows."
+            )
+        return np.asarray(factor)
+
     def record(self) -> dict[str, Any]:
         """Return everything but the model, as plain data and arrays, for :meth:`restored`."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "base"}
@@ -223,6 +277,11 @@ _ONLY_HERE: dict[Source, str] = {
         "noise, which is the same in all rows. Leave it out; or calibrate with noise=, one number per training row, "
         "where the noise differs between rows."
     ),
+    "cv": (
+        "observation_noise was given to interval(), and the scores of a calibration by folds are in units of the fit's "
+        "noise, which is the same in all rows. Leave it out; or calibrate with noise=, one number per training row, "
+        "where the noise differs between rows."
+    ),
 }
 """Noise of new responses that was given for the interval and not for the scores."""
 _ONLY_THERE: dict[Source, str] = {
@@ -231,6 +290,10 @@ _ONLY_THERE: dict[Source, str] = {
         "interval(x, observation_noise=...): the standard deviation of a new response, a number or one per row of x."
     ),
     "loo": (
+        "the training rows have noise of different sizes, so the noise of a new response is not known. Give "
+        "interval(x, observation_noise=...): the standard deviation of a new response, a number or one per row of x."
+    ),
+    "cv": (
         "the training rows have noise of different sizes, so the noise of a new response is not known. Give "
         "interval(x, observation_noise=...): the standard deviation of a new response, a number or one per row of x."
     ),
@@ -260,9 +323,19 @@ def doubt_of(found: LeftOut, *, minimum: bool, reason: str) -> str:
         return "the parameters are not a minimum, and a fit without a row is not told from them"
     if reason:
         return "the exact Hessian cannot be used, and leverages by the Gauss-Newton matrix are too small"
+    if found.mean_leverage > _OPTIMISTIC:
+        return (
+            f"the fit spends {found.mean_leverage:.2g} degrees of freedom on each row, and predicts new rows worse "
+            "than a first-order step tells"
+        )
     if found.unreliable:
         return f"{found.rough} of {len(found.leverage)} training rows have leverage above {ROUGH}"
     return ""
+
+
+def sizes_of(signed: np.ndarray) -> np.ndarray:
+    """Return the sizes of signed scores; infinite where a row has none."""
+    return np.where(np.isnan(signed), np.inf, np.abs(signed))
 
 
 def common_noise(observation_noise: Any) -> tuple[np.ndarray | None, bool]:
@@ -283,7 +356,7 @@ def spread(band: Interval, observation_noise: Any) -> np.ndarray:
 
 
 def split_scores(band: Interval, y: Any, observation_noise: Any) -> np.ndarray:
-    """Score calibration responses against the model's own observation interval at their inputs.
+    """Score calibration responses against the model's own observation interval at their inputs, with their sign.
 
     Raises:
         InputError: For responses of another shape, or that are not finite.
@@ -295,8 +368,8 @@ def split_scores(band: Interval, y: Any, observation_noise: Any) -> np.ndarray:
             "one shape, one row a calibration point."
         )
     check_finite("y_cal", responses)
-    scores = np.abs(responses - band.center) / spread(band, observation_noise)
-    return np.where(band.status == Status.CONVERGED, scores, np.inf)
+    scores = (responses - band.center) / spread(band, observation_noise)
+    return np.where(band.status == Status.CONVERGED, scores, np.nan)
 
 
 def rows_to_score(problem: Problem, half: Any, seed: int) -> np.ndarray | None:
@@ -313,13 +386,13 @@ def rows_to_score(problem: Problem, half: Any, seed: int) -> np.ndarray | None:
 
 
 def left_out_scores(problem: Problem, found: LeftOut, noise: Noise, rows: np.ndarray | None = None) -> np.ndarray:
-    """Score the training rows that the loss sees, each against the model that never saw it, (rows, K)."""
+    """Score the training rows that the loss sees, each against the model that never saw it, with sign, (rows, K)."""
     warn_of_rows(found)
     index = np.arange(problem.n) if rows is None else rows
     sizes = np.sqrt(noise.values[index] ** 2 + found.variance / problem.n)
-    scores = np.abs(problem.targets[index] - found.prediction) / sizes
+    scores = (problem.targets[index] - found.prediction) / sizes
     seen = np.any(problem.loss_derivatives.cross.reshape(problem.n, -1)[index] != 0, axis=1)
-    return np.where(np.isnan(scores), np.inf, scores)[seen]
+    return scores[seen]
 
 
 def refuse_calibration_rows(problem: Problem, inputs: Any, y: Any) -> int:
@@ -349,6 +422,13 @@ def _sentence(found: Calibrated, level: str, miss: str) -> str:
             "left out in turn to first order; there is no finite-sample guarantee (jackknife+ with exact refits would "
             f"miss with probability at most 2 x {miss}); assumed: the new row and the training rows exchangeable, and "
             f"a fit that hardly depends on any one row{leans}."
+        )
+    if found.source == "cv":
+        return (
+            f"Nominal {level} for a new response at one point{each}, bias included, from {m} training rows, each "
+            "predicted by a refit without a fifth of the rows, its own among them; there is no finite-sample guarantee "
+            f"(cross-conformal prediction would miss with probability at most 2 x {miss} and a little more); assumed: "
+            "the new row and the training rows exchangeable, and refits that err as the fit does."
         )
     known = f", BUT {found.repeated} OF THEM ARE TRAINING ROWS TOO" if found.repeated else ""
     doubt = ""

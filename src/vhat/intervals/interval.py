@@ -14,6 +14,7 @@ from vhat.intervals.guarantee import headline
 from vhat.intervals.tail import Tail
 from vhat.level import level_text
 from vhat.linalg.solvers import Status
+from vhat.tables.frames import in_library
 from vhat.variance.weighted_norm import hardly_supported, shown_share
 
 if TYPE_CHECKING:
@@ -111,6 +112,18 @@ class Interval:
         elif self.index is not None:
             frame.index = points
         return frame
+
+    def to_polars(self) -> Any:
+        """Return the rows of :meth:`to_pandas` as a data frame of polars; an index becomes columns."""
+        return in_library("polars", self._flat())
+
+    def to_arrow(self) -> Any:
+        """Return the rows of :meth:`to_pandas` as a table of Arrow; an index becomes columns."""
+        return in_library("pyarrow", self._flat())
+
+    def _flat(self) -> pd.DataFrame:
+        frame = self.to_pandas()
+        return frame if self.index is None and self.center.ndim < 2 else frame.reset_index()
 
     def abstain(self, *, max_half_width: Any = None, max_unsupported: Any = None) -> np.ndarray:
         """Say where not to rely on the prediction.

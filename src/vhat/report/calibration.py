@@ -23,7 +23,7 @@ __all__ = ["LEVELS", "MOST_LEFT_OUT", "Judged", "judge_held_out", "judge_left_ou
 LEVELS = (0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.01)
 _APART = 0.02
 """Relative difference of two deltas that are shown beside each other."""
-_CALIBRATED = {"loo": "calibrated, leave-one-out", "split": "calibrated, held-out rows"}
+_CALIBRATED = {"loo": "calibrated, leave-one-out", "cv": "calibrated, five folds", "split": "calibrated, held-out rows"}
 """What the page calls intervals by the source of their level."""
 MOST_LEFT_OUT = 5000
 """Training rows that are left out in turn; more take as many solves, and are to be judged by rows held out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -111,9 +112,19 @@ def require_columns(table: TableFile, names: Sequence[str], purpose: str) -> Non
     if missing:
         plural, other = "columns" if len(missing) > 1 else "column", likely_other(table.columns)
         raise InputError(
-            f"{table.name} has no {plural} {_listed(missing)}, {purpose}. Its columns are {_listed(table.columns)}."
+            f"{table.name} has no {plural} {_listed(missing)}, {purpose}."
+            + _nearest(missing, table.columns)
+            + f" Its columns are {_listed(table.columns)}."
             + ("" if other is None else f" If something else stands between them, give --separator {WORDS[other]}.")
         )
+
+
+def _nearest(missing: Sequence[str], columns: Sequence[str]) -> str:
+    """Ask whether columns of nearly the same name were meant, whatever their case; empty where there are none."""
+    lower = {name.lower(): name for name in columns}
+    found = [difflib.get_close_matches(name.lower(), lower, n=1) for name in missing]
+    near = list(dict.fromkeys(lower[name] for matches in found for name in matches))
+    return f" Did you mean {_listed(near)}?" if near else ""
 
 
 def _listed(names: Sequence[str]) -> str:

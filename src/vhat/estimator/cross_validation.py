@@ -1,0 +1,111 @@
+"""Calibration by refits without a fifth of the rows each, where leaving single rows out to first order is too hopeful.
+
+A network that spends much of a degree of freedom on every row predicts rows that it has not seen worse than a
+first-order step tells. Coverage of 90% intervals of such networks (400 rows, 6 columns, 16 units, noise of unequal
+size, five draws each), by the mean leverage of the rows:
+
+=============  =============  ==========
+mean leverage  leave-one-out  five folds
+=============  =============  ==========
+0.19           88.3%          90.9%
+0.28           85.7%          89.5%
+0.32           82.4%          86.3%
+=============  =============  ==========
+
+Below :data:`LEVERAGE` the two agree. The refits begin at the fit itself and together take about as long as one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.errors import VhatError, VhatWarning
+from vhat.intervals.calibrate import Calibrated, rescaled, sizes_of, split_scores
+from vhat.progress import bar
+
+if TYPE_CHECKING:
+    from vhat.estimator.regressor import NetworkRegressor
+    from vhat.fitted.model import FittedModel
+    from vhat.models.networks import Network
+
+__all__ = ["LEVERAGE", "by_folds"]
+
+LEVERAGE = 0.1
+"""Mean leverage of the training rows above which folds take the place of single rows."""
+_FOLDS = 5
+_CLOSE = 1e-3
+"""Relative gradient at which a refit ends; its errors at rows that it has not seen then move in the fourth digit."""
+_MOST_STEPS = 80
+
+
+def by_folds(network: NetworkRegressor, noise: Any = None) -> Calibrated | None:
+    """Calibrate by refits, each without one of five random parts of the rows.
+
+    Args:
+        network: The fitted estimator.
+        noise: As in :meth:`vhat.FittedModel.interval`: None, or one number for all rows.
+
+    Returns:
+        The calibration; None for networks that are not small, other recipes than the minimum, noise that differs
+        between rows, and where a refit fails.
+    """
+    net = _small_network(network)
+    if net is None or isinstance(noise, str) or np.ndim(noise):
+        return None
+    fitted = network.fitted_
+    problem = fitted.problem
+    order = np.random.default_rng(0).permutation(problem.n)
+    signed = np.full(problem.targets.shape, np.nan)
+    try:
+        with warnings.catch_warnings(), bar("folds", _FOLDS) as advance:
+            warnings.simplefilter("ignore", VhatWarning)  # what is to be said of the fit is said of the fit
+            level = np.atleast_2d(fitted.interval(problem.X[:1], noise=noise).noise) / network.scaling_.unit
+            for held in np.array_split(order, _FOLDS):
+                signed[held] = _scored(network, net, held, level).reshape(len(held), -1)
+                advance("")
+    except VhatError:
+        return None
+    scores = signed[:, 0] if problem.squeeze else signed
+    base = rescaled(fitted.interval, noise=noise, solver="auto", curvature="auto", seed=0)
+    return Calibrated("cv", sizes_of(scores), 0, base, signed=scores)
+
+
+def _small_network(network: NetworkRegressor) -> Network | None:
+    """Return the network, where refits of it are dense steps in NumPy; else None."""
+    from vhat.fit.small_tables import is_served
+    from vhat.models.dense_network.autodiff import NetworkAutodiff
+
+    autodiff = network.fitted_.problem.autodiff
+    if not isinstance(autodiff, NetworkAutodiff) or network.fitted_.problem.n < 2 * _FOLDS:
+        return None
+    served = is_served(network._recipe(autodiff.network, network.weight_decay_), network.fitted_.problem.n)
+    return autodiff.network if served else None
+
+
+def _scored(network: NetworkRegressor, net: Network, held: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Return the signed scores of some rows by a refit without them."""
+    problem, scaling = network.fitted_.problem, network.scaling_
+    kept = np.setdiff1d(np.arange(problem.n), held)
+    y = problem.targets[:, 0] if problem.squeeze else problem.targets
+    X, responses = scaling.inputs(problem.X), scaling.responses(y)
+    fold = _refit(network, net, X[kept], responses[kept], problem.numpy(problem.weights)[kept])
+    level = float(noise[0, 0]) if problem.squeeze else noise
+    band = fold.interval(X[held], bound="asymptotic", target="observation", noise=level)
+    return split_scores(band, responses[held], None)
+
+
+def _refit(network: NetworkRegressor, net: Network, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> FittedModel:
+    """Go on from the parameters of the fit to the minimum of some rows; lam keeps its weight against their sum."""
+    from vhat.fit.levenberg_marquardt import Objective, descend
+    from vhat.fitted.model import FittedModel
+    from vhat.models.dense_network import network_problem
+
+    problem = network.fitted_.problem
+    lam = network.weight_decay_ * problem.n / float(weights.sum())
+    relative = weights / weights.mean()
+    objective = Objective(net, X, y.reshape(len(y), -1), relative, lam)
+    found = descend(objective, problem.numpy(problem.theta), gtol=_CLOSE, max_steps=_MOST_STEPS)
+    return FittedModel(network_problem(net, found.theta, X, y, weight_decay=lam, sample_weight=relative))

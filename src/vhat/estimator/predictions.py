@@ -1,0 +1,101 @@
+"""Predictions in the forms of other libraries: standard deviations, quantiles, a table of statsmodels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat import bounds
+from vhat.checks import as_numbers, check_delta
+from vhat.errors import CalibrationWarning, InputError, outside
+from vhat.estimator import calibration
+from vhat.intervals.calibrate import spread
+from vhat.tables.frames import in_library_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vhat.estimator.regressor import NetworkRegressor
+    from vhat.intervals.interval import Interval
+
+__all__ = ["check_level", "quantiles", "standard_deviation", "summary_frame"]
+
+DELTA = 0.05
+"""The probability of a miss where neither it nor a level is given."""
+
+
+def check_level(delta: float | None, confidence_level: float | None) -> float:
+    """Return the probability of a miss from the one of two that was given.
+
+    Raises:
+        InputError: For both, and for numbers that are none.
+    """
+    if confidence_level is None:
+        return check_delta(DELTA if delta is None else delta)
+    if delta is not None:
+        raise InputError(
+            f"delta={delta!r} and confidence_level={confidence_level!r} were both given, and one is 1 minus the other. "
+            "Give one of them."
+        )
+    level: Any = None if isinstance(confidence_level, str) or np.ndim(confidence_level) else confidence_level
+    if level is None or not 0 < float(level) < 1:
+        raise InputError(
+            f"confidence_level={confidence_level!r} is not between 0 and 1: 0.95 asks for intervals that hold 95%."
+        )
+    # 1 - 0.95 in binary is above 0.05, and would ask for one score more
+    return check_delta(float(np.round(1 - float(level), 15)))
+
+
+def standard_deviation(network: NetworkRegressor, points: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of a new response at each point: of the noise and of the prediction together."""
+    band = network.fitted_.interval(points, DELTA, bound="asymptotic", target="observation")
+    return np.asarray(spread(band, None))
+
+
+def quantiles(network: NetworkRegressor, points: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+    """Return quantiles of a new response: see :meth:`vhat.NetworkRegressor.predict_quantiles`."""
+    asked = as_numbers("quantiles", levels)
+    if asked.ndim != 1 or not asked.size or not np.all((asked > 0) & (asked < 1)):
+        raise InputError(f"quantiles={levels!r} must be a list of numbers between 0 and 1, such as [0.05, 0.5, 0.95].")
+    found, reason = calibration.calibrated(network, None)
+    if found is not None:
+        try:
+            return found.quantiles(points, asked)
+        except InputError as error:
+            reason = f"{error}".split(". ")[0]
+    band = network.fitted_.interval(points, DELTA, bound="asymptotic", target="observation")
+    # of a level q, the bound is the upper limit of an interval that misses 2 (1 - q)
+    factors = [np.sign(q - 0.5) * _textbook_factor(band, 2 * min(q, 1 - q)) for q in asked.tolist()]
+    warnings.warn(
+        f"these quantiles are not calibrated but those of Student's distribution around the prediction: {reason}. "
+        f"{calibration.BY_ROWS}.",
+        CalibrationWarning,
+        stacklevel=outside(),
+    )
+    return np.asarray(band.center[..., None] + np.stack([each * spread(band, None) for each in factors], axis=-1))
+
+
+def _textbook_factor(band: Interval, delta: float) -> Any:
+    """Return the half width of a two-sided interval in standard deviations."""
+    return 0.0 if delta >= 1 else bounds.asymptotic(1.0, 1, 1.0, delta, df=band.df)
+
+
+def summary_frame(network: NetworkRegressor, X: Any, alpha: float, options: dict[str, Any]) -> Any:
+    """Return means and intervals of both kinds: see :meth:`vhat.NetworkRegressor.summary_frame`."""
+    mean = network.predict_interval(X, alpha, **options)
+    observed = network.predict_interval(X, alpha, target="observation", **options)
+    frame = _columns(mean, observed)
+    return in_library_of(X, frame)
+
+
+def _columns(mean: Interval, observed: Interval) -> pd.DataFrame:
+    """Return both intervals in the columns of statsmodels."""
+    first, second = mean.to_pandas(), observed.to_pandas()
+    table = first[["center", "standard_error", "lower", "upper"]].copy()
+    table.columns = ["mean", "mean_se", "mean_ci_lower", "mean_ci_upper"]
+    table["obs_ci_lower"] = second["lower"].to_numpy()
+    table["obs_ci_upper"] = second["upper"].to_numpy()
+    return table
