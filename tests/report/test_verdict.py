@@ -23,13 +23,13 @@ BOXES = """
 def smooth_table(rows, seed, *, unequal=False, shift=0.0):
     rng = np.random.default_rng(seed)
     X = pd.DataFrame({"load": rng.uniform(0, 4, rows), "heat": rng.normal(size=rows), "site": rng.integers(0, 2, rows)})
-    noise = 0.02 + 0.15 * X["load"] ** 2 if unequal else 0.5
+    noise = 0.1 + 0.25 * X["load"] if unequal else 0.5
     y = 4 * np.tanh(X["load"] - 2) + X["heat"] + noise * rng.normal(size=rows) + shift
     return X, pd.Series(y, name="wear")
 
 
-def network(**changed):
-    return vhat.NetworkRegressor((3,), weight_decay=0.01).fit(*smooth_table(90, 0, **changed))
+def network(rows, **changed):
+    return vhat.NetworkRegressor((3,), weight_decay=0.01).fit(*smooth_table(rows, 0, **changed))
 
 
 def open_page(browser, path):
@@ -41,14 +41,14 @@ def open_page(browser, path):
 
 @pytest.fixture(scope="module")
 def good():
-    return network()
+    return network(90)
 
 
 @pytest.fixture(scope="module")
 def unequal(tmp_path_factory):
-    held_out = smooth_table(250, 2, unequal=True)
+    held_out = smooth_table(400, 2, unequal=True)
     path = tmp_path_factory.mktemp("unequal") / "r.html"
-    return network(unequal=True).report(path, delta=0.2, held_out=held_out)
+    return network(200, unequal=True).report(path, delta=0.2, held_out=held_out)
 
 
 def test_a_good_fit_has_a_green_box_and_no_other(browser, good, tmp_path):
@@ -88,7 +88,7 @@ def test_residuals_and_importance_are_drawn_to_scale(browser, unequal):
         ".map(mark => { const box = mark.getBoundingClientRect(); return box.y + box.height / 2; })"
     )
     residual = quality["residuals"]["residual"]
-    assert len(drawn) == len(residual) == 250
+    assert len(drawn) == len(residual) == 400
     assert np.corrcoef(drawn, residual)[0, 1] == pytest.approx(-1, abs=1e-6)
     missed = [not low <= each <= high for low, each, high in _ends(quality["residuals"])]
     rings = browser.execute_script("return document.querySelectorAll('#fig-residuals .marks .missed').length")

@@ -111,7 +111,7 @@ def _answers(
     asked = [shown.training.values, *([] if shown.held_out is None else [shown.held_out.values])]
     leaned = influence(fitted, table.inputs, np.concatenate(asked), left_out)
     responses = fitted.problem.targets
-    good = quality(subject, table, options, shown, rows, held_out, left_out)
+    good = quality(subject, table, options, shown, rows, held_out, left_out, judged[0].doubt)
     outputs = [
         _output(name, k, shown, lines, left_out, judged[k], leaned[k], responses[:, k], rows, options)
         | {"quality": good[k]}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from vhat.report.accuracy import Accuracy
-from vhat.report.coverage_parts import Part
+from vhat.report.coverage_parts import Part, count
 from vhat.report.judged_rows import JudgedRows
 from vhat.report.numbers import short
 
@@ -53,11 +55,13 @@ def findings(
         side = "Too few" if total.off == "low" else "Too many"
         said = f"{side} {kind} responses lie inside their {level} interval: {_counted(total)}."
         made.append(_finding("coverage", said, "Calibrate by rows like these: calibrate(X, y), or vhat calibrate."))
-    off = sorted((part for part in counted if part.off), key=lambda part: part.chance)
-    if off and not (made and made[-1]["name"] == "coverage" and _everywhere(total, off, counted)):
-        made.append(
-            _finding("coverage by group", _parts(off, kind), "The noise or the fit differs there: see the residuals.")
-        )
+    # those that cover too little are named first
+    off = sorted((part for part in counted if part.off), key=lambda part: (part.off != "low", part.chance))
+    if total is not None and any(each["name"] == "coverage" for each in made):
+        off = [part for part in off if not _explained(part, total, len(counted))]
+    if off:
+        remedy = "The noise or the fit differs there: see the residuals."
+        made.append(_finding("coverage by group", _parts(off, kind), remedy))
     return made
 
 
@@ -65,10 +69,10 @@ def _finding(name: str, said: str, remedy: str) -> dict[str, str]:
     return {"name": name, "said": said, "remedy": remedy}
 
 
-def _everywhere(total: Part | None, off: list[Part], counted: list[Part]) -> bool:
-    """Whether most parts are off to the same side as the whole, which then says it all."""
-    alike = total is not None and all(part.off == total.off for part in off)
-    return alike and 2 * len(off) >= len(counted)
+def _explained(part: Part, total: Part, looked: int) -> bool:
+    """Whether a part is off because all rows are: its share differs from theirs by chance at most."""
+    inside = np.arange(part.rows) < part.inside
+    return not count(inside, np.array([total.share]), aimed=True, looked=looked).off
 
 
 def _parts(off: list[Part], kind: str) -> str:
@@ -104,9 +108,12 @@ def verdict(audit: dict[str, Any], outputs: list[dict[str, Any]], trouble: str) 
 
 
 def _not_tested(outputs: list[dict[str, Any]]) -> str:
-    """Return why coverage counts for nothing here; empty where it was tested on all outputs."""
+    """Return why coverage counts for nothing, without a full stop; empty where it was tested on all outputs."""
     for output in outputs:
         coverage = output["quality"]["coverage"]
+        doubt = output["quality"]["doubt"]
+        if doubt:
+            return f"Coverage of new responses asks for held-out rows: {doubt}"
         if coverage is None:
             return "Whether the intervals cover new responses was not tested"
         if coverage["rows"] < _FEW:

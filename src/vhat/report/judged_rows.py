@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JudgedRows", "held_out_judges", "left_out_judges"]
 
-_AIMED = ("asymptotic", "exact", "loo", "split")
+_AIMED = ("asymptotic", "exact", "loo", "cv", "split")
 """Intervals that aim at their level; the others are bounds, which may cover more."""
 _MIDDLES = (np.arange(50) + 0.5) / 50
 """Probabilities at which a distribution of the coverage is represented."""
@@ -43,6 +43,7 @@ class JudgedRows:
         coverage: Values that the true coverage takes, equally likely, over draws of the training rows: one array an
             output. See :func:`_given_noise` and :func:`_given_scores`.
         index: Which training rows these are, (m,); None for held-out rows.
+        doubt: Why leaving rows out to first order is not to be relied on for this fit; empty where it is.
     """
 
     source: Literal["held-out", "left-out"]
@@ -55,6 +56,7 @@ class JudgedRows:
     bound: str
     coverage: tuple[np.ndarray, ...]
     index: np.ndarray | None = None
+    doubt: str = ""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -72,7 +74,7 @@ class JudgedRows:
     @property
     def circular(self) -> bool:
         """Whether the same rows set the level, so that their total coverage tells nothing."""
-        return self.source == "left-out" and self.bound == "loo"
+        return self.source == "left-out" and self.bound in ("loo", "cv")
 
     @property
     def inside(self) -> np.ndarray:
@@ -149,7 +151,7 @@ def _fresh(subject: Subject, options: Options, points: object, names: RowNames) 
 
 
 def left_out_judges(
-    subject: Subject, table: Table, options: Options, shown: Shown, left_out: LeaveOneOut, rows: RowNames
+    subject: Subject, table: Table, options: Options, shown: Shown, left_out: LeaveOneOut, rows: RowNames, doubt: str
 ) -> JudgedRows | None:
     """Return the training rows that the loss sees, each beside what the model without it says.
 
@@ -188,4 +190,5 @@ def left_out_judges(
         bound,
         (np.array([1 - options.delta]),) * problem.outputs,  # these rows have set the level themselves
         seen,
+        doubt,
     )

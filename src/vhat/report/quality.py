@@ -8,6 +8,7 @@ import numpy as np
 
 from vhat.level import level_text
 from vhat.report.accuracy import Baselines, accuracy, baselines
+from vhat.report.calibration import CALIBRATED
 from vhat.report.coverage_parts import count, parts
 from vhat.report.findings import findings
 from vhat.report.importance import Importance, importance
@@ -36,6 +37,7 @@ def quality(
     rows: RowNames,
     held_out: HeldOut | None,
     left_out: LeaveOneOut | None,
+    doubt: str,
 ) -> list[dict[str, Any]]:
     """Judge a fit by its held-out rows, or by its training rows left out in turn.
 
@@ -47,6 +49,7 @@ def quality(
         rows: What the training rows are called.
         held_out: Rows that training did not see, or None.
         left_out: The training rows left out in turn, or None.
+        doubt: Why these are not to be relied on; empty where they are.
 
     Returns:
         Plain data, one dict an output; ``source`` is ``"none"`` where nothing could be judged.
@@ -56,7 +59,7 @@ def quality(
     if held_out is not None and problem.loss_derivatives.location:
         judges = held_out_judges(subject, table, options, shown, held_out)
     elif held_out is None and left_out is not None:
-        judges = left_out_judges(subject, table, options, shown, left_out, rows)
+        judges = left_out_judges(subject, table, options, shown, left_out, rows, doubt)
     if judges is None:
         return [_nothing() for _ in range(problem.outputs)]
     others = baselines(problem, table.values, judges, options.seed)
@@ -67,6 +70,7 @@ def quality(
 def _nothing() -> dict[str, Any]:
     return {
         "source": "none",
+        "doubt": "",
         "accuracy": None,
         "baseline": "",
         "coverage": None,
@@ -110,11 +114,17 @@ def _output(
         counted = parts(judges, table, ranked if table.flat else ranked[:0], k, spread)
     return {
         "source": judges.source,
+        "doubt": judges.doubt,
         "accuracy": None if found is None else found.to_plain(),
         "baseline": others.said,
         "coverage": None
         if total is None
-        else total.to_plain() | {"level": plain(level), "bound": judges.bound, "circular": judges.circular},
+        else total.to_plain()
+        | {
+            "level": plain(level),
+            "bound": CALIBRATED.get(judges.bound, judges.bound),
+            "circular": judges.circular,
+        },
         "parts": [part.to_plain() for part in counted],
         "importance": None if moved is None else moved.to_plain(k, _LISTED),
         "residuals": _residuals(judges, k, options.seed),
