@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import numpy as np
 import pytest
 
 import vhat
 from tests.report import cases
+from tests.report.conftest import look
 from vhat.report import collect, render
 from vhat.report.numbers import readable, short, told
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no Chromium and chromedriver here: make browser")
-
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1200,900",
-)
 FIGURES = (
     "fig-predictions",
+    "fig-residuals",
+    "fig-importance",
     "fig-slices",
     "fig-width",
     "fig-unsupported",
     "fig-calibration",
+    "fig-parts",
     "fig-leaning",
     "fig-decay",
 )
@@ -46,22 +35,6 @@ def report(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    from selenium import webdriver
-    from selenium.webdriver.chrome.options import Options
-    from selenium.webdriver.chrome.service import Service
-
-    options = Options()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
-
-
 @pytest.fixture
 def page(browser, report):
     """The report, opened afresh at the width of a desk, in light colours."""
@@ -69,16 +42,6 @@ def page(browser, report):
     browser.get(report.as_uri())
     assert browser.execute_script("return document.documentElement.dataset.drawn") == "true"
     return browser
-
-
-def look(browser, width, scheme):
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
-    )
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    )
 
 
 def move_to(browser, selector, *, click=False):

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
     from vhat.report.points import HeldOut
 
-__all__ = ["LEVELS", "MOST_LEFT_OUT", "Judged", "judge_held_out", "judge_left_out"]
+__all__ = ["CALIBRATED", "LEVELS", "MOST_LEFT_OUT", "Judged", "judge_held_out", "judge_left_out"]
 
 LEVELS = (0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.01)
 _APART = 0.02
 """Relative difference of two deltas that are shown beside each other."""
-_CALIBRATED = {"loo": "calibrated, leave-one-out", "cv": "calibrated, five folds", "split": "calibrated, held-out rows"}
+CALIBRATED = {"loo": "calibrated, leave-one-out", "cv": "calibrated, five folds", "split": "calibrated, held-out rows"}
 """What the page calls intervals by the source of their level."""
 MOST_LEFT_OUT = 5000
 """Training rows that are left out in turn; more take as many solves, and are to be judged by rows held out."""
@@ -39,6 +39,7 @@ class Judged:
         curves: Coverage at each of the levels, the one that was asked for among them, by the bound's name.
         rms: Root mean square of what was missed by the predictions.
         rows: How many rows were judged.
+        doubt: Why leaving rows out to first order is not to be relied on for this fit; empty where it is.
     """
 
     source: str
@@ -46,6 +47,7 @@ class Judged:
     curves: dict[str, metrics.Calibration]
     rms: float = float("nan")
     rows: int = 0
+    doubt: str = ""
 
     def to_plain(self, delta: float) -> dict[str, Any]:
         """Return it as plain data, in which the level that was asked for is known."""
@@ -75,7 +77,7 @@ def judge_held_out(subject: Subject, points: Any, held_out: HeldOut, options: Op
     bands: dict[str, list[Any]] = {}
     curves_of: dict[str, tuple[float, ...]] = {}
     if not unanswered and subject.calibrated is not None:
-        by = _CALIBRATED[subject.calibrated.source]
+        by = CALIBRATED[subject.calibrated.source]
         curves_of[by] = tuple(delta for delta in levels if delta >= subject.calibrated.finest)
         bands[by] = [subject.calibrated.interval(points, delta) for delta in curves_of[by]]
     if not unanswered:
@@ -123,11 +125,11 @@ def judge_left_out(fitted: FittedModel, options: Options, df: Any) -> list[Judge
         )
         return [Judged("none", said, {})] * outputs
     try:
-        scores = fitted.calibrate("loo", noise=options.noise, seed=options.seed).scores
+        calibrated = fitted.calibrate("loo", noise=options.noise, seed=options.seed)
     except VhatError as error:
         return [Judged("none", str(error), {})] * outputs
     residual = fitted.leave_one_out(seed=options.seed).residual
-    scores, levels = scores.reshape(len(scores), -1), _levels(options.delta)
+    scores, levels = calibrated.scores.reshape(len(calibrated.scores), -1), _levels(options.delta)
     freedom = None if df is None else np.broadcast_to(df, outputs)
     said = (
         f"no held-out rows were given: these are the {len(scores)} training rows, each predicted by the model that had "
@@ -143,7 +145,7 @@ def judge_left_out(fitted: FittedModel, options: Options, df: Any) -> list[Judge
         missed = np.asarray(residual).reshape(len(residual), -1)[:, k] if residual is not None else np.array([np.nan])
         rms = float(np.sqrt(np.nanmean(missed**2)))
         curve = metrics.calibration(ends, scores[:, k], levels)
-        judged.append(Judged("left-out", said, {"asymptotic": curve}, rms, len(scores)))
+        judged.append(Judged("left-out", said, {"asymptotic": curve}, rms, len(scores), calibrated.doubt))
     return judged
 
 

@@ -16,10 +16,12 @@ from vhat.level import level_text
 from vhat.report.calibration import MOST_LEFT_OUT, Judged, judge_held_out, judge_left_out
 from vhat.report.captured_warnings import heard
 from vhat.report.facts import fit_facts, versions
+from vhat.report.findings import verdict
 from vhat.report.influence import influence
 from vhat.report.numbers import plain, sentence
 from vhat.report.options import Options, Subject
 from vhat.report.points import Group, HeldOut, Shown, ask, held_out_rows, thin
+from vhat.report.quality import quality
 from vhat.report.slices import Slice, central_row, slices
 from vhat.report.table import Table, training_table
 from vhat.tables.row_names import RowNames
@@ -79,6 +81,7 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
         except (NoiseError, NotPositiveDefinite) as error:  # the audit is then what the reader needs most
             page |= {"trouble": str(error), "outputs": [], "guarantee": {}, "notes": []}
     page["warnings"] = [*of_table, *said]
+    page["verdict"] = verdict(page["audit"], page["outputs"], page["trouble"])
     return page
 
 
@@ -109,8 +112,10 @@ def _answers(
     asked = [shown.training.values, *([] if shown.held_out is None else [shown.held_out.values])]
     leaned = influence(fitted, table.inputs, np.concatenate(asked), left_out)
     responses = fitted.problem.targets
+    good = quality(subject, table, options, shown, rows, held_out, left_out, judged[0].doubt)
     outputs = [
         _output(name, k, shown, lines, left_out, judged[k], leaned[k], responses[:, k], rows, options)
+        | {"quality": good[k]}
         for k, name in enumerate(names)
     ]
     return {

@@ -86,7 +86,8 @@ def render(page: dict[str, Any]) -> str:
     return environment.get_template("page.html").render(page=page, data=Markup(_inline(page)), **parts)
 
 
-_PARTS = {name.partition(".")[0]: name for name in ("style.css", "numbers.js", "scales.js", "chart.js", "figures.js")}
+_FILES = ("style.css", "numbers.js", "scales.js", "chart.js", "quality.js", "figures.js")
+_PARTS = {name.partition(".")[0]: name for name in _FILES}
 
 
 @cache

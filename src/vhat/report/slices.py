@@ -9,12 +9,12 @@ import numpy as np
 
 from vhat.report.table import Table
 
-__all__ = ["MOST_COLUMNS", "Slice", "central_row", "slices"]
+__all__ = ["FEW_VALUES", "MOST_COLUMNS", "Slice", "central_row", "slices"]
 
 MOST_COLUMNS = 12
 """Columns that are sliced along; of more, those along which the prediction moves most."""
 _POINTS = 41
-_FEW_VALUES = 8
+FEW_VALUES = 8
 """A column with so many values or fewer is asked at these alone."""
 _BEYOND = 0.15
 """How far a line goes beyond the data, as a share of their range."""
@@ -64,7 +64,7 @@ def slices(table: Table, row: int, predict: Callable[[np.ndarray], np.ndarray]) 
 
 def _along(table: Table, row: int, column: int) -> Slice:
     seen = np.unique(table.values[:, column])
-    discrete = len(seen) <= _FEW_VALUES
+    discrete = len(seen) <= FEW_VALUES
     low, high = seen[0], seen[-1]
     beyond = 0.0 if table.whole else _BEYOND * (high - low)
     grid = seen if discrete else np.linspace(low - beyond, high + beyond, _POINTS)

@@ -25,7 +25,8 @@ const Chart = (() => {
     // On which side of a view a point lies, in words; nothing where it lies inside.
     function side({ x, y }, across, up) {
       const [a, b] = [spec.x.log ? Math.log10(across) : across, spec.y.log ? Math.log10(up) : up];
-      return b > y[1] ? "above" : b < y[0] ? "below" : a < x[0] ? "to the left" : a > x[1] ? "to the right" : "";
+      const [foot, top] = y[0] < y[1] ? y : [y[1], y[0]];  // rows are counted downwards
+      return b > top ? "above" : b < foot ? "below" : a < x[0] ? "to the left" : a > x[1] ? "to the right" : "";
     }
     function beyond() {
       const near = view(false), found = {};
@@ -80,10 +81,13 @@ const Chart = (() => {
         if (at < box.top - .5 || at > box.bottom + .5) continue;
         if (!rows) node("line", { class: "grid", x1: box.left, x2: box.right, y1: at, y2: at }, back);
         const label = node("text", { x: box.left - 7, y: at + 4, "text-anchor": "end" }, back);
-        label.textContent = text;
+        label.textContent = rows ? fit(text, box.left - 9) : text;
+        if (rows && (spec.heads || []).includes(value)) label.setAttribute("class", "axis");
       }
-      const across = node("text", { class: "axis", x: (box.left + box.right) / 2, y: height - 7, "text-anchor": "middle" }, back);
-      across.textContent = fit(spec.x.label, width - 16);
+      const below = fit(spec.x.label, width - 16), half = 3.15 * below.length + 4;
+      const middle = Math.max(half, Math.min(width - half, (box.left + box.right) / 2));
+      const across = node("text", { class: "axis", x: middle, y: height - 7, "text-anchor": "middle" }, back);
+      across.textContent = below;
       const upwards = node("text", { class: "axis", x: 0, y: 13 }, back);
       upwards.textContent = fit(spec.y.label, width - 8);
       const marks = node("g", { class: "marks", "clip-path": `url(#${id})` }, svg);
@@ -125,6 +129,9 @@ const Chart = (() => {
         const from = x(0), to = x(value), middle = y(mark.y[i]);
         node("rect", { class: mark.class + (value < 0 ? " down" : ""), x: f(Math.min(from, to)), y: f(middle - 8), width: Math.max(f(Math.abs(to - from)), .5), height: 16 }, group);
         spot(i, to, middle);
+      });
+      else if (mark.kind === "spans") mark.y.forEach((value, i) => {
+        if (good(value, mark.from[i], mark.to[i])) node("line", { class: mark.class + (mark.off && mark.off[i] ? " off" : ""), x1: f(x(mark.from[i])), x2: f(x(mark.to[i])), y1: f(y(value)), y2: f(y(value)) }, group);
       });
       else if (mark.kind === "shade") mark.from.forEach((value, i) => {
         const from = Math.max(x(value), box.left), to = Math.min(x(mark.to[i]), box.right);

@@ -164,6 +164,7 @@
     decay();
     if (!page.outputs.length) return;
     predictions(); slice(); distances(); calibration(); leaning();
+    Quality.draw(page, current(), choose);
   }
 
   if (page.outputs.length) {
