@@ -159,12 +159,12 @@ def test_importance_agrees_with_scikit_learn_within_its_spread(fitted, held_out,
             return fitted.predict(X)
 
     told = found["importance"]
-    assert told["column"] == [0, 1, 2]
+    assert told["name"] == ["c0", "c1", "c2"]
     assert (told["rows"], told["repeats"], told["others"]) == (90, REPEATS, 0)
     other = permutation_importance(
         Frozen(), *held_out, scoring="neg_root_mean_squared_error", n_repeats=60, random_state=3
     )
-    for column, mean, spread in zip(told["column"], told["increase"], told["spread"], strict=True):
+    for column, (mean, spread) in enumerate(zip(told["increase"], told["spread"], strict=True)):
         error = other.importances_std[column] * np.sqrt(1 / REPEATS + 1 / 60)
         assert mean == pytest.approx(other.importances_mean[column], abs=4 * error)
         assert 0.3 * other.importances_std[column] < spread < 2.5 * other.importances_std[column]
@@ -180,7 +180,8 @@ def test_shuffles_are_bounded_in_rows_and_in_work(columns, parameters):
         return rows[:, :1]
 
     values = np.random.default_rng(0).normal(size=(1000, columns))
-    told = importance(predict, values, values[:, :1], np.arange(columns), parameters=parameters, seed=0)
+    blocks = {f"c{j}": np.array([j]) for j in range(columns)}
+    told = importance(predict, values, values[:, :1], blocks, parameters=parameters, seed=0)
     assert told.rows >= 20
     assert sum(asked) <= min(MOST_ROWS, 2e10 / parameters) + told.rows
     assert max(asked) <= 20_000
@@ -190,9 +191,36 @@ def test_shuffles_are_bounded_in_rows_and_in_work(columns, parameters):
 
 def test_a_model_too_costly_or_rows_too_few_have_no_importance():
     values = np.zeros((30, 3))
+    blocks = {"a": np.array([0]), "b": np.array([1])}
     for rows, parameters in ((30, 10**9), (19, 5)):
         few = values[:rows]
-        assert importance(lambda Z: Z[:, :1], few, few[:, :1], np.arange(3), parameters=parameters, seed=0) is None
+        assert importance(lambda Z: Z[:, :1], few, few[:, :1], blocks, parameters=parameters, seed=0) is None
+
+
+def test_columns_that_encode_one_column_are_shuffled_and_grouped_together():
+    rng = np.random.default_rng(6)
+
+    def made(rows):
+        town = rng.integers(0, 3, rows)
+        X = pd.DataFrame({"size": rng.normal(size=rows)} | {f"town = {k}": (town == k).astype(float) for k in range(3)})
+        return X, X["size"].to_numpy() + np.array([0.0, 4.0, -4.0])[town] + rng.normal(size=rows)
+
+    X, y = made(90)
+    design = X.to_numpy()
+    fitted = vhat.from_numpy(
+        lambda q, Z: np.asarray(Z) @ q, np.linalg.lstsq(design, y, rcond=None)[0], X, y, jac=lambda q, Z: np.asarray(Z)
+    )
+    new, observed = made(120)
+    options = Options(held_out=(new, observed))
+    told = collect(Subject(fitted, sources=("size", "town", "town", "town")), options)["outputs"][0]["quality"]
+    assert told["importance"]["name"] == ["town", "size"]
+    parts = {part["label"]: part["rows"] for part in told["parts"] if part["of"] == "town"}
+    assert parts == {f"= {k}": int(new[f"town = {k}"].sum()) for k in range(3)}
+    # a shuffled town is another town with its own mean; shuffled marks would name two towns or none
+    town = new.iloc[:, 1:].to_numpy() @ np.array([0.0, 4.0, -4.0])
+    others = np.stack([rng.permutation(town) for _ in range(50)], axis=1)
+    shuffled = (observed - new["size"].to_numpy())[:, None] - others
+    assert told["importance"]["increase"][0] == pytest.approx(np.sqrt(np.mean(shuffled**2)) - 1, rel=0.15)
 
 
 # -- coverage by part ----------------------------------------------------------------------------

@@ -78,8 +78,16 @@ def _subject(network: NetworkRegressor, options: Options) -> Subject:
         rows=network.row_names_,
         calibrated=calibrated,
         not_calibrated=not_calibrated,
+        sources=_sources(network),
         readings=_readings(network),
     )
+
+
+def _sources(network: NetworkRegressor) -> tuple[str, ...] | None:
+    """Return the column of the table that each column of the model comes from; None where the table was numbers."""
+    if network.columns_ is None:
+        return None
+    return tuple(each.name for each in network.columns_.columns for _ in each.outputs)
 
 
 def _readings(network: NetworkRegressor) -> tuple[tuple[str, str, str], ...]:

@@ -105,12 +105,15 @@ def count(
     return Part(of, label, rows, found, low, high, chance, off)
 
 
-def parts(judges: JudgedRows, table: Table, ranked: np.ndarray, k: int, spread: float) -> list[Part]:
+def parts(
+    judges: JudgedRows, table: Table, sources: tuple[str, ...], ranked: np.ndarray, k: int, spread: float
+) -> list[Part]:
     """Divide the rows by prediction and by column, and count each part.
 
     Args:
         judges: The rows.
         table: The training inputs.
+        sources: The column of the user's table that each column comes from.
         ranked: Columns, the most important first.
         k: The output.
         spread: The spread of the responses, for the digits of a prediction.
@@ -123,13 +126,13 @@ def parts(judges: JudgedRows, table: Table, ranked: np.ndarray, k: int, spread: 
     found: list[tuple[str, str, np.ndarray]] = []
     if np.any(known):
         found += _fifths("prediction", judges.prediction[:, k], known, spread)
-    few = {int(column): np.unique(table.values[:, column]) for column in ranked}
-    few = {column: seen for column, seen in few.items() if len(seen) <= FEW_VALUES}
-    for column in list(few)[:_MOST_COLUMNS]:
-        name = table.names[column]
-        values = judges.values[:, column]
-        found += [(name, f"= {short(value, 4)}", values == value) for value in few[column]]
-    rest = [int(column) for column in ranked if int(column) not in few]
+    grouped = _groups(judges.values, table, sources, ranked)
+    found += [group for groups in list(grouped.values())[:_MOST_COLUMNS] for group in groups]
+    rest = [
+        int(column)
+        for column in ranked
+        if sources[column] == table.names[column] and len(np.unique(table.values[:, column])) > FEW_VALUES
+    ]
     if rest:
         everywhere = np.ones(len(judges), dtype=bool)
         found += _fifths(table.names[rest[0]], judges.values[:, rest[0]], everywhere, float(table.spread[rest[0]]))
@@ -139,6 +142,24 @@ def parts(judges: JudgedRows, table: Table, ranked: np.ndarray, k: int, spread: 
         count(inside[rows], judges.coverage[k], aimed=judges.aimed, looked=len(kept), of=of, label=label)
         for of, label, rows in kept
     ]
+
+
+def _groups(
+    values: np.ndarray, table: Table, sources: tuple[str, ...], ranked: np.ndarray
+) -> dict[str, list[tuple[str, str, np.ndarray]]]:
+    """Return the rows of each value of the columns with few values, and of each level of an encoded column."""
+    found: dict[str, list[tuple[str, str, np.ndarray]]] = {}
+    for column in ranked:
+        source, name = sources[column], table.names[column]
+        seen = np.unique(table.values[:, column])
+        if len(seen) > FEW_VALUES:
+            continue
+        groups = found.setdefault(source, [])
+        if source != name and set(seen) <= {0.0, 1.0}:  # a level such as "town = Rome", or "size is missing"
+            groups.append((source, name.removeprefix(source).strip(), values[:, column] == 1))
+        else:
+            groups += [(name, f"= {short(value, 4)}", values[:, column] == value) for value in seen]
+    return {source: groups for source, groups in found.items() if len(groups) <= FEW_VALUES}
 
 
 def _fifths(of: str, values: np.ndarray, known: np.ndarray, spread: float) -> list[tuple[str, str, np.ndarray]]:

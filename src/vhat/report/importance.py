@@ -27,10 +27,11 @@ _BATCH = 20_000
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """Importance of each column, for every output.
+    """Importance of each column of the table, for every output.
 
     Attributes:
-        columns: Which columns were shuffled, (c,).
+        names: What the columns are called, (c,).
+        columns: The columns of the model that each of them is, (c,) of arrays: several where it was encoded.
         increase: By how much the root mean square error grows, mean over the shuffles, (c, K), in the unit of the
             response.
         spread: Its standard deviation over the shuffles, (c, K).
@@ -39,7 +40,8 @@ class Importance:
         repeats: How many shuffles each column had.
     """
 
-    columns: np.ndarray
+    names: tuple[str, ...]
+    columns: tuple[np.ndarray, ...]
     increase: np.ndarray
     spread: np.ndarray
     rms: np.ndarray
@@ -47,14 +49,15 @@ class Importance:
     repeats: int
 
     def order(self, k: int) -> np.ndarray:
-        """Return the columns, the most important for output k first."""
-        return self.columns[np.argsort(-self.increase[:, k], kind="stable")]
+        """Return the columns of the model, those of the most important column for output k first."""
+        best = np.argsort(-self.increase[:, k], kind="stable")
+        return np.concatenate([self.columns[each] for each in best])
 
     def to_plain(self, k: int, most: int) -> dict[str, Any]:
         """Return the most important columns of output k as plain data."""
         best = np.argsort(-self.increase[:, k], kind="stable")[:most]
         return {
-            "column": plain(self.columns[best]),
+            "name": [self.names[each] for each in best],
             "increase": plain(self.increase[best, k]),
             "spread": plain(self.spread[best, k]),
             "rms": plain(self.rms[k]),
@@ -68,7 +71,7 @@ def importance(
     predict: Callable[[np.ndarray], np.ndarray],
     values: np.ndarray,
     observed: np.ndarray,
-    columns: np.ndarray,
+    columns: dict[str, np.ndarray],
     *,
     parameters: int,
     seed: int,
@@ -81,7 +84,7 @@ def importance(
         predict: From rows of the table to predictions, (m, K).
         values: The rows, (m, columns).
         observed: Their responses, (m, K).
-        columns: The columns to shuffle.
+        columns: The columns to shuffle, by name; those of one name are shuffled together.
         parameters: Parameters of the model, for the cost of a prediction.
         seed: Seed of the shuffles.
 
@@ -99,17 +102,18 @@ def importance(
     observed = observed[kept]
     rng = np.random.default_rng(seed)
     rms = _errors(predict(values), observed[None])[0]
-    shuffled = [(int(column), rng.permutation(len(values))) for column in columns for _ in range(repeats)]
+    shuffled = [(block, rng.permutation(len(values))) for block in columns.values() for _ in range(repeats)]
     found = []
     together = max(1, _BATCH // len(values))
     for start in range(0, len(shuffled), together):
         part = shuffled[start : start + together]
         rows = np.repeat(values[None], len(part), axis=0)
-        for copy, (column, order) in zip(rows, part, strict=True):
-            copy[:, column] = values[order, column]
+        for copy, (block, order) in zip(rows, part, strict=True):
+            copy[:, block] = values[order[:, None], block]
         found.append(_errors(predict(rows.reshape(-1, values.shape[1])), observed[None]))
     increase = (np.concatenate(found) - rms).reshape(len(columns), repeats, -1)
-    return Importance(columns, increase.mean(axis=1), increase.std(axis=1), rms, len(values), repeats)
+    names, blocks = tuple(columns), tuple(columns.values())
+    return Importance(names, blocks, increase.mean(axis=1), increase.std(axis=1), rms, len(values), repeats)
 
 
 def _errors(predicted: np.ndarray, observed: np.ndarray) -> np.ndarray:

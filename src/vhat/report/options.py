@@ -32,6 +32,8 @@ class Subject:
         rows: What the training rows are called, or None to ask the training inputs.
         calibrated: What calibrates the intervals of a new response; None for those of the bound.
         not_calibrated: Why they are those of the bound, where an estimator would have calibrated them; else empty.
+        sources: The column of the table that each column of the model comes from, where one is encoded as several; None
+            where each is its own.
         readings: How each column of the table was read, as name, kind and text; nothing where it was numbers without
             gaps.
     """
@@ -46,6 +48,7 @@ class Subject:
     rows: RowNames | None = field(default=None, repr=False)
     calibrated: Calibrated | None = field(default=None, repr=False)
     not_calibrated: str = ""
+    sources: tuple[str, ...] | None = None
     readings: tuple[tuple[str, str, str], ...] = ()
 
 

@@ -63,8 +63,9 @@ def quality(
     if judges is None:
         return [_nothing() for _ in range(problem.outputs)]
     others = baselines(problem, table.values, judges, options.seed)
-    moved = _importance(subject, table, judges, options.seed)
-    return [_output(judges, others, moved, table, options, problem.n, k) for k in range(problem.outputs)]
+    sources = subject.sources or table.names
+    moved = _importance(subject, table, sources, judges, options.seed)
+    return [_output(judges, others, moved, table, sources, options, problem.n, k) for k in range(problem.outputs)]
 
 
 def _nothing() -> dict[str, Any]:
@@ -81,16 +82,22 @@ def _nothing() -> dict[str, Any]:
     }
 
 
-def _importance(subject: Subject, table: Table, judges: JudgedRows, seed: int) -> Importance | None:
+def _importance(
+    subject: Subject, table: Table, sources: tuple[str, ...], judges: JudgedRows, seed: int
+) -> Importance | None:
     """Shuffle columns of held-out rows, or of training rows: the model without a row cannot be asked elsewhere."""
     if not table.flat:
         return None
     fitted = subject.fitted
+    columns: dict[str, list[int]] = {}
+    for column in table.varying:
+        columns.setdefault(sources[column], []).append(int(column))
+    blocks = {name: np.array(each) for name, each in columns.items()}
 
     def predict(values: np.ndarray) -> np.ndarray:
         return fitted.predict(table.inputs(values)).reshape(len(values), -1)
 
-    return importance(predict, judges.values, judges.observed, table.varying, parameters=fitted.problem.p, seed=seed)
+    return importance(predict, judges.values, judges.observed, blocks, parameters=fitted.problem.p, seed=seed)
 
 
 def _output(
@@ -98,6 +105,7 @@ def _output(
     others: Baselines,
     moved: Importance | None,
     table: Table,
+    sources: tuple[str, ...],
     options: Options,
     training_rows: int,
     k: int,
@@ -111,7 +119,7 @@ def _output(
         total = count(judges.inside[:, k], judges.coverage[k], aimed=judges.aimed, least=level)
         ranked = table.varying if moved is None else moved.order(k)
         spread = float(np.std(judges.observed[:, k]))
-        counted = parts(judges, table, ranked if table.flat else ranked[:0], k, spread)
+        counted = parts(judges, table, sources, ranked if table.flat else ranked[:0], k, spread)
     return {
         "source": judges.source,
         "doubt": judges.doubt,

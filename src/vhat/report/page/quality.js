@@ -59,7 +59,7 @@ const Quality = (() => {
   function importance(page, output) {
     const found = output.quality.importance;
     if (!$("fig-importance") || !found) return;
-    const names = found.column.map(column => page.columns[column]), at = names.map((_, i) => i);
+    const names = found.name, at = names.map((_, i) => i);
     const tip = i => [names[i], ["error grows by", readable(found.increase[i], found.spread[i])], ["from", short(found.rms)]];
     const ends = sign => found.increase.map((value, i) => value + sign * found.spread[i]);
     const marks = [
