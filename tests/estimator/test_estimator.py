@@ -259,7 +259,7 @@ def test_auto_that_ends_where_the_score_still_falls_names_a_grid_to_go_on_with()
     with pytest.warns(vhat.SelectionWarning, match=r"still falling.*Give weight_decay=numpy.logspace\("):
         network = vhat.NetworkRegressor(()).fit(x, 2 * x[:, 0] + 1e-6 * np.cos(40 * x[:, 0]))
     curve = network.selection_.curve
-    assert len(curve) == 9  # both halves of the grid, in one curve
+    assert len(curve) == 11  # both halves of the grid and the decade below, in one curve
     assert np.all(np.diff(curve.weight_decay) > 0)
     assert curve.best == 0
     assert network.weight_decay_ == curve.weight_decay[0]

@@ -70,3 +70,18 @@ def test_it_is_saved_and_reported_as_the_logarithm(network, tmp_path):
     page = loaded.report(tmp_path / "page.html", held_out=(X[:9] + 0.01, Y[:9] * 1.01)).read_text()
     assert "log(price)" in page
     assert "numbers on this page are of log y" in page
+
+
+def test_calibration_and_quantiles_are_in_the_units_of_y():
+    """Held-out responses are mapped as those of training are, and what is read off them is mapped back."""
+    rng = np.random.default_rng(11)
+    held = rng.uniform(-1, 1, size=(40, 2))
+    seen = np.exp(3 + held[:, 0] + 0.5 * held[:, 1] ** 2 + 0.3 * rng.normal(size=40))
+    logs = vhat.NetworkRegressor(**SMALL).fit(X, np.log(Y)).calibrate(held, np.log(seen))
+    own = vhat.NetworkRegressor(**SMALL, log_target=True).fit(X, Y).calibrate(held, seen)
+    expected = logs.predict_interval(X[:4], 0.1, target="observation")
+    found = own.predict_interval(X[:4], 0.1, target="observation")
+    np.testing.assert_array_equal(found.lower, np.exp(expected.lower))
+    np.testing.assert_array_equal(found.upper, np.exp(expected.upper))
+    levels = [0.1, 0.5, 0.9]
+    np.testing.assert_array_equal(own.predict_quantiles(X[:4], levels), np.exp(logs.predict_quantiles(X[:4], levels)))
