@@ -148,6 +148,9 @@ def test_held_out_rows_of_a_frame_are_matched_and_named_as_in_prediction():
         network.calibrate(held, NEW_Y).calibrated_.scores, fit().calibrate(NEW, NEW_Y).calibrated_.scores, rtol=1e-9
     )
     held.iloc[3, 1] = np.nan
+    with pytest.warns(vhat.TableWarning, match="column 'b': cells are missing, and none were in training, in row w3"):
+        network.calibrate(held, NEW_Y)
+    held.iloc[3, 1] = np.inf
     with pytest.raises(vhat.InputError, match="w3"):
         network.calibrate(held, NEW_Y)
 
