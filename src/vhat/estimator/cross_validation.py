@@ -106,6 +106,6 @@ def _refit(network: NetworkRegressor, net: Network, X: np.ndarray, y: np.ndarray
     problem = network.fitted_.problem
     lam = network.weight_decay_ * problem.n / float(weights.sum())
     relative = weights / weights.mean()
-    objective = Objective(net, X, y.reshape(len(y), -1), relative, lam)
+    objective = Objective(net, X, y.reshape(len(y), -1), relative, lam, single=True)
     found = descend(objective, problem.numpy(problem.theta), gtol=_CLOSE, max_steps=_MOST_STEPS)
     return FittedModel(network_problem(net, found.theta, X, y, weight_decay=lam, sample_weight=relative))
