@@ -12,12 +12,12 @@ from benchmarks.registry import Measurement, Run, row
 from benchmarks.tables import DELTA, SPLITS, Split, Table, diabetes, standard_error, summary, uci, worth
 
 UCI = ("yacht", "energy", "concrete", "airfoil")
-PLAIN, ASYMPTOTIC, LEFT_OUT = "vhat, isoperimetric", "vhat, asymptotic", "vhat, calibrated by leave-one-out (default)"
+PLAIN, ASYMPTOTIC, LEFT_OUT = "vhat, isoperimetric", "vhat, asymptotic", "vhat, calibrated (default)"
 CROSS, HALVED, TREES = "MAPIE CV+, same network", "MAPIE split, same network", "MAPIE CV+, gradient boosting"
 HOW = (
     "NetworkRegressor() with its defaults (32 tanh units, weight decay by leave-one-out, a certified minimum): "
-    'predict_interval(target="observation"), which is calibrated by leave-one-out, and fitted_.interval(...) by the '
-    "isoperimetric bound and by the asymptotic one. MAPIE 1.6 around the same network at the same weight decay: CV+ "
+    'predict_interval(target="observation"), which is calibrated by leave-one-out or five refits, and '
+    "fitted_.interval(...) by the isoperimetric bound and by the asymptotic one. MAPIE 1.6 around the same network at the same weight decay: CV+ "
     "with five folds, and split conformal with a quarter of the rows for calibration; and CV+ with five folds around "
     "scikit-learn's HistGradientBoostingRegressor as it comes. Width and Winkler score are in standard deviations of "
     "the training target; the seconds of every method around the network hold the choice of its weight decay."

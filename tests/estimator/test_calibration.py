@@ -335,3 +335,20 @@ def test_why_a_fit_is_not_calibrated_is_saved_with_it(tmp_path, monkeypatch):
     network.save(tmp_path / "model")
     again = vhat.NetworkRegressor.load(tmp_path / "model")
     assert again.not_calibrated_ == network.not_calibrated_ != ""
+
+
+def test_the_refits_leave_out_all_copies_of_a_row_together():
+    from vhat.estimator.cross_validation import _parts
+
+    twice = fit(np.concatenate([X, X[::-1]]), np.concatenate([Y, Y[::-1]]))
+    parts = _parts(twice.fitted_.problem)
+    np.testing.assert_array_equal(parts[: len(X)], parts[len(X) :][::-1])
+    assert np.ptp(np.bincount(parts)) <= 2
+
+
+def test_a_level_that_just_misses_its_scores_falls_back_in_words(network):
+    scores = len(network.calibrate().calibrated_.scores)
+    # three rows share delta: in binary a third of it is enough, in decimals it is not
+    delta = float(np.nextafter(3 / (scores + 1), 0))
+    with pytest.warns(vhat.CalibrationWarning, match="scores are too few"):
+        network.predict_interval(NEW[:3], delta, target="observation", simultaneous=True)

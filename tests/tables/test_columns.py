@@ -189,3 +189,25 @@ def test_numbers_that_may_be_thousands_are_read_as_before_and_that_is_said():
         "'1.234' is read with a decimal point; if the point stands between thousands: --columns a=decimal-comma"
     )
     assert not Columns.of(pd.DataFrame({"a": ["1.234", "5.67"]})).columns[0].remark
+
+
+def test_gaps_among_percents_are_gaps():
+    frame = pd.DataFrame({"share": ["12%", "", "15%", "20%"]})
+    numbers = Columns.of(frame).encode(frame).numbers
+    np.testing.assert_allclose(numbers[:, 0], [0.12, 0.15, 0.15, 0.2])
+
+
+def test_levels_of_a_category_are_read_as_the_user_says():
+    frame = pd.DataFrame(
+        {"x": pd.Categorical(["1,5", "2,5", "1,5"]), "day": pd.Categorical(["01.02.2024"] * 2 + ["03.02.2024"])}
+    )
+    numbers = Columns.of(frame, {"x": "decimal-comma", "day": "day-first"}).encode(frame).numbers
+    np.testing.assert_allclose(numbers[:, 0], [1.5, 2.5, 1.5])
+    np.testing.assert_allclose(np.diff(numbers[:, 1]), [0.0, 2.0])
+
+
+def test_dates_are_seen_whatever_stands_in_the_first_row():
+    cells = [f"2024-01-{day:02d}" for day in range(1, 29)]
+    for order in (["unknown", *cells], [*cells, "unknown"]):
+        with pytest.raises(vhat.InputError, match="holds 'unknown' among dates"):
+            Columns.of(pd.DataFrame({"day": order}))

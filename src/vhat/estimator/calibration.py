@@ -146,7 +146,9 @@ def _why_not(found: Calibrated, points: int, delta: float, simultaneous: bool | 
         return "observation_noise= says that new responses have other noise than the rows that calibrate"
     outputs = 1 if found.scores.ndim == 1 else found.scores.shape[1]
     share = delta / (points * outputs) if simultaneous else delta
-    if found.finest > share:
+    try:
+        found.quantile(share)
+    except InputError:
         return (
             f"{len(found.scores)} scores are too few for delta={share:.3g}, and the smallest that they allow is "
             f"{found.finest:.3g}"

@@ -12,7 +12,8 @@ mean leverage  leave-one-out  five folds
 0.32           82.4%          86.3%
 =============  =============  ==========
 
-Below :data:`LEVERAGE` the two agree. The refits begin at the fit itself and together take about as long as one.
+Below :data:`LEVERAGE` a row moves its own prediction little, and first-order steps are kept. The refits begin at the
+fit itself and together take about as long as one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.errors import VhatError, VhatWarning
+from vhat.errors import NotConverged, VhatError, VhatWarning
 from vhat.intervals.calibrate import Calibrated, rescaled, sizes_of, split_scores
 from vhat.progress import bar
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from vhat.estimator.regressor import NetworkRegressor
     from vhat.fitted.model import FittedModel
     from vhat.models.networks import Network
+    from vhat.models.problem import Problem
 
 __all__ = ["LEVERAGE", "by_folds"]
 
@@ -39,6 +41,8 @@ _FOLDS = 5
 _CLOSE = 1e-3
 """Relative gradient at which a refit ends; its errors at rows that it has not seen then move in the fourth digit."""
 _MOST_STEPS = 80
+_STOPPED = 0.05
+"""Relative gradient above which a refit is too near to the fit that it began at, which has seen the rows left out."""
 
 
 def by_folds(network: NetworkRegressor, noise: Any = None) -> Calibrated | None:
@@ -57,13 +61,14 @@ def by_folds(network: NetworkRegressor, noise: Any = None) -> Calibrated | None:
         return None
     fitted = network.fitted_
     problem = fitted.problem
-    order = np.random.default_rng(0).permutation(problem.n)
+    parts = _parts(problem)
     signed = np.full(problem.targets.shape, np.nan)
     try:
         with warnings.catch_warnings(), bar("folds", _FOLDS) as advance:
             warnings.simplefilter("ignore", VhatWarning)  # what is to be said of the fit is said of the fit
             level = np.atleast_2d(fitted.interval(problem.X[:1], noise=noise).noise) / network.scaling_.unit
-            for held in np.array_split(order, _FOLDS):
+            for part in range(_FOLDS):
+                held = np.flatnonzero(parts == part)
                 signed[held] = _scored(network, net, held, level).reshape(len(held), -1)
                 advance("")
     except VhatError:
@@ -71,6 +76,15 @@ def by_folds(network: NetworkRegressor, noise: Any = None) -> Calibrated | None:
     scores = signed[:, 0] if problem.squeeze else signed
     base = rescaled(fitted.interval, noise=noise, solver="auto", curvature="auto", seed=0)
     return Calibrated("cv", sizes_of(scores), 0, base, signed=scores)
+
+
+def _parts(problem: Problem) -> np.ndarray:
+    """Return the part of each row, (n,): copies of a row are in one part, or a refit without one would know it."""
+    rows = np.column_stack([problem.X, problem.targets])
+    _, group = np.unique(rows, axis=0, return_inverse=True)
+    order = np.random.default_rng(0).permutation(int(group.max()) + 1)
+    found: np.ndarray = order[group.reshape(-1)] % _FOLDS
+    return found
 
 
 def _small_network(network: NetworkRegressor) -> Network | None:
@@ -108,4 +122,6 @@ def _refit(network: NetworkRegressor, net: Network, X: np.ndarray, y: np.ndarray
     relative = weights / weights.mean()
     objective = Objective(net, X, y.reshape(len(y), -1), relative, lam, single=True)
     found = descend(objective, problem.numpy(problem.theta), gtol=_CLOSE, max_steps=_MOST_STEPS)
+    if found.relative_gradient > _STOPPED:
+        raise NotConverged(f"a refit stopped at a relative gradient of {found.relative_gradient:.1e}.")
     return FittedModel(network_problem(net, found.theta, X, y, weight_decay=lam, sample_weight=relative))

@@ -34,7 +34,8 @@ def findings(
         counted: The same by part.
         level: The level that is claimed, as text.
     """
-    kind = "held-out" if judges.source == "held-out" else "left-out"
+    held = judges.source == "held-out"
+    kind = "held-out" if held else "left-out"
     made = []
     if found is not None and found.rows < _FEW:
         found = None
@@ -50,11 +51,13 @@ def findings(
             f"{kind.capitalize()} responses lie {short(abs(found.bias))} {side} their predictions on average (standard "
             f"error {short(found.bias_error, 2)})."
         )
-        made.append(_finding("bias", said, "Train on rows like these, or with less weight decay."))
+        remedy = "Train on rows like these, or with less weight decay." if held else "Try less weight decay."
+        made.append(_finding("bias", said, remedy))
     if total is not None and total.off and not judges.circular:
         side = "Too few" if total.off == "low" else "Too many"
         said = f"{side} {kind} responses lie inside their {level} interval: {_counted(total)}."
-        made.append(_finding("coverage", said, "Calibrate by rows like these: calibrate(X, y), or vhat calibrate."))
+        rows = "rows like these" if held else "rows that training did not see"
+        made.append(_finding("coverage", said, f"Calibrate by {rows}: calibrate(X, y), or vhat calibrate."))
     # those that cover too little are named first
     off = sorted((part for part in counted if part.off), key=lambda part: (part.off != "low", part.chance))
     if total is not None and any(each["name"] == "coverage" for each in made):

@@ -71,7 +71,9 @@ def decide(
 
 def _look(name: str, series: Any, asked: str | None) -> _Looked:
     kind = dtype_kind(series)
-    texts = texts_of(series)[0] if kind == "text" and asked != "skip" else np.empty(0, dtype=object)
+    # The levels of pandas' type category are texts too, where the user says that they are something else.
+    read = kind == "text" or (kind == "category" and asked not in (None, "category"))
+    texts = texts_of(series)[0] if read and asked != "skip" else np.empty(0, dtype=object)
     there = texts[present_texts(texts)]
     found = survey(there) if len(there) and asked not in ("category", "date", "day-first", "month-first") else None
     return _Looked(name, series, asked, kind, texts, found)
@@ -217,7 +219,7 @@ def _refuse_odd(each: _Looked, odd: Sequence[str], whole: str, kind: str, wordin
 
 def _dates_or_words(each: _Looked, wording: Wording) -> Column:
     different = list(dict.fromkeys(each.texts[each.present]))
-    if not any(sign.isdigit() for sign in different[0]):
+    if not any(character.isdigit() for text in different for character in text):
         return Category(each.name)
     forms, odd = fitting_formats(different)
     if not forms and len(different) - len(odd) > _MOSTLY * len(different):

@@ -186,6 +186,7 @@ class Number(Filled):
         texts, _ = texts_of(column)
         there = present_texts(texts)
         numbers, bad = self.notation.read(np.where(there, texts, "0"))
+        bad &= there  # what stands in for a gap need not be written as the numbers are
         like = f"a number like those of training ({self.notation.told})" if self.notation != PLAIN else "a number"
         self._refuse(texts, bad, like, wording)
         return np.where(there & ~bad, numbers, np.nan)
