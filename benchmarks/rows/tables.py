@@ -17,7 +17,8 @@ CROSS, HALVED, TREES = "MAPIE CV+, same network", "MAPIE split, same network", "
 HOW = (
     "NetworkRegressor() with its defaults (32 tanh units, weight decay by leave-one-out, a certified minimum): "
     'predict_interval(target="observation"), which is calibrated by leave-one-out or five refits, and '
-    "fitted_.interval(...) by the isoperimetric bound and by the asymptotic one. MAPIE 1.6 around the same network at the same weight decay: CV+ "
+    "fitted_.interval(...) by the isoperimetric bound and by the asymptotic one. MAPIE 1.6 around the same network at "
+    "the same weight decay: CV+ "
     "with five folds, and split conformal with a quarter of the rows for calibration; and CV+ with five folds around "
     "scikit-learn's HistGradientBoostingRegressor as it comes. Width and Winkler score are in standard deviations of "
     "the training target; the seconds of every method around the network hold the choice of its weight decay."
