@@ -352,3 +352,25 @@ def test_a_level_that_just_misses_its_scores_falls_back_in_words(network):
     delta = float(np.nextafter(3 / (scores + 1), 0))
     with pytest.warns(vhat.CalibrationWarning, match="scores are too few"):
         network.predict_interval(NEW[:3], delta, target="observation", simultaneous=True)
+
+
+def test_copies_of_rows_do_not_narrow_calibrated_intervals():
+    """Left out alone, a row with copies would be predicted by a model that knows it."""
+    once = fit()
+    many = fit(np.tile(X, (6, 1)), np.tile(Y, 6))
+    band = many.predict_interval(NEW, 0.1, target="observation")
+    assert band.bound == "cv"
+    narrow = many.fitted_.calibrate("loo").interval(NEW, 0.1)
+    assert np.all(band.half_width > narrow.half_width)
+    ratio = band.half_width / once.predict_interval(NEW, 0.1, target="observation").half_width
+    assert 0.7 < np.median(ratio) < 1.4
+
+
+def test_training_rows_in_single_precision_are_training_rows(network):
+    with pytest.raises(vhat.InputError, match="every calibration row is also a training row"):
+        network.calibrate(X.astype(np.float32), Y.astype(np.float32))
+
+
+def test_a_table_of_logarithms_has_no_column_called_mean():
+    with pytest.raises(vhat.InputError, match="predict_interval"):
+        vhat.NetworkRegressor((2,), weight_decay=0.1, log_target=True).fit(X, np.exp(Y)).summary_frame(NEW)

@@ -11,7 +11,12 @@ from vhat.models.yeo_johnson import choose_power, transform
 
 def column(kind, n=400, seed=0):
     rng = np.random.default_rng(seed)
-    x = {"long right": rng.exponential(size=n), "long left": -rng.lognormal(size=n), "normal": rng.normal(size=n)}[kind]
+    x = {
+        "long right": rng.lognormal(size=n),
+        "long left": -rng.lognormal(size=n),
+        "gamma": rng.gamma(3.0, size=n),
+        "normal": rng.normal(size=n),
+    }[kind]
     return (x - x.mean()) / x.std()
 
 
@@ -21,10 +26,19 @@ def test_it_is_the_textbooks_transformation(power):
     np.testing.assert_allclose(transform(x, power), stats.yeojohnson(x, lmbda=power), rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("kind", ["long right", "long left"])
-def test_the_power_is_that_of_the_highest_likelihood(kind):
-    x = column(kind)
+def test_the_power_is_that_of_the_highest_likelihood():
+    x = column("gamma")
+    assert 0 < stats.yeojohnson_normmax(x) < 1
     assert choose_power(x, np.ones(len(x))) == pytest.approx(stats.yeojohnson_normmax(x), abs=1e-4)
+
+
+@pytest.mark.parametrize(("kind", "end"), [("long right", 0.0), ("long left", 2.0)])
+def test_a_tail_is_drawn_in_by_a_logarithm_at_most_so_that_far_points_stay_far(kind, end):
+    x = column(kind)
+    power = choose_power(x, np.ones(len(x)))
+    assert power == pytest.approx(end, abs=1e-3)
+    far = transform(np.array([10.0, 100.0, 1000.0]) * (1 if end == 0 else -1), power)
+    assert np.all(np.abs(np.diff(far)) > 2)
 
 
 def test_a_weight_counts_like_copies():

@@ -211,3 +211,14 @@ def test_dates_are_seen_whatever_stands_in_the_first_row():
     for order in (["unknown", *cells], [*cells, "unknown"]):
         with pytest.raises(vhat.InputError, match="holds 'unknown' among dates"):
             Columns.of(pd.DataFrame({"day": order}))
+
+
+def test_a_cell_that_cannot_be_read_does_not_decide_how_the_others_are():
+    """Told to take a column for numbers or dates, what is none is missing; it settles no doubt about the rest."""
+    prices = pd.DataFrame({"a": ["1,234", "2,345", "k.A."], "b": ["12,5", "13,5", "14,5"]})
+    np.testing.assert_allclose(Columns.of(prices, {"a": "number"}).encode(prices).numbers[:2, 0], [1.234, 2.345])
+    with pytest.raises(vhat.InputError, match="no cell decides"):
+        Columns.of(prices[["a"]], {"a": "number"})
+    days = pd.DataFrame({"day": ["01/02/2024", "03/04/2024", "unknown1"]})
+    with pytest.raises(vhat.InputError, match="day and month may be exchanged"):
+        Columns.of(days, {"day": "date"})

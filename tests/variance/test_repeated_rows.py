@@ -106,3 +106,15 @@ def test_digests_tell_rows_apart_as_their_numbers_do():
     assert len(set(found.tolist())) == len(np.unique(np.column_stack([X, y]), axis=0))
     assert not rule.is_more_than_chance(rule.row_digests(problem, X + 0.25, y[:, None]), found)
     assert rule.is_more_than_chance(found[::-1][:20], found)
+
+
+def test_a_value_with_thousands_of_copies_is_counted_and_an_honest_coarse_table_is_not_refused():
+    from vhat.variance.repeated_rows import _explained
+
+    assert _explained([0] * 30, [0] * 1200 + [1] * 3)
+    rng = np.random.default_rng(0)
+    refused = [
+        not _explained(rng.integers(40, size=100).tolist(), rng.integers(40, size=600).tolist()) for _ in range(50)
+    ]
+    assert sum(refused) <= 3
+    assert not _explained([1, 2], [1, 2, 3])  # distinct rows, all of them known

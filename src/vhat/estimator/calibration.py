@@ -9,7 +9,7 @@ import numpy as np
 
 from vhat.checks import check_delta
 from vhat.errors import CalibrationWarning, InputError, LeverageWarning, VhatError, calling_rows, outside
-from vhat.estimator.cross_validation import LEVERAGE, by_folds
+from vhat.estimator.cross_validation import LEVERAGE, by_folds, copied_rows
 from vhat.estimator.log_target import log_of
 from vhat.intervals.calibrate import Calibrated, rescaled
 from vhat.intervals.fingerprint import fingerprint
@@ -25,6 +25,8 @@ __all__ = ["BOUND", "BY_ROWS", "calibrate", "calibrated", "describe", "for_repor
 
 BOUND = "isoperimetric"
 """The bound of intervals that are not calibrated."""
+_COPIES = 0.05
+"""Share of training rows that are copies of others above which leaving single rows out tells too little."""
 BY_ROWS = "network.calibrate(X_held_out, y_held_out) calibrates by rows that training did not see"
 
 
@@ -68,13 +70,23 @@ def _by_training_rows(network: NetworkRegressor, noise: Any = None) -> tuple[Cal
             found = fitted.calibrate("loo", noise=noise)
         except VhatError as error:
             return None, f"{error}".rstrip(".")
-    folds = by_folds(network, noise) if found.leverage > LEVERAGE and not found.per_row else None
+    copies = copied_rows(fitted.problem)
+    refitted = found.leverage > LEVERAGE or copies > _COPIES * fitted.problem.n
+    folds = by_folds(network, noise, found.leverage) if refitted and not found.per_row else None
     for each in said:
         # of a calibration that is not used, the reason tells the same
         if not ((folds or found.doubt) and isinstance(each.message, LeverageWarning)):
             warnings.warn(each.message, stacklevel=outside())
     if folds is not None:
+        if folds.doubt:
+            warnings.warn(
+                f"the intervals of new responses are not to be relied on: {folds.doubt}. {BY_ROWS}.",
+                CalibrationWarning,
+                stacklevel=outside(),
+            )
         return folds, ""
+    if copies > _COPIES * fitted.problem.n:
+        return None, f"{copies:,} training rows are copies of others, which still tell a row that is left out alone"
     return (None, found.doubt) if found.doubt else (found, "")
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vhat.models.networks import Network
     from vhat.models.problem import Problem
 
-__all__ = ["LEVERAGE", "by_folds"]
+__all__ = ["LEVERAGE", "by_folds", "copied_rows"]
 
 LEVERAGE = 0.1
 """Mean leverage of the training rows above which folds take the place of single rows."""
@@ -41,16 +41,25 @@ _FOLDS = 5
 _CLOSE = 1e-3
 """Relative gradient at which a refit ends; its errors at rows that it has not seen then move in the fourth digit."""
 _MOST_STEPS = 80
+_LEANS = 0.4
+"""Mean leverage above which refits are not relied on either: of networks at 0.6 to 0.8, 90% intervals covered 65% to
+93% of new responses."""
 _STOPPED = 0.05
 """Relative gradient above which a refit is too near to the fit that it began at, which has seen the rows left out."""
 
 
-def by_folds(network: NetworkRegressor, noise: Any = None) -> Calibrated | None:
+def copied_rows(problem: Problem) -> int:
+    """Return how many training rows are copies of an earlier one, input and response alike."""
+    return problem.n - int(_groups(problem).max()) - 1
+
+
+def by_folds(network: NetworkRegressor, noise: Any = None, leverage: float = 0.0) -> Calibrated | None:
     """Calibrate by refits, each without one of five random parts of the rows.
 
     Args:
         network: The fitted estimator.
         noise: As in :meth:`vhat.FittedModel.interval`: None, or one number for all rows.
+        leverage: The mean leverage of the training rows.
 
     Returns:
         The calibration; None for networks that are not small, other recipes than the minimum, noise that differs
@@ -75,16 +84,28 @@ def by_folds(network: NetworkRegressor, noise: Any = None) -> Calibrated | None:
         return None
     scores = signed[:, 0] if problem.squeeze else signed
     base = rescaled(fitted.interval, noise=noise, solver="auto", curvature="auto", seed=0)
-    return Calibrated("cv", sizes_of(scores), 0, base, signed=scores)
+    doubt = ""
+    if leverage > _LEANS:
+        doubt = (
+            f"the fit spends {leverage:.2f} of a degree of freedom on a row, and refits of such networks have told too "
+            "little of new rows; raise weight_decay, or take fewer units"
+        )
+    return Calibrated("cv", sizes_of(scores), 0, base, leverage=leverage, doubt=doubt, signed=scores)
 
 
 def _parts(problem: Problem) -> np.ndarray:
     """Return the part of each row, (n,): copies of a row are in one part, or a refit without one would know it."""
+    group = _groups(problem)
+    order = np.random.default_rng(0).permutation(int(group.max()) + 1)
+    found: np.ndarray = order[group] % _FOLDS
+    return found
+
+
+def _groups(problem: Problem) -> np.ndarray:
+    """Number rows so that copies, input and response alike, have one number, (n,)."""
     rows = np.column_stack([problem.X, problem.targets])
     _, group = np.unique(rows, axis=0, return_inverse=True)
-    order = np.random.default_rng(0).permutation(int(group.max()) + 1)
-    found: np.ndarray = order[group.reshape(-1)] % _FOLDS
-    return found
+    return np.asarray(group).reshape(-1)
 
 
 def _small_network(network: NetworkRegressor) -> Network | None:

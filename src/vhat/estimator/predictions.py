@@ -85,6 +85,11 @@ def _textbook_factor(band: Interval, delta: float) -> Any:
 
 def summary_frame(network: NetworkRegressor, X: Any, alpha: float, options: dict[str, Any]) -> Any:
     """Return means and intervals of both kinds: see :meth:`vhat.NetworkRegressor.summary_frame`."""
+    if network.log_target:
+        raise InputError(
+            "summary_frame with log_target: the target was fitted as its logarithm, and exp of the mean of that is not "
+            "the mean of the target, as the columns would say. Use predict_interval(X), which says what it is."
+        )
     mean = network.predict_interval(X, alpha, **options)
     observed = network.predict_interval(X, alpha, target="observation", **options)
     frame = _columns(mean, observed)

@@ -335,7 +335,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
                 textbooks. :meth:`vhat.FittedModel.interval` has the table of all bounds, and more options:
                 ``fitted_.interval(X, ...)``.
             simultaneous: As in :meth:`vhat.FittedModel.interval`; of calibrated intervals, the union bound alone.
-            noise: Standard deviation of the target's noise where it is known, in the units of y. None estimates it;
+            noise: Standard deviation of the target's noise where it is known, in the units of y; with ``log_target``,
+                of log y, and so is ``observation_noise``. None estimates it;
                 ``"weights"`` does so with the sample weights of ``fit`` as inverse variances, ``"equal"`` with equal
                 noise in every row whatever the weights. One number per row of ``fit`` (those in ``rows_``) for noise
                 that differs between them.

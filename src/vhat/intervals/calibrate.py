@@ -424,11 +424,12 @@ def _sentence(found: Calibrated, level: str, miss: str) -> str:
             f"a fit that hardly depends on any one row{leans}."
         )
     if found.source == "cv":
+        unsure = f"; NOT TO BE RELIED ON: {found.doubt}" if found.doubt else ""
         return (
             f"Nominal {level} for a new response at one point{each}, bias included, from {m} training rows, each "
             "predicted by a refit without a fifth of the rows, its own among them; there is no finite-sample guarantee "
             f"(cross-conformal prediction would miss with probability at most 2 x {miss} and a little more); assumed: "
-            "the new row and the training rows exchangeable, and refits that err as the fit does."
+            f"the new row and the training rows exchangeable, and refits that err as the fit does{unsure}."
         )
     known = f", BUT {found.repeated} OF THEM ARE TRAINING ROWS TOO" if found.repeated else ""
     doubt = ""

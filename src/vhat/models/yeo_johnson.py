@@ -17,8 +17,9 @@ __all__ = ["choose_power", "transform"]
 
 _SKEWED = 1.0
 """Skewness, of either sign, above which a column is transformed: that of an exponential distribution is 2."""
-_POWERS = (-3.0, 5.0)
-"""The range of powers, symmetric about 1: further out, all but the far rows would be drawn together."""
+_POWERS = (0.0, 2.0)
+"""The range of powers, symmetric about 1: at its ends a tail is that of a logarithm. Beyond them psi would be bounded,
+and points far from all data would look to the network like the last rows of the data."""
 _LEAST_VALUES = 3
 """Different values that a column must have: of two, every transformation is a change of scale."""
 

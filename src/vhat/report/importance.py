@@ -113,7 +113,9 @@ def importance(
         found.append(_errors(predict(rows.reshape(-1, values.shape[1])), observed[None]))
     increase = (np.concatenate(found) - rms).reshape(len(columns), repeats, -1)
     names, blocks = tuple(columns), tuple(columns.values())
-    return Importance(names, blocks, increase.mean(axis=1), increase.std(axis=1), rms, len(values), repeats)
+    return Importance(
+        names, blocks, increase.mean(axis=1), increase.std(axis=1, ddof=min(1, repeats - 1)), rms, len(values), repeats
+    )
 
 
 def _errors(predicted: np.ndarray, observed: np.ndarray) -> np.ndarray:

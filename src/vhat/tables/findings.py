@@ -50,8 +50,8 @@ def _copies(frame: Any, y: np.ndarray) -> str:
         return ""
     rows = "1 row is a copy" if count == 1 else f"{count:,} rows are copies"
     return (
-        f"{rows} of an earlier one in every column and the target: each counts, and where rows are left out to "
-        "judge the fit, all copies are left out together"
+        f"{rows} of an earlier one in every column and the target: each counts in the fit; the weight decay and the "
+        "intervals of new responses are chosen with all copies of a row left out together"
     )
 
 

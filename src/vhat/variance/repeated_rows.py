@@ -1,9 +1,10 @@
 """Rows that two tables share, input and response alike, and the refusal of training rows as held-out rows.
 
 Rows of coarse tables repeat by chance: a fresh row may equal a training row, input and response alike. Held-out rows
-are refused where every one of them is a training row, and where more of them are than chance explains: if all rows of
-both tables were dealt out to them at random anew, as many would be training rows with a probability below
-:data:`BY_CHANCE`. Fewer copies are warned of and counted.
+are refused where more of them are training rows than chance explains: if all rows of both tables were dealt out to them
+at random anew, as many would be training rows with a probability below :data:`BY_CHANCE`. Fewer copies are warned of
+and counted. Where no training row has a copy of its own, held-out rows that are all training rows are refused however
+few there are.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from scipy.stats import binom
 
 from vhat.errors import CalibrationWarning, InputError, name_rows, outside
 from vhat.models.problem import Problem
@@ -71,14 +73,15 @@ def refuse_training_rows(problem: Problem, inputs: Any, targets: np.ndarray, *, 
     count = len(targets)
     if not same:
         return 0
-    if len(same) == count:
+    known = _row_keys(problem, problem.X, problem.targets)
+    explained = _explained(_row_keys(problem, inputs, targets), known)
+    if len(same) == count and not explained:
         raise InputError(
             f"every {kind} row is also a training row, input and response alike: its error says nothing about a new "
             f"response. {remedy}"
         )
-    known = _row_keys(problem, problem.X, problem.targets)
     found = f"{len(same)} of {count} {kind} rows are also training rows, input and response alike ({name_rows(same)})"
-    if _chance(_row_keys(problem, inputs, targets), known) < BY_CHANCE:
+    if not explained:
         copies = sum(times for times in Counter(known).values() if times > 1)
         raise InputError(
             f"{found}, which is more than chance explains: {copies} of the {problem.n} training rows have a copy among "
@@ -109,10 +112,15 @@ def is_more_than_chance(rows: np.ndarray, known: np.ndarray) -> bool:
         rows: The :func:`row_digests` of the rows.
         known: Those of the others.
     """
-    repeated = int(np.sum(np.isin(rows, known)))
-    if not repeated:
+    return bool(np.any(np.isin(rows, known))) and not _explained(rows.tolist(), known.tolist())
+
+
+def _explained(rows: list[Any], known: list[Any]) -> bool:
+    """Whether chance explains how many rows are known ones; never all of them where no known row has a copy."""
+    among = set(known)
+    if len(among) == len(known) and all(row in among for row in rows):
         return False
-    return repeated == len(rows) or _chance(rows.tolist(), known.tolist()) < BY_CHANCE
+    return _chance(rows, known) >= BY_CHANCE
 
 
 def _chance(rows: list[Any], known: list[Any]) -> float:
@@ -136,9 +144,7 @@ def _chance(rows: list[Any], known: list[Any]) -> float:
 
 def _held_with_copies(size: int, share: float) -> np.ndarray:
     """Return the probabilities that 0, 1, ... of ``size`` equal rows are held out while one at least is known."""
-    counts = np.arange(size)
-    ways = np.array([math.comb(size, int(count)) for count in counts], dtype=np.float64)
-    found: np.ndarray = ways * share**counts * (1 - share) ** (size - counts)
+    found: np.ndarray = binom.pmf(np.arange(size), size, share)
     found[0] += share**size
     return found
 
@@ -170,9 +176,13 @@ def _leaves(inputs: Any) -> Iterator[Any]:
 
 
 def _table(problem: Problem, leaf: Any) -> np.ndarray:
-    """Return an array of inputs as (rows, columns): numbers as float64, without a negative zero."""
+    """Return an array of inputs as (rows, columns): numbers in single precision, without a negative zero.
+
+    A table that went through a file or a framework may have lost its last digits, and its rows are the same rows.
+    """
     try:
-        return problem.numpy(leaf).reshape(len(leaf), -1) + 0.0
+        with np.errstate(over="ignore"):
+            return (problem.numpy(leaf).reshape(len(leaf), -1) + 0.0).astype(np.float32)
     except (TypeError, ValueError):  # names or dates, which a NumPy model may take
         return np.asarray(leaf, dtype=object).reshape(len(leaf), -1)
 

@@ -123,6 +123,12 @@ def _as_asked(each: _Looked, asked: str, evidence: dict[Decimal, str], wording: 
     if settled is not None:
         return replace(settled, coerce=True)
     odd = each.survey.odd
+    unreadable = set(odd["comma"]) & set(odd["point"])
+    if asked == "number" and unreadable:
+        # What cannot be read in either way does not decide between them: the other cells do, or are refused.
+        rest = np.array([text for text in each.texts[each.present] if text not in unreadable], dtype=object)
+        if len(rest):
+            return _as_asked(replace(each, survey=survey(rest)), asked, evidence, wording)
     fewest: Decimal = "comma" if len(odd["comma"]) < len(odd["point"]) else "point"
     said: dict[str, Decimal] = {"decimal-point": "point", "decimal-comma": "comma"}
     return Number(each.name, coerce=True, notation=each.survey.notation(said.get(asked, fewest)))
@@ -235,6 +241,9 @@ def _date(each: _Looked, asked: str | None, wording: Wording) -> Date:
     """
     different = list(dict.fromkeys(each.texts[each.present]))
     forms, odd = fitting_formats(different)
+    if asked == "date" and not forms and len(odd) < len(different):
+        # What is no date does not decide between day and month: the other cells do, or are refused.
+        forms, _ = fitting_formats([text for text in different if text not in odd])
     if asked in ("day-first", "month-first"):
         wanted = "%d" if asked == "day-first" else "%m"
         forms = [form for form in FORMATS if form.startswith(wanted)]
