@@ -370,7 +370,8 @@ def test_advice_on_the_command_line_names_what_it_has():
     told = _in_options(lines(fit(X, y))["unequal noise"].remedy)
     assert "fit with --weights COLUMN, and give --noise weights" in told
     assert "noise=" not in told
-    assert "fitted_.calibrate(...) in Python" in told
+    assert "from vhat calibrate hold for this group" in told
+    assert "fitted_" not in told
 
 
 # -- where nothing can be told -------------------------------------------------------------------------
