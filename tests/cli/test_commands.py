@@ -328,7 +328,8 @@ def test_weights_that_are_inverse_variances_give_weighted_least_squares(tmp_path
 
     observed = ("predict", model, tmp_path / "new.csv", "--noise", "weights", "--interval", "observation", "--force")
     assert run(*observed, "--out", out).exit_code == 2  # the noise of a new row is not known
-    assert run(*observed, "--observation-noise", "3", "--out", out).exit_code == 0
+    by_bound = ("--observation-noise", "3", "--bound", "isoperimetric", "--out", out)
+    assert run(*observed, *by_bound).exit_code == 0
     assert (read(out)["upper"] - read(out)["lower"] > 2 * 1.9 * 3.0).all()
 
     equal, weighted = (" ".join(run("audit", model, "--noise", word).stdout.split()) for word in ("equal", "weights"))
