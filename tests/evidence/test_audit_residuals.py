@@ -364,10 +364,10 @@ def test_the_estimator_calls_rows_and_columns_as_the_table_does(tmp_path):
 
 
 def test_advice_on_the_command_line_names_what_it_has():
-    from vhat.cli.audit import _in_options
+    from vhat.cli.advice import AUDIT, in_options
 
     X, y = straight(200, 2, noise=lambda X: np.exp(X[:, 1]))
-    told = _in_options(lines(fit(X, y))["unequal noise"].remedy)
+    told = in_options(lines(fit(X, y))["unequal noise"].remedy, AUDIT)
     assert "fit with --weights COLUMN, and give --noise weights" in told
     assert "noise=" not in told
     assert "from vhat calibrate hold for this group" in told

@@ -3,21 +3,49 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
-__all__ = ["in_options"]
+__all__ = ["AUDIT", "MESSAGES", "in_options"]
 
-_OPTIONS = {
-    "network.calibrate(X_held_out, y_held_out) calibrates": "vhat calibrate MODEL HELD_OUT.csv calibrates",
-    'bound="isoperimetric" asks': "--bound isoperimetric asks",
-    "observation_noise= says": "--observation-noise says",
-    "calibrate() goes back to leave-one-out": "vhat calibrate MODEL, without a table, goes back to leave-one-out",
-    "Give held_out= other rows.": "Give --held-out other rows.",
-    "or use calibrate('loo').": "or leave vhat calibrate out: vhat fit has calibrated by leave-one-out.",
-}
-"""What is Python in a message, and what to type here."""
-_PYTHON = re.compile("|".join(map(re.escape, _OPTIONS)))
+MESSAGES: Mapping[str, str] = MappingProxyType(
+    {
+        "network.calibrate(X_held_out, y_held_out) calibrates": "vhat calibrate MODEL HELD_OUT.csv calibrates",
+        'bound="isoperimetric" asks': "--bound isoperimetric asks",
+        "observation_noise= says": "--observation-noise says",
+        "calibrate() goes back to leave-one-out": "vhat calibrate MODEL, without a table, goes back to leave-one-out",
+        "Give held_out= other rows.": "Give --held-out other rows.",
+        "or use calibrate('loo').": "or leave vhat calibrate out: vhat fit has calibrated by leave-one-out.",
+        "raise weight_decay, or take fewer units": "fit with more --weight-decay, or fewer units (--hidden)",
+    }
+)
+"""What is Python in errors and warnings, and what to type here."""
+AUDIT: Mapping[str, str] = MappingProxyType(
+    {
+        "audit(refits=10)": "--refits 10",
+        " Where training was stopped early, fitted.linearised(validation=(X, y)) takes the network as it is. Where it "
+        "was to reach a minimum, train longer or call fitted.polish().": " Fit with --recipe minimum.",
+        "fitted.linearised(validation=(X, y)) takes the model as it is.": "Fit with --activation tanh and --recipe "
+        "minimum.",
+        " Pass the optimiser's weight_decay all the same: linearised() takes its proportions between parameters only, "
+        "and finds the size of lam itself.": "",
+        "bound='asymptotic'": "--bound asymptotic",
+        'Give noise=, one number per row; or fit with sample_weight=1/noise^2 and noise="weights".': "Add a "
+        "column of 1/noise^2, fit with --weights COLUMN, and give --noise weights.",
+        "fitted.calibrate(...)": "vhat calibrate",
+        "noise=": "--noise",
+        "weight_decay": "--weight-decay",
+    }
+)
+"""The same for the lines of an audit."""
 
 
-def in_options(advice: str) -> str:
-    """Return a message with its calls of Python put as options and commands."""
-    return _PYTHON.sub(lambda found: _OPTIONS[found[0]], advice)
+def in_options(advice: str, names: Mapping[str, str] = MESSAGES) -> str:
+    """Return advice with its calls of Python put as options and commands.
+
+    Args:
+        advice: Sentences that were written for Python.
+        names: What is Python in them, and what it is called here; of two that begin alike, the first counts.
+    """
+    python = re.compile("|".join(map(re.escape, names)))
+    return python.sub(lambda found: names[found[0]], advice)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from math import isnan
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vhat.cli.advice import AUDIT, in_options
 from vhat.cli.application import CANNOT_ANSWER, command
 from vhat.cli.audit_warnings import look_at
 from vhat.cli.options import Json, Model, Noise, Quiet, noise_level
@@ -62,34 +62,10 @@ def _shown(found: Audit) -> Table:
     table.add_column(no_wrap=True)
     table.add_column()
     for line in found:
-        words = _in_options(". ".join(filter(None, (line.meaning, line.remedy))))
+        words = in_options(". ".join(filter(None, (line.meaning, line.remedy))), AUDIT)
         told = f"[bold]{line.name}[/]{escape(_measured(line))}\n[dim]{escape(words[:1].upper() + words[1:])}[/]"
         table.add_row(f"[{_COLOURS[line.verdict]}]{line.verdict}[/]", told)
     return table
-
-
-_OPTIONS = {
-    "audit(refits=10)": "--refits 10",
-    " Where training was stopped early, fitted.linearised(validation=(X, y)) takes the network as it is. Where it was "
-    "to reach a minimum, train longer or call fitted.polish().": " Fit with --recipe minimum.",
-    "fitted.linearised(validation=(X, y)) takes the model as it is.": "Fit with --activation tanh and --recipe "
-    "minimum.",
-    " Pass the optimiser's weight_decay all the same: linearised() takes its proportions between parameters only, and "
-    "finds the size of lam itself.": "",
-    "bound='asymptotic'": "--bound asymptotic",
-    'Give noise=, one number per row; or fit with sample_weight=1/noise^2 and noise="weights".': "Add a "
-    "column of 1/noise^2, fit with --weights COLUMN, and give --noise weights.",
-    "fitted.calibrate(...)": "vhat calibrate",
-    "noise=": "--noise",
-    "weight_decay": "--weight-decay",
-}
-"""What is Python in a line's advice, and what it is called here."""
-_PYTHON = re.compile("|".join(map(re.escape, _OPTIONS)))
-
-
-def _in_options(advice: str) -> str:
-    """Name the options of the command line in advice that is written for Python."""
-    return _PYTHON.sub(lambda found: _OPTIONS[found[0]], advice)
 
 
 def _measured(line: Line) -> str:

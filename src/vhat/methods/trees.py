@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -14,14 +15,63 @@ from vhat.fit.many_fits import Recipe
 from vhat.fit.splits import check_table
 from vhat.methods.conformal import Conformal, FittedConformal
 
-__all__ = ["GradientBoosting", "RandomForest", "TreeRegressor"]
+__all__ = ["ConformalTrees", "GradientBoosting", "RandomForest", "TreeRegressor"]
 
 _DIGITS = 10
 """Decimals of the responses, in units of their root mean square, that trees are trained with."""
 
 
 @dataclass(frozen=True)
-class GradientBoosting:
+class ConformalTrees(ABC):
+    """An ensemble of trees as scikit-learn has it, with conformal intervals for a new response (MAPIE).
+
+    The recipe is not used. Nothing is tuned.
+
+    Attributes:
+        kind: ``"cv+"`` or ``"split"``, as in :class:`vhat.methods.Conformal`.
+        share: The share of rows that ``"split"`` keeps from training.
+        folds: How many parts ``"cv+"`` makes.
+    """
+
+    name: ClassVar[str]
+    kind: Literal["split", "cv+"] = "cv+"
+    share: float = 0.5
+    folds: int = 5
+
+    def __post_init__(self) -> None:
+        self._conformal()
+
+    def _conformal(self) -> Conformal:
+        return Conformal(self.kind, self.share, self.folds)
+
+    @staticmethod
+    @abstractmethod
+    def make(seed: int) -> Any:
+        """Return the scikit-learn regressor, not fitted."""
+
+    def fit(self, recipe: Recipe | None, X: Any, y: Any, *, seed: int = 0) -> FittedConformal:  # noqa: ARG002
+        """Train on parts of the rows, and on all of them.
+
+        Args:
+            recipe: Not used.
+            X: Rows, (n, columns).
+            y: Responses, one output.
+            seed: Draws which rows are kept.
+
+        Raises:
+            InputError: For several outputs, inputs that are no table, or fewer rows than parts.
+            MissingPackage: When MAPIE or scikit-learn is not installed.
+        """
+        table = check_table(X, y)
+        if table.X.ndim != 2:
+            raise InputError(f"{self.name} needs a table, (rows, columns); X has shape {table.X.shape}.")
+        unit = float(np.sqrt(np.mean(table.y**2))) or 1.0
+        regressor = TreeRegressor(partial(self.make, seed), unit)
+        return self._conformal().around(regressor, table, seed=seed, name=self.name)
+
+
+@dataclass(frozen=True)
+class GradientBoosting(ConformalTrees):
     """Boosted trees as scikit-learn has them, with conformal intervals for a new response (MAPIE).
 
     The recipe is not used. Nothing is tuned.
@@ -39,39 +89,19 @@ class GradientBoosting:
         'CV+, gradient boosting'
     """
 
-    kind: Literal["split", "cv+"] = "cv+"
-    share: float = 0.5
-    folds: int = 5
+    name: ClassVar[str] = "gradient boosting"
 
-    def __post_init__(self) -> None:
-        Conformal(self.kind, self.share, self.folds)
-
-    def fit(self, recipe: Recipe | None, X: Any, y: Any, *, seed: int = 0) -> FittedConformal:  # noqa: ARG002
-        """Train on parts of the rows, and on all of them.
-
-        Args:
-            recipe: Not used.
-            X: Rows, (n, columns).
-            y: Responses, one output.
-            seed: Draws which rows are kept.
-
-        Raises:
-            InputError: For several outputs, or fewer rows than parts.
-            MissingPackage: When MAPIE or scikit-learn is not installed.
-        """
-        return _fitted("gradient boosting", _boosting, Conformal(self.kind, self.share, self.folds), X, y, seed)
+    @staticmethod
+    def make(seed: int) -> Any:
+        """Return scikit-learn's histogram gradient boosting."""
+        return _ensemble().HistGradientBoostingRegressor(random_state=seed)
 
 
 @dataclass(frozen=True)
-class RandomForest:
+class RandomForest(ConformalTrees):
     """A random forest as scikit-learn has it, with conformal intervals for a new response (MAPIE).
 
-    The recipe is not used. Nothing is tuned.
-
-    Attributes:
-        kind: ``"cv+"`` or ``"split"``, as in :class:`vhat.methods.Conformal`.
-        share: The share of rows that ``"split"`` keeps from training.
-        folds: How many parts ``"cv+"`` makes.
+    The recipe is not used. Nothing is tuned. Options are those of :class:`vhat.methods.GradientBoosting`.
 
     Examples:
         >>> import numpy as np
@@ -81,16 +111,12 @@ class RandomForest:
         'CV+, random forest'
     """
 
-    kind: Literal["split", "cv+"] = "cv+"
-    share: float = 0.5
-    folds: int = 5
+    name: ClassVar[str] = "random forest"
 
-    def __post_init__(self) -> None:
-        Conformal(self.kind, self.share, self.folds)
-
-    def fit(self, recipe: Recipe | None, X: Any, y: Any, *, seed: int = 0) -> FittedConformal:  # noqa: ARG002
-        """Train on parts of the rows, and on all of them: see :meth:`GradientBoosting.fit`."""
-        return _fitted("random forest", _forest, Conformal(self.kind, self.share, self.folds), X, y, seed)
+    @staticmethod
+    def make(seed: int) -> Any:
+        """Return scikit-learn's random forest."""
+        return _ensemble().RandomForestRegressor(random_state=seed)
 
 
 @dataclass(eq=False)
@@ -136,23 +162,6 @@ class TreeRegressor:
                 "one row."
             )
         return np.asarray(self.fitted_.predict(X))
-
-
-def _fitted(name: str, make: Callable[[int], Any], conformal: Conformal, X: Any, y: Any, seed: int) -> FittedConformal:
-    table = check_table(X, y)
-    if table.X.ndim != 2:
-        raise InputError(f"{name} needs a table, (rows, columns); X has shape {table.X.shape}.")
-    unit = float(np.sqrt(np.mean(table.y**2))) or 1.0
-    regressor = TreeRegressor(partial(make, seed), unit)
-    return conformal.around(regressor, table, seed=seed, name=name)
-
-
-def _boosting(seed: int) -> Any:
-    return _ensemble().HistGradientBoostingRegressor(random_state=seed)
-
-
-def _forest(seed: int) -> Any:
-    return _ensemble().RandomForestRegressor(random_state=seed)
 
 
 def _ensemble() -> Any:

@@ -13,6 +13,7 @@ frequent one, where dividing by its own small standard deviation would do the op
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -52,7 +53,7 @@ class Cells(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Column:
+class Column(ABC):
     """What is kept of a column.
 
     Attributes:
@@ -67,28 +68,28 @@ class Column:
     remark: str = ""
 
     @property
+    @abstractmethod
     def outputs(self) -> tuple[str, ...]:
         """Names of the columns that the model sees."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def spreads(self) -> tuple[float, ...]:
         """What each of them is divided by once it is centred; NaN for its standard deviation."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def detail(self) -> str:
         """What is to be said beside the kind, in words, or nothing."""
-        raise NotImplementedError
 
     @property
     def told(self) -> str:
         """How the column was read, in words."""
         return ": ".join(filter(None, (self.kind, self.detail)))
 
+    @abstractmethod
     def encode(self, column: Any, wording: Wording) -> Cells:
         """Return the numbers of a pandas Series."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,13 @@ class Filled(Column):
         """Return NaN for the numbers, and that of a mark."""
         return (math.nan, MARK_SPREAD) if self.gaps else (math.nan,)
 
+    @abstractmethod
     def read(self, column: Any, wording: Wording) -> np.ndarray:
         """Return the numbers, NaN where a cell is missing.
 
         Raises:
             InputError: For a cell that cannot be read.
         """
-        raise NotImplementedError
 
     def encode(self, column: Any, wording: Wording) -> Cells:
         """Return the numbers with their gaps filled."""
