@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from vhat.intervals.tail import Tail
     from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Plan, Primal, Status
     from vhat.methods.comparison import Comparison, compare
+    from vhat.sketch.sketch import Sketch
     from vhat.variance.ridge_refit import EarlyStopping
     from vhat.variance.weighted_norm import WeightedNorm
 
@@ -93,6 +94,7 @@ _HOMES = {
     "intervals.tail": ("Tail",),
     "linalg.solvers": ("CG", "Dense", "Dual", "Nystrom", "Plan", "Primal", "Status"),
     "methods.comparison": ("Comparison", "compare"),
+    "sketch.sketch": ("Sketch",),
     "variance.ridge_refit": ("EarlyStopping",),
     "variance.weighted_norm": ("WeightedNorm",),
 }
@@ -137,6 +139,7 @@ __all__ = [
     "Primal",
     "Redraws",
     "SelectionWarning",
+    "Sketch",
     "Status",
     "StoreError",
     "SupportWarning",

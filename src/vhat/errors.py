@@ -106,11 +106,14 @@ class Interrupted(KeyboardInterrupt):
         record: The :class:`vhat.WeightedNorm` of all predictions that were asked for, the :class:`vhat.fit.Curve` of
             all weight decays (what was not finished has the status ``interrupted`` and no number), the
             :class:`vhat.Comparison` of what was compared, the :class:`vhat.LeaveOneOut` of all training rows, the
-            :class:`vhat.Audit` of the lines that are finished, or the generalised degrees of freedom so far.
+            :class:`vhat.Audit` of the lines that are finished, or the generalised degrees of freedom so far; None
+            where a second call goes on and there is nothing to look at.
     """
 
     def __init__(
-        self, message: str, record: WeightedNorm | Curve | Comparison | LeaveOneOut | Audit | GeneralisedFreedom
+        self,
+        message: str,
+        record: WeightedNorm | Curve | Comparison | LeaveOneOut | Audit | GeneralisedFreedom | None,
     ) -> None:
         super().__init__(message, record)
         self.record = record

@@ -309,8 +309,8 @@ def load(
     data: Any = None,
     memory: float | None = None,
     validation: Any = None,
-) -> FittedModel:
-    """Load a fitted model that :meth:`vhat.FittedModel.save` has saved.
+) -> Any:
+    """Load a fitted model that :meth:`vhat.FittedModel.save` has saved, or a sketch that :meth:`vhat.Sketch.save` has.
 
     Nothing in the directory is executed. A network of ``vhat.fit`` needs no more than the directory. A model that is
     your own code has to be given again; it is compared with what was saved: names and shapes of parameters, and
@@ -332,8 +332,8 @@ def load(
             ``data="reference"``.
 
     Returns:
-        The fitted model, with the intervals and the audit that it had: to the last bit with the same versions on the
-        same kind of machine.
+        The :class:`vhat.FittedModel` or :class:`vhat.Sketch`, with the intervals and the audit that it had: to the last
+        bit with the same versions on the same kind of machine.
 
     Raises:
         StoreError: When there is no such model, it is newer, truncated or changed, or what was given does not match.
@@ -351,9 +351,13 @@ def load(
         >>> bool(np.all(again.interval([9.0]).upper == fitted.interval([9.0]).upper))
         True
     """
-    from vhat.store import KIND, Brought, read, restore
+    from vhat.sketch import persistence
+    from vhat.store import KIND, Brought, kind_of, read, restore
 
-    return assemble(restore(read(folder, KIND), Brought(model, loss, data, memory, output, validation)))
+    brought = Brought(model, loss, data, memory, output, validation)
+    if kind_of(folder) == persistence.KIND:
+        return persistence.restore_sketch(read(folder, persistence.KIND), brought)
+    return assemble(restore(read(folder, KIND), brought))
 
 
 def assemble(saved: Restored) -> FittedModel:

@@ -15,30 +15,29 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.evidence.audit import Verdict, moved_by
+from vhat.evidence.audit import Verdict
 from vhat.intervals import sup_t
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws, estimate_tail
+from vhat.intervals.fit_record import FitRecord, find_noise, record_fit
 from vhat.intervals.guarantee import Basis, sentence
 from vhat.intervals.half_width import Values, half_widths
 from vhat.intervals.interval import Interval
 from vhat.intervals.options import Options
 from vhat.intervals.prepare import (
-    at_minimum,
     measured,
     nothing_yet,
     ready,
     require_residuals,
     warn_of_failed,
-    warn_of_weights,
 )
 from vhat.linalg.curvature.kinks import way_on
 from vhat.linalg.solvers import Prepared, Solver
 from vhat.models.problem import Array, Problem
 from vhat.variance.noise import Noise
-from vhat.variance.weighted_norm import MOSTLY, Measured, Recorder, hardly_supported
+from vhat.variance.weighted_norm import Measured, Recorder, hardly_supported
 from vhat.variance.workspace import Chosen, Workspace
 
-__all__ = ["Question", "build"]
+__all__ = ["Question", "answer", "build"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,57 +95,63 @@ def build(
     # The fit. Ctrl-C before the first solve raises Interrupted with an empty record.
     with nothing_yet(shape, solver, curvature).keeping():
         chosen, prepared = ready(work, solver, curvature, question.center.size)
-        if noise is None:
-            warn_of_weights(work)
-        level = work.noise(noise, chosen.curvature, options.seed)
-        stationary = at_minimum(work, level, chosen, options.seed)
-    unit, df = _unit_of_values(level, question, problem)
-    reference = np.broadcast_to(unit, shape)
+        level = find_noise(work, noise, chosen, options.seed)
+        fit = record_fit(work, chosen, prepared.name, level, options.seed, given)
+    unit, _ = _unit_of_values(fit, question)
 
     # V of every value, and how it varies with the noise.
     recorder = Recorder(unit, shape, chosen.curvature, prepared.name)
     found = _measure(work, question, prepared, level, recorder)
-    normal = _is_normal(problem, question)
+    if isinstance(options.tail, Redraws) and not _is_normal(fit, question):
+        _require_minimum(work, fit.stationary)
+        with recorder.keeping(found):
+            tail = _redraw_tail(work, question, chosen, level, np.broadcast_to(unit, shape))
+        question = replace(question, options=replace(options, tail=tail))
+    if isinstance(question.options.tail, EstimatedTail):
+        question.options.tail.check_origin(_origin(work, question, chosen, level))
+        found = question.options.tail.mark(found)
+    warn_of_failed(problem, found)
+    return answer(fit, question, found)
+
+
+def answer(fit: FitRecord, question: Question, found: Measured, *, probes: int | None = None) -> Interval:
+    """Make the interval of values whose V is known.
+
+    Args:
+        fit: What the interval takes from the fit.
+        question: What is asked; the tail of V is known.
+        found: V of every value, with its record.
+        probes: How many random probes V was estimated from; None where it was computed.
+    """
+    options = question.options
+    shape = question.center.shape
+    unit, df = _unit_of_values(fit, question)
+    reference = np.broadcast_to(unit, shape)
+    normal = _is_normal(fit, question)
     if normal:
         options = replace(options, tail="constant")
-    elif isinstance(options.tail, Redraws):
-        _require_minimum(work, stationary)
-        with recorder.keeping(found):
-            tail = _redraw_tail(work, question, chosen, level, reference)
-        options = replace(options, tail=tail)
-    if isinstance(options.tail, EstimatedTail):
-        options.tail.check_origin(_origin(work, question, chosen, level))
-        found = options.tail.mark(found)
-    warn_of_failed(problem, found)
+    bound = "exact" if normal else options.bound
 
     # Half widths. What was measured is sigma^2 V; V itself has no unit.
     values = Values(
         norm=found.variance.reshape(shape) / reference**2,
-        n=problem.n,
+        n=fit.rows,
         noise=reference,
-        fresh=_fresh_noise(work, question, level, reference) if options.target == "observation" else None,
+        fresh=_fresh_noise(fit, question, reference) if options.target == "observation" else None,
         df=df,
+        probes=probes,
     )
-    bound = "exact" if normal else options.bound
-    width = _widths(values, found, level, options, bound) + _bias(found, options, shape)
+    width = _widths(values, found, fit.noise, options, bound) + _bias(found, options, shape)
 
     basis = Basis(
+        fit=fit,
         options=options,
         bound=bound,
-        chosen=chosen,
-        noise=level,
-        stationary=stationary,
-        matched=work.weights_match(level),
-        decay_from_data=work.decay_from_data,
-        moved=None if given is None else moved_by(given, problem, level),
         subject="prediction" if question.predictions else "functional",
-        undetermined=_undetermined(work, level, chosen, options.seed),
         points=question.center.size,
         unsupported=int(np.sum(hardly_supported(found.unsupported))),
         off_minimum=_count_off_minimum(found, width, question.center),
-        refit=work.refit,
-        variance_head=work.own_factor(level) is not None,
-        held_fixed=bool(getattr(problem.autodiff, "held_fixed", False)),
+        probes=probes,
     )
     return Interval(
         center=question.center,
@@ -156,21 +161,21 @@ def build(
         standard_error=values.standard_error,
         weighted_norm=values.norm,
         unsupported=found.unsupported.reshape(shape),
-        noise=_plain(level.level),
-        noise_source=level.source,
-        df=None if level.df is None else _plain(level.df),
+        noise=_plain(fit.noise.level),
+        noise_source=fit.noise.source,
+        df=None if fit.noise.df is None else _plain(fit.noise.df),
         status=found.status.reshape(shape),
         delta=options.delta,
         bound=bound,
         tail=options.known_tail,
         target=options.target,
-        curvature=chosen.curvature,
-        solver=prepared.name,
+        curvature=fit.chosen.curvature,
+        solver=fit.solver,
         guarantee=sentence(basis),
         observation_noise=values.fresh,
         inputs=question.points,
         index=question.index,
-        undetermined=basis.undetermined,
+        undetermined=fit.undetermined,
     )
 
 
@@ -187,11 +192,12 @@ def _count_off_minimum(found: Measured, width: np.ndarray, center: np.ndarray) -
     return int(np.sum(np.abs(found.offset).reshape(center.shape) > bearable))
 
 
-def _unit_of_values(level: Noise, question: Question, problem: Problem) -> tuple[np.ndarray, np.ndarray | None]:
+def _unit_of_values(fit: FitRecord, question: Question) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the noise level in whose unit V is expressed, and its degrees of freedom where it was estimated."""
+    level = fit.noise
     if not question.predictions:
         return np.asarray(level.overall), None if level.df is None else np.asarray(np.min(level.df))
-    if problem.squeeze:
+    if fit.squeeze:
         return np.asarray(level.level[0]), None if level.df is None else np.asarray(level.df[0])
     return level.level, level.df
 
@@ -241,7 +247,7 @@ def _origin(work: Workspace, question: Question, chosen: Chosen, level: Noise) -
     return digest.digest()
 
 
-def _is_normal(problem: Problem, question: Question) -> bool:
+def _is_normal(fit: FitRecord, question: Question) -> bool:
     """Return whether the values are exactly normal: linear in the responses, by structure.
 
     The model is linear in its parameters, and so is what is asked of it: its predictions, or an affine functional.
@@ -250,7 +256,7 @@ def _is_normal(problem: Problem, question: Question) -> bool:
     options = question.options
     open_tail = options.tail is None or isinstance(options.tail, Redraws) or options.tail == "constant"
     asked = options.bound == "isoperimetric" and open_tail and (question.predictions or question.affine)
-    return asked and problem.linear and problem.loss_derivatives.square
+    return asked and fit.linear
 
 
 def _widths(values: Values, found: Measured, level: Noise, options: Options, bound: str) -> np.ndarray:
@@ -279,14 +285,14 @@ def _sup_t(values: Values, found: Measured, level: Noise, options: Options) -> f
     return sup_t.multiplier(covariance, least, options.delta, options.seed)
 
 
-def _fresh_noise(work: Workspace, question: Question, noise: Noise, reference: np.ndarray) -> np.ndarray:
+def _fresh_noise(fit: FitRecord, question: Question, reference: np.ndarray) -> np.ndarray:
     """Return the noise of a new response at each point."""
     options = question.options
     if options.observation_noise is None:
-        factor = None if question.own_noise is None else work.own_factor(noise)
+        factor = None if question.own_noise is None else fit.own_factor
         if factor is not None:
             return np.asarray(question.own_noise * (factor[0] if question.center.ndim == 1 else factor))
-        if not noise.uniform:
+        if not fit.noise.uniform:
             raise InputError(
                 "the training rows have noise of different sizes, so the noise of a new response is not known: give "
                 "observation_noise=, one number or one a point."
@@ -316,18 +322,6 @@ def _spread(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray
         return np.broadcast_to(values, shape)
     except ValueError:
         raise InputError(f"{name} has shape {values.shape}; the interval has shape {shape}.") from None
-
-
-def _undetermined(work: Workspace, level: Noise, chosen: Chosen, seed: int) -> float | None:
-    """Return the share of the fit's own freedom that the data leave open, where it exceeds one half.
-
-    None also where it would be expensive: it needs the traces of the smoother, which an estimated noise level has
-    needed already.
-    """
-    if not (level.estimated or work.solver.forms_matrix):
-        return None
-    share = work.residual_freedom(chosen.curvature, seed).undetermined(work.problem.p)
-    return share if share > MOSTLY else None
 
 
 def _require_minimum(work: Workspace, stationary: Verdict) -> None:

@@ -8,12 +8,10 @@ import numpy as np
 
 from vhat.evidence.audit import Verdict
 from vhat.intervals.estimated_tail import EstimatedTail
+from vhat.intervals.fit_record import FitRecord
 from vhat.intervals.options import Options
 from vhat.intervals.tail import MODERATE, Tail
 from vhat.level import level_text
-from vhat.variance.noise import Noise
-from vhat.variance.ridge_refit import RidgeRefit
-from vhat.variance.workspace import Chosen
 
 __all__ = ["Basis", "assumed_minimum", "headline", "sentence"]
 
@@ -33,42 +31,25 @@ class Basis:
     """What an interval rests on: all that its sentence states.
 
     Attributes:
+        fit: What was measured, checked and assumed of the fit.
         options: The options of the interval, the tail in use among them.
         bound: The bound in use: that of the options, or ``"exact"``.
-        chosen: The curvature in use, the sign of its smallest eigenvalue, and the reason for a fallback.
-        noise: The noise of the training responses.
-        stationary: Verdict of the audit on whether the gradient vanishes.
-        matched: Whether the sample weights are the inverse variances of the noise, up to a factor.
-        decay_from_data: Whether the weight decay, or its unit, is known to come from these responses.
-        off_minimum: At how many values the prediction of the minimum differs from the center by more than a tenth of
-            the half width, to first order.
-        moved: How far polish moved the training predictions, in noise levels; None where it was not called.
         subject: ``"prediction"`` or ``"functional"``.
-        undetermined: The share of the training predictions' own freedom that the data do not hold, where that is more
-            than half; else None.
         points: How many values there are.
         unsupported: At how many of them the training data hold less than half of the prediction's freedom.
-        refit: Where the model is the linearisation of another, whose refit it is; else None.
-        variance_head: Whether the noise is a multiple of what the model's own variance head predicts.
-        held_fixed: Whether some parameters of the model are held fixed, which may have been trained on these responses.
+        off_minimum: At how many values the prediction of the minimum differs from the center by more than a tenth of
+            the half width, to first order.
+        probes: How many random probes V was estimated from; None where it was computed.
     """
 
+    fit: FitRecord
     options: Options
     bound: str
-    chosen: Chosen
-    noise: Noise
-    stationary: Verdict
-    matched: bool
-    decay_from_data: bool
-    moved: float | None
     subject: str
-    undetermined: float | None
     points: int
     unsupported: int
     off_minimum: int
-    refit: RidgeRefit | None = None
-    variance_head: bool = False
-    held_fixed: bool = False
+    probes: int | None = None
 
     @property
     def guaranteed(self) -> bool:
@@ -78,8 +59,10 @@ class Basis:
         level was given, or estimated from what no parameter explains, which is independent of the fit where the weights
         match the noise.
         """
-        at_minimum = self.stationary == "holds" and not self.off_minimum
-        known = self._level_is_sound and not self.decay_from_data and self.refit is None and not self.held_fixed
+        at_minimum = self.fit.stationary == "holds" and not self.off_minimum
+        known = (
+            self._level_is_sound and not self.fit.decay_from_data and self.fit.refit is None and not self.fit.held_fixed
+        )
         return self.bound == "exact" and at_minimum and known
 
     @property
@@ -88,11 +71,11 @@ class Basis:
 
         Of several outputs, the fit mixes noise levels that were estimated one by one.
         """
-        if self.variance_head:
+        if self.fit.variance_head:
             return False
-        if not self.noise.estimated:
+        if not self.fit.noise.estimated:
             return True
-        return self.noise.independent and self.matched and self.noise.level.size == 1
+        return self.fit.noise.independent and self.fit.matched and self.fit.noise.level.size == 1
 
 
 def sentence(basis: Basis) -> str:
@@ -111,7 +94,7 @@ def headline(guarantee: str) -> str:
 def _claim(basis: Basis) -> str:
     options = basis.options
     truth = "not the truth behind it" if options.bias is None else "widened for bias towards the truth behind it"
-    refit = "" if basis.refit is None else " by the ridge refit of the model's linearisation"
+    refit = "" if basis.fit.refit is None else " by the ridge refit of the model's linearisation"
     covered = {
         "mean": f"the mean of this {basis.subject}{refit} over fresh noise, {truth}",
         "observation": "a new response, if the model has no bias",
@@ -134,7 +117,7 @@ def _scope(basis: Basis) -> str:
 def _law(basis: Basis) -> str:
     """Name what the width rests on."""
     if basis.bound == "exact":
-        law = "Student's t" if basis.noise.estimated else "the normal distribution"
+        law = "Student's t" if basis.fit.noise.estimated else "the normal distribution"
         what = "model that is" if basis.subject == "prediction" else "model and a functional that are"
         return f"{law}, for a {what} linear in its parameters"
     return _STANDING[basis.bound]
@@ -143,29 +126,29 @@ def _law(basis: Basis) -> str:
 def _doubts(basis: Basis) -> list[str]:
     """Return what makes the claim less than it seems."""
     found = []
-    if basis.stationary != "holds":
+    if basis.fit.stationary != "holds":
         found.append(
             "the parameters are not a minimum (see the audit)"
-            if basis.stationary == "fails"
+            if basis.fit.stationary == "fails"
             else "whether the parameters are a minimum is undecided (see the audit)"
         )
-        if basis.noise.estimated and not basis.noise.validation_rows:
+        if basis.fit.noise.estimated and not basis.fit.noise.validation_rows:
             found.append(
                 "the noise level was divided by the degrees of freedom that a minimum would leave, which may make it "
                 "several times too large (call fitted.with_validation(X, y) with rows that training did not fit)"
             )
-    if basis.stationary == "holds" and basis.off_minimum:
+    if basis.fit.stationary == "holds" and basis.off_minimum:
         where = "this value is" if basis.points == 1 else f"{basis.off_minimum} of {basis.points} values are"
-        remedy = "" if basis.chosen.kinks else " (call fitted.polish())"
+        remedy = "" if basis.fit.chosen.kinks else " (call fitted.polish())"
         found.append(f"{where} not yet where the minimum would put it{remedy}")
-    if basis.chosen.kinks and basis.chosen.curvature == "hessian":
-        found.append(f"the model has {basis.chosen.kinks}, of which the exact Hessian knows nothing")
-    if basis.bound == "exact" and basis.held_fixed and basis.refit is None:
+    if basis.fit.chosen.kinks and basis.fit.chosen.curvature == "hessian":
+        found.append(f"the model has {basis.fit.chosen.kinks}, of which the exact Hessian knows nothing")
+    if basis.bound == "exact" and basis.fit.held_fixed and basis.fit.refit is None:
         found.append(
             "if the parameters that are held fixed were trained on these responses, the interval may be far too narrow "
             "(calibrate on rows of their own)"
         )
-    if basis.bound == "exact" and basis.decay_from_data:
+    if basis.bound == "exact" and basis.fit.decay_from_data:
         found.append(
             "the weight decay, or its unit, was taken from these responses, which the level does not allow for"
         )
@@ -174,12 +157,13 @@ def _doubts(basis: Basis) -> list[str]:
             "the noise level was read off rows that training fitted, which makes it too small where the model is "
             "overfitted (give validation=(X, y) to linearised(), or noise=)"
         )
-    if basis.refit is not None and not basis.refit.identified:
+    if basis.fit.refit is not None and not basis.fit.refit.identified:
         found.append("the validation rows do not tell how much a refit varies, so that the width may be far off")
-    if basis.undetermined is not None:
+    if basis.fit.undetermined is not None:
         found.append(
-            f"weight decay and not the data decides this fit (the data leave {100 * basis.undetermined:.3g}% of its "
-            "freedom open), so that its error is bias, which no width of this kind holds"
+            "weight decay and not the data decides this fit (the data leave "
+            f"{100 * basis.fit.undetermined:.3g}% of its freedom open), so that its error is bias, which "
+            "no width of this kind holds"
         )
     if basis.unsupported:
         where = "this value" if basis.points == 1 else f"{basis.unsupported} of {basis.points} values"
@@ -189,27 +173,27 @@ def _doubts(basis: Basis) -> list[str]:
 
 def _is_read_off_fitted_rows(basis: Basis) -> bool:
     """Whether the noise of a linearised model rests on residuals whose degrees of freedom nothing measured."""
-    if basis.refit is None or basis.refit.way == "retraining":
+    if basis.fit.refit is None or basis.fit.refit.way == "retraining":
         return False
-    return basis.noise.estimated and not basis.noise.validation_rows
+    return basis.fit.noise.estimated and not basis.fit.noise.validation_rows
 
 
 def _checked(basis: Basis) -> list[str]:
-    if basis.refit is not None:
+    if basis.fit.refit is not None:
         return ["the center is the model's own prediction", "linear and at its minimum by construction"]
     found = []
     if basis.bound == "exact":
         what = "" if basis.subject == "prediction" else "model and functional "
         found.append(f"{what}linear in its parameters by structure")
-    exact_hessian = basis.chosen.curvature == "hessian"
+    exact_hessian = basis.fit.chosen.curvature == "hessian"
     if exact_hessian:
         found.append("exact Hessian")
-    if basis.stationary == "holds" and basis.chosen.definite.verdict == "positive" and exact_hessian:
-        decided = basis.chosen.definite.method != "lanczos"
+    if basis.fit.stationary == "holds" and basis.fit.chosen.definite.verdict == "positive" and exact_hessian:
+        decided = basis.fit.chosen.definite.method != "lanczos"
         found.append("certified minimum" if decided else "minimum, by a converged but unproved eigenvalue")
-    if basis.moved is not None:
+    if basis.fit.moved is not None:
         found.append(
-            f"the minimum is the one that polish reached, its training predictions {basis.moved:.2g} noise levels "
+            f"the minimum is the one that polish reached, its training predictions {basis.fit.moved:.2g} noise levels "
             "(root mean square) from those of the model given"
         )
     return found or ["nothing beyond convergence of the solves"]
@@ -217,18 +201,24 @@ def _checked(basis: Basis) -> list[str]:
 
 def _assumed(basis: Basis) -> list[str]:
     found = []
-    if basis.stationary != "holds":
-        found.append(assumed_minimum(basis.stationary))
-    elif basis.chosen.definite.verdict != "positive":
+    if basis.fit.stationary != "holds":
+        found.append(assumed_minimum(basis.fit.stationary))
+    elif basis.fit.chosen.definite.verdict != "positive":
         found.append("that the minimum is a proper one (the sign of H + lam is not established)")
     if basis.bound == "exact":
         found += _assumed_of_linear(basis)
     else:
-        if basis.chosen.curvature == "ggn":
-            why = f" ({basis.chosen.reason})" if basis.chosen.reason else ""
+        if basis.fit.chosen.curvature == "ggn":
+            why = f" ({basis.fit.chosen.reason})" if basis.fit.chosen.reason else ""
             found.append(f"Gauss-Newton in place of the exact Hessian{why}")
         found += _assumed_of_norm(basis)
     found.append(_assumed_noise(basis))
+    if basis.probes is not None:
+        held = ", unsupported is that of Gauss-Newton" if basis.fit.chosen.curvature == "hessian" else ""
+        found.append(
+            f"points chosen without sight of the {basis.probes:,} random probes that V is estimated from (the sampling "
+            f"error of V is allowed for{held})"
+        )
     if basis.bound != "exact":
         found.append("one minimum that moves continuously with the noise, without jumps")
     if basis.options.bias is not None:
@@ -245,16 +235,16 @@ def assumed_minimum(stationary: Verdict) -> str:
 
 def _assumed_of_linear(basis: Basis) -> list[str]:
     """Return what an exact law still takes for granted."""
-    if basis.refit is not None:
+    if basis.fit.refit is not None:
         return [
-            f"{basis.refit.told}",
+            f"{basis.fit.refit.told}",
             "the parameters of the linearisation, lam and when training stopped held fixed although they came from "
             "these data (training again may vary more or less)",
         ]
     decay = "a weight decay fixed before these responses were seen"
-    if basis.decay_from_data:
+    if basis.fit.decay_from_data:
         decay = "a weight decay that does not depend on these responses, WHICH IT DOES"
-    if not basis.held_fixed:
+    if not basis.fit.held_fixed:
         return [decay]
     return [decay, "that the parameters which are held fixed were not trained on these responses"]
 
@@ -297,25 +287,25 @@ def _assumed_tail(tail: Tail | str | None, bound: str) -> str:
 
 def _assumed_noise(basis: Basis) -> str:
     """Return what is taken for granted of the noise."""
-    if basis.noise.own:
+    if basis.fit.noise.own:
         return (
             "independent Gaussian noise as the model's own variance head has it, which is held fixed at its fitted "
             "values although it came from these responses"
         )
-    return f"Gaussian noise, {_noise_shape(basis)}, its level {basis.noise.source}{_freedom(basis)}"
+    return f"Gaussian noise, {_noise_shape(basis)}, its level {basis.fit.noise.source}{_freedom(basis)}"
 
 
 def _noise_shape(basis: Basis) -> str:
-    if basis.variance_head:
+    if basis.fit.variance_head:
         return "independent, its size in each row that of the model's own variance head (held fixed) times one factor"
-    return "the same in every row" if basis.noise.uniform else "independent, its size in each row as described"
+    return "the same in every row" if basis.fit.noise.uniform else "independent, its size in each row as described"
 
 
 def _freedom(basis: Basis) -> str:
     """Say how an estimated noise level was allowed for."""
-    if basis.noise.df is None:
+    if basis.fit.noise.df is None:
         return ""
-    left = f" with {float(np.min(basis.noise.df)):.3g} degrees of freedom"
+    left = f" with {float(np.min(basis.fit.noise.df)):.3g} degrees of freedom"
     if basis.guaranteed:
         return f"{left}, exact if the truth is in the model and too large otherwise"
     return f"{left}, allowed for as if it were independent of the fit"

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from vhat import bounds
 from vhat.intervals.estimated_tail import EstimatedTail
+from vhat.intervals.sampled_variance import delta_of_sampled
 from vhat.intervals.tail import Tail
 
 __all__ = ["Values", "half_widths"]
+
+_TABLE = 24
+_SLOW_TABLE = 10
+"""Levels at which a bound is tabulated for sampled V; one of the isoperimetric bound takes 0.2 seconds."""
+_LEAST = 1.1e-9
+"""The smallest delta for which the isoperimetric bound has tables, with an estimated noise level too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +32,7 @@ class Values:
         noise: The noise level in whose unit V is expressed.
         fresh: Standard deviation of a new response; None where the interval is for the mean.
         df: Degrees of freedom of an estimated noise level; None where it is known.
+        probes: How many random probes V was estimated from; None where it was computed.
     """
 
     norm: np.ndarray
@@ -31,6 +40,7 @@ class Values:
     noise: np.ndarray
     fresh: np.ndarray | None
     df: np.ndarray | None
+    probes: int | None = None
 
     @property
     def standard_error(self) -> np.ndarray:
@@ -43,15 +53,17 @@ class Values:
         return self.standard_error if self.fresh is None else np.hypot(self.standard_error, self.fresh)
 
 
-def half_widths(values: Values, bound: str, tail: Tail | EstimatedTail | str | None, delta: float) -> np.ndarray:
+def half_widths(values: Values, bound: str, tail: Tail | EstimatedTail | str | None, delta: Any) -> np.ndarray:
     """Return the half width of every value at probability ``delta`` of a miss, before bias.
 
     Args:
         values: What the bound is applied to.
         bound: A bound of :data:`vhat.intervals.options.BOUNDS`, or ``"exact"`` for a normal prediction.
         tail: The tail of V, as far as the bound uses one.
-        delta: Probability of a miss.
+        delta: Probability of a miss, a number; or one for each value, where V was computed.
     """
+    if values.probes is not None:
+        delta = _delta_of_sampled(values, bound, tail, delta)
     if bound in ("exact", "asymptotic"):
         # Both are a quantile of the normal law or of Student's t; what differs is what may be said of them.
         return np.asarray(bounds.asymptotic(1.0, 1, 1.0, delta, df=values.df) * values.deviation)
@@ -73,6 +85,30 @@ def half_widths(values: Values, bound: str, tail: Tail | EstimatedTail | str | N
     if values.fresh is None:
         return width_of_mean(delta)
     return bounds.observation(width_of_mean, values.fresh, delta, df=values.df)
+
+
+def _delta_of_sampled(values: Values, bound: str, tail: Tail | EstimatedTail | str | None, delta: float) -> float:
+    """Return the level that makes up for a V that was estimated by probes: see :mod:`vhat.intervals.sampled_variance`.
+
+    The bounds are asked for their width in standard errors, which must not depend on V: a tail is a multiple of V.
+    """
+    assert values.probes is not None
+    freedoms = [None] if values.df is None else np.unique(values.df).tolist()
+    return min(_sampled(bound, tail, df, values.probes, delta) for df in freedoms)
+
+
+@lru_cache(maxsize=64)
+def _sampled(bound: str, tail: Tail | EstimatedTail | str | None, df: float | None, probes: int, delta: float) -> float:
+    def multiplier(levels: np.ndarray) -> np.ndarray:
+        one = np.ones_like(levels)
+        unit = Values(norm=one, n=1, noise=one, fresh=None, df=None if df is None else df * one)
+        return half_widths(unit, bound, tail, levels)
+
+    # V from few probes varies more, so that a longer range of levels is tabulated.
+    longer = max(1, round(np.sqrt(256 / probes)))
+    if bound == "isoperimetric":
+        return delta_of_sampled(multiplier, probes, delta, table=longer * _SLOW_TABLE, least=_LEAST)
+    return delta_of_sampled(multiplier, probes, delta, table=longer * _TABLE)
 
 
 def _isoperimetric(values: Values, delta: float, **tail: Any) -> np.ndarray:

@@ -52,6 +52,10 @@ class Workspace:
         """Keep a value under ``key`` in place of what was kept there."""
         self._kept[key] = value
 
+    def drop(self, key: Hashable) -> None:
+        """Forget what is kept under ``key``."""
+        self._kept.pop(key, None)
+
     def kept(self, key: Hashable) -> Any:
         """Return what is kept under ``key``, or None where it has not been made."""
         return self._kept.get(key)

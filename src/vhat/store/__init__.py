@@ -5,7 +5,7 @@
 - :mod:`vhat.store.match_model`: whether the code and data that come with ``load`` are those that were saved.
 """
 
-from vhat.store.directory import read, write
+from vhat.store.directory import kind_of, read, write
 from vhat.store.fitted import KIND, Restored, describe, restore, save
 from vhat.store.match_model import Brought
 from vhat.store.records import restore_factorisation
@@ -15,6 +15,7 @@ __all__ = [
     "Brought",
     "Restored",
     "describe",
+    "kind_of",
     "read",
     "restore",
     "restore_factorisation",

@@ -41,7 +41,7 @@ from vhat.atomic_files import write_new
 from vhat.errors import StoreError
 from vhat.store.document import Document, join, split
 
-__all__ = ["FORMAT", "read", "write"]
+__all__ = ["FORMAT", "kind_of", "read", "write"]
 
 FORMAT = 1
 """The format that is written, and the newest that can be read."""
@@ -107,6 +107,17 @@ def read(directory: str | os.PathLike[str], kind: str) -> Document:
             if attempt == _ATTEMPTS - 1 or _read_pointer(folder) == pointer:
                 raise
     raise AssertionError("unreachable")
+
+
+def kind_of(directory: str | os.PathLike[str]) -> str:
+    """Return what a directory that :func:`write` has written holds, such as ``"fitted model"``.
+
+    Raises:
+        StoreError: When there is no such directory, or its manifest cannot be read.
+    """
+    folder = Path(directory)
+    with _in_words(f"reading {folder} failed"):
+        return str(_read_manifest(folder, _read_pointer(folder))["kind"])
 
 
 # -- writing -------------------------------------------------------------------------------------
@@ -321,10 +332,7 @@ def _read_version(folder: Path, pointer: dict[str, Any], kind: str) -> Document:
     from safetensors.numpy import load_file
 
     version = folder / pointer["current"]
-    text = (version / _MANIFEST).read_bytes()
-    if hashlib.sha256(text).hexdigest() != pointer["manifest_sha256"]:
-        raise StoreError(f"{version / _MANIFEST} is not as it was saved: its checksum differs. {_RESTORE}")
-    manifest = json.loads(text)
+    manifest = _read_manifest(folder, pointer)
     if manifest["kind"] != kind:
         raise StoreError(f"{folder} holds a {manifest['kind']}, not a {kind}. Load it as what it is.")
     _check_arrays(version / _ARRAYS, manifest["arrays"])
@@ -333,6 +341,15 @@ def _read_version(folder: Path, pointer: dict[str, Any], kind: str) -> Document:
     except SafetensorError as error:
         raise StoreError(f"{version / _ARRAYS} cannot be read: {error}. {_RESTORE}") from error
     return document
+
+
+def _read_manifest(folder: Path, pointer: dict[str, Any]) -> dict[str, Any]:
+    path = folder / pointer["current"] / _MANIFEST
+    text = path.read_bytes()
+    if hashlib.sha256(text).hexdigest() != pointer["manifest_sha256"]:
+        raise StoreError(f"{path} is not as it was saved: its checksum differs. {_RESTORE}")
+    manifest: dict[str, Any] = json.loads(text)
+    return manifest
 
 
 def _check_arrays(path: Path, expected: dict[str, Any]) -> None:

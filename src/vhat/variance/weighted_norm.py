@@ -33,6 +33,7 @@ __all__ = [
     "WeightedNorm",
     "gradient_blocks",
     "hardly_supported",
+    "join_measured",
     "measure",
     "row_curvature",
     "shown_share",
@@ -205,11 +206,13 @@ def measure(
         if isinstance(stop, Stopped) and isinstance(stop.partial, Measured):
             finished = np.concatenate([finished, len(finished) + stop.rows])
             parts.append(stop.partial)
-        raise Stopped(finished, _joined(parts) if parts else None) from None
-    return _joined(parts)
+        raise Stopped(finished, join_measured(parts) if parts else None) from None
+    return join_measured(parts)
 
 
-def _joined(parts: list[Measured]) -> Measured:
+def join_measured(parts: list[Measured]) -> Measured:
+    """Put what was measured of consecutive blocks together."""
+
     def column(name: str) -> Any:
         values = [getattr(part, name) for part in parts]
         return None if values[0] is None else np.concatenate(values)

@@ -21,10 +21,10 @@ from vhat.linalg.solvers.factorised import SeenRows
 from vhat.linalg.solvers.interface import Norms, Response, put, taken
 from vhat.linalg.solvers.jacobian_factors import jacobian_rows
 from vhat.linalg.solvers.kernel import Root
-from vhat.models.problem import Array, Problem
+from vhat.models.problem import Array, LossDerivatives, Problem
 from vhat.progress import bar
 
-__all__ = ["Gram", "Solved", "gram_bytes", "gram_flops", "make_gram"]
+__all__ = ["Gram", "Solved", "gram_bytes", "gram_flops", "make_gram", "variance_ratio"]
 
 _EPS = float(np.finfo(np.float64).eps)
 _BLOCK_ROWS = 4096
@@ -257,13 +257,9 @@ class Gram:
     def _weigh(self, shape: np.ndarray) -> _NoiseMatrix:
         """Sum up the matrix of the variance under a shape of the noise, unless it is a multiple of G."""
         loss, n = self.problem.loss_derivatives, self.problem.n
-        if loss.cross.ndim == 2 and loss.curvature.ndim == 2:
-            weight = (shape * loss.cross) ** 2
-            counted = loss.curvature > 0
-            ratio = weight[counted] / loss.curvature[counted]
-            rest = np.any(weight[~counted])
-            if ratio.size and not rest and np.ptp(ratio) <= _PROPORTIONAL * ratio.max():
-                return _NoiseMatrix(shape, None, float(ratio.mean()))
+        ratio = variance_ratio(loss, shape)
+        if ratio is not None:
+            return _NoiseMatrix(shape, None, ratio)
 
         def weighted(start: int, stop: int, J: np.ndarray) -> np.ndarray:
             spread = shape[start:stop] / np.sqrt(n)
@@ -277,6 +273,26 @@ class Gram:
         if 8 * self.problem.p * (2 * self.problem.p + 3 * _rows_together(self.problem)) > self.problem.memory:
             return _NoiseMatrix(shape, None, None)
         return _NoiseMatrix(shape, _summed(self.problem, weighted, self.unit), None)
+
+
+def variance_ratio(loss: LossDerivatives, shape: np.ndarray) -> float | None:
+    """Return by how much the variance of any value exceeds what the training rows hold of it, where that is one number.
+
+    So it is where the noise variance of every row is proportional to its curvature weight, as for the square loss and
+    equal noise.
+
+    Args:
+        loss: The derivatives of the loss on the training rows.
+        shape: The noise of each training response, (n, K).
+    """
+    if loss.cross.ndim != 2 or loss.curvature.ndim != 2:
+        return None
+    weight = (shape * loss.cross) ** 2
+    counted = loss.curvature > 0
+    ratio = weight[counted] / loss.curvature[counted]
+    if not ratio.size or np.any(weight[~counted]) or np.ptp(ratio) > _PROPORTIONAL * ratio.max():
+        return None
+    return float(ratio.mean())
 
 
 def gram_bytes(problem: Problem) -> int:

@@ -1,0 +1,58 @@
+"""A question about predictions, from inputs as a user gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from vhat.intervals.build import Question
+from vhat.intervals.fingerprint import fingerprint
+from vhat.intervals.options import Options
+from vhat.models.loaders import read_inputs
+from vhat.models.problem import Array, Problem
+from vhat.variance.weighted_norm import gradient_blocks
+
+__all__ = ["about_predictions", "shaped"]
+
+
+def about_predictions(problem: Problem, x: Any, options: Options) -> Question:
+    """Return the question of which interval the predictions at x have.
+
+    Args:
+        problem: The model; its training rows are not looked at.
+        x: Test inputs, shaped like the training inputs, or a torch DataLoader or Dataset of them.
+        options: The options of the interval.
+    """
+    x = read_inputs(problem, x)
+    inputs = problem.inputs(x)
+
+    def sides(problem: Problem) -> Iterable[Array]:
+        return gradient_blocks(problem, inputs)
+
+    own = problem.own_noise(inputs) if options.target == "observation" else None
+    return Question(
+        options,
+        shaped(problem, problem.predict(inputs)),
+        sides,
+        points=np.asarray(inputs) if isinstance(inputs, np.ndarray) else _as_array(x),
+        index=x.index if hasattr(x, "iloc") else None,
+        own_noise=None if own is None else shaped(problem, own),
+        key=fingerprint(inputs),
+    )
+
+
+def shaped(problem: Problem, rows: np.ndarray) -> np.ndarray:
+    """Give flat rows the shape that the model's predictions have: (points,) or (points, outputs)."""
+    columns = rows.reshape(-1, problem.outputs)
+    return columns[:, 0].copy() if problem.squeeze else columns.copy()
+
+
+def _as_array(x: Any) -> np.ndarray | None:
+    """Keep points for plotting where they are one numeric array."""
+    try:
+        array = np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return array

@@ -1,0 +1,116 @@
+"""What an interval takes from the fit, whatever points are asked about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vhat.evidence.audit import Verdict, moved_by
+from vhat.intervals.prepare import at_minimum, warn_of_weights
+from vhat.models.problem import Problem
+from vhat.variance.noise import Noise
+from vhat.variance.ridge_refit import RidgeRefit
+from vhat.variance.weighted_norm import MOSTLY
+from vhat.variance.workspace import Chosen, Workspace
+
+__all__ = ["FitRecord", "find_noise", "record_fit"]
+
+
+@dataclass(frozen=True, eq=False)
+class FitRecord:
+    """What was measured, checked and assumed of a fit.
+
+    Attributes:
+        rows: Training rows, n.
+        squeeze: Whether predictions have no output axis.
+        chosen: The curvature in use, the sign of its smallest eigenvalue, and the reason for a fallback.
+        solver: The name of the solver.
+        noise: The noise of the training responses.
+        stationary: Verdict of the audit on whether the gradient vanishes.
+        matched: Whether the sample weights are the inverse variances of the noise, up to a factor.
+        decay_from_data: Whether the weight decay, or its unit, is known to come from these responses.
+        moved: How far polish moved the training predictions, in noise levels; None where it was not called.
+        undetermined: The share of the training predictions' own freedom that the data do not hold, where that is more
+            than half; else None.
+        refit: Where the model is the linearisation of another, whose refit it is; else None.
+        own_factor: By how much the noise exceeds what the model's own variance head predicts, (K,); None where it is
+            not a multiple of that.
+        held_fixed: Whether some parameters of the model are held fixed, which may have been trained on these responses.
+        linear: Whether predictions are linear in the responses by structure: a linear model under the squared error.
+    """
+
+    rows: int
+    squeeze: bool
+    chosen: Chosen
+    solver: str
+    noise: Noise
+    stationary: Verdict
+    matched: bool
+    decay_from_data: bool
+    moved: float | None
+    undetermined: float | None
+    refit: RidgeRefit | None
+    own_factor: np.ndarray | None
+    held_fixed: bool
+    linear: bool
+
+    @property
+    def variance_head(self) -> bool:
+        """Whether the noise is a multiple of what the model's own variance head predicts."""
+        return self.own_factor is not None
+
+    def without_rows(self) -> FitRecord:
+        """Return the same without anything of the length of the training data."""
+        return replace(self, noise=replace(self.noise, values=self.noise.values[:0]))
+
+
+def record_fit(
+    work: Workspace, chosen: Chosen, solver: str, level: Noise, seed: int, given: Problem | None
+) -> FitRecord:
+    """Return the record of a fit; warn, once, where its parameters are not a minimum.
+
+    Args:
+        work: The fitted model.
+        chosen: The curvature in use.
+        solver: The name of the solver in use.
+        level: The noise in use.
+        seed: Seed of random probes.
+        given: The model before it was polished, or None.
+    """
+    problem = work.problem
+    return FitRecord(
+        rows=problem.n,
+        squeeze=problem.squeeze,
+        chosen=chosen,
+        solver=solver,
+        noise=level,
+        stationary=at_minimum(work, level, chosen, seed),
+        matched=work.weights_match(level),
+        decay_from_data=work.decay_from_data,
+        moved=None if given is None else moved_by(given, problem, level),
+        undetermined=_undetermined(work, level, chosen, seed),
+        refit=work.refit,
+        own_factor=work.own_factor(level),
+        held_fixed=bool(getattr(problem.autodiff, "held_fixed", False)),
+        linear=problem.linear and problem.loss_derivatives.square,
+    )
+
+
+def find_noise(work: Workspace, noise: object, chosen: Chosen, seed: int) -> Noise:
+    """Return the noise that was given, or its estimate; warn of sample weights whose meaning was not said."""
+    if noise is None:
+        warn_of_weights(work)
+    return work.noise(noise, chosen.curvature, seed)
+
+
+def _undetermined(work: Workspace, level: Noise, chosen: Chosen, seed: int) -> float | None:
+    """Return the share of the fit's own freedom that the data leave open, where it exceeds one half.
+
+    None also where it would be expensive: it needs the traces of the smoother, which an estimated noise level has
+    needed already.
+    """
+    if not (level.estimated or work.solver.forms_matrix):
+        return None
+    share = work.residual_freedom(chosen.curvature, seed).undetermined(work.problem.p)
+    return share if share > MOSTLY else None

@@ -1,0 +1,103 @@
+"""A sketch as a document, and back: the model on made-up rows, its roots, and what is known of its fit."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vhat.evidence.audit import Audit, Line
+from vhat.intervals.fit_record import FitRecord
+from vhat.linalg.curvature.definiteness import Definiteness
+from vhat.models.problem import Problem
+from vhat.sketch.roots import Roots
+from vhat.store import directory
+from vhat.store.document import Document
+from vhat.store.fitted import describe, restore
+from vhat.store.match_model import Brought
+from vhat.store.validation import describe_refit, restore_refit
+from vhat.variance.noise import Noise
+from vhat.variance.workspace import Chosen, Workspace
+
+if TYPE_CHECKING:
+    from vhat.sketch.sketch import Sketch
+
+__all__ = ["KIND", "describe_sketch", "restore_sketch", "save_sketch"]
+
+KIND = "sketch"
+"""What a directory that holds a sketch calls its content."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Bare:
+    """What a fitted model consists of, for :func:`vhat.store.fitted.describe`: the model alone."""
+
+    problem: Problem
+    workspace: Workspace
+    given: None = None
+    polished: None = None
+
+
+def save_sketch(sketch: Sketch, folder: str | os.PathLike[str]) -> None:
+    """Save a sketch: see :meth:`vhat.Sketch.save`."""
+    directory.write(folder, KIND, describe_sketch(sketch))
+
+
+def describe_sketch(sketch: Sketch) -> Document:
+    """Return a sketch as a document, for a directory of its own or within a larger document."""
+    problem = sketch.problem
+    bare = _Bare(problem, Workspace(problem, np.ones_like(problem.targets)))
+    return {
+        "model": describe(bare),  # type: ignore[arg-type]
+        "roots": _fields(sketch.roots),
+        "fit": _describe_fit(sketch.fit),
+        "audit": None if sketch.audit is None else [vars(line) for line in sketch.audit],
+        "row_digests": sketch.row_digests,
+    }
+
+
+def restore_sketch(saved: Document, brought: Brought | None = None) -> Sketch:
+    """Return the sketch that a document describes.
+
+    Args:
+        saved: What :func:`describe_sketch` gave.
+        brought: The caller's code, where the model is not one of the library's own networks.
+
+    Raises:
+        StoreError: When what was brought is not what was saved.
+    """
+    from vhat.sketch.sketch import Sketch
+
+    lines = saved["audit"]
+    return Sketch(
+        problem=restore(saved["model"], brought).problem,
+        roots=Roots(**saved["roots"]),
+        fit=_restore_fit(saved["fit"]),
+        audit=None if lines is None else Audit(tuple(Line(**line) for line in lines)),
+        row_digests=saved["row_digests"],
+    )
+
+
+def _describe_fit(fit: FitRecord) -> Document:
+    sign = replace(fit.chosen.definite, vector=np.zeros(0))
+    return _fields(fit) | {
+        "chosen": _fields(fit.chosen) | {"definite": _fields(sign)},
+        "noise": _fields(fit.noise),
+        "refit": None if fit.refit is None else describe_refit(fit.refit),
+    }
+
+
+def _restore_fit(saved: Document) -> FitRecord:
+    chosen = saved["chosen"]
+    parts = {
+        "chosen": Chosen(**{**chosen, "definite": Definiteness(**chosen["definite"])}),
+        "noise": Noise(**saved["noise"]),
+        "refit": restore_refit(saved["refit"]),
+    }
+    return FitRecord(**{**saved, **parts})
+
+
+def _fields(record: Any) -> Document:
+    return {field.name: getattr(record, field.name) for field in fields(record)}

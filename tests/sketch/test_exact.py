@@ -1,0 +1,132 @@
+"""For few parameters a sketch is exact: it must agree with the fitted model, and so with a dense oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vhat
+from tests import oracle
+from tests.sketch.cases import curve, network, points, tangent
+
+SAME = ("center", "lower", "upper", "standard_error", "weighted_norm", "unsupported")
+
+
+def agree(sketch, fitted, x, **options):
+    found, known = sketch.interval(x, **options), fitted.interval(x, **options)
+    for name in SAME:
+        np.testing.assert_allclose(getattr(found, name), getattr(known, name), rtol=1e-8, atol=1e-10, err_msg=name)
+    assert found.guarantee == known.guarantee
+    assert (found.bound, found.curvature, found.df, found.noise) == (
+        known.bound,
+        known.curvature,
+        known.df,
+        known.noise,
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"target": "observation"}, {"bias": "plug-in"}, {"simultaneous": True}])
+def test_every_number_of_a_band_is_that_of_the_fitted_model(options):
+    fitted = curve()
+    agree(fitted.sketch(), fitted, np.linspace(0, 6, 9), **options)
+
+
+@pytest.mark.parametrize("bound", ["isoperimetric", "asymptotic", "tight", "chebyshev", "theorem", "sharp"])
+def test_every_bound(bound):
+    fitted = curve()
+    agree(fitted.sketch(), fitted, np.linspace(0, 6, 9), bound=bound)
+
+
+def test_the_norm_is_that_of_explicit_matrices():
+    fitted = network()
+    x = points()
+    problem = fitted.problem
+    V, _, unsupported, _ = oracle.dense(
+        oracle.network("tanh", None), fitted.params, problem.X, problem.targets[:, 0], x, 1e-2
+    )
+    found = fitted.sketch().weighted_norm(x)
+    np.testing.assert_allclose(found.value, np.asarray(V).ravel(), rtol=1e-7)
+    np.testing.assert_allclose(found.unsupported, np.asarray(unsupported).ravel(), atol=1e-7)
+
+
+def test_several_outputs_of_different_noise():
+    fitted = network(outputs=2)
+    sigma = np.array([[0.1, 0.3]])
+    x = points()
+    found, known = fitted.sketch(noise=sigma).interval(x), fitted.interval(x, noise=sigma)
+    np.testing.assert_allclose(found.half_width, known.half_width, rtol=1e-8)
+
+
+def test_weights_and_noise_of_each_row():
+    rng = np.random.default_rng(3)
+    sigma = rng.uniform(0.05, 0.2, 80)
+    fitted = network(sample_weight=1 / sigma**2)
+    x = points()
+    found, known = fitted.sketch(noise=sigma).interval(x), fitted.interval(x, noise=sigma)
+    np.testing.assert_allclose(found.half_width, known.half_width, rtol=1e-8)
+    np.testing.assert_allclose(found.unsupported, known.unsupported, atol=1e-8)
+
+
+def test_a_linearised_torch_module():
+    fitted, module = tangent()
+    x = points(3)
+    agree(fitted.sketch(), fitted, x)
+    import torch
+
+    with torch.no_grad():
+        np.testing.assert_allclose(fitted.sketch().predict(x), module.double()(torch.as_tensor(x)).numpy(), rtol=1e-12)
+
+
+def test_another_noise_level_scales_the_width():
+    fitted = curve()
+    sketch = fitted.sketch()
+    x = np.linspace(0, 6, 9)
+    np.testing.assert_allclose(
+        sketch.interval(x, noise=0.2).half_width, fitted.interval(x, noise=0.2).half_width, rtol=1e-8
+    )
+
+
+def test_calibration_by_rows_is_that_of_the_fitted_model():
+    fitted = curve()
+    rng = np.random.default_rng(5)
+    x = rng.uniform(0, 4, 40)
+    y = 2 * np.exp(-0.7 * x) + 0.05 * rng.normal(size=40)
+    found = fitted.sketch().calibrate(x, y).interval([1.0, 3.0], 0.1)
+    known = fitted.calibrate(x, y).interval([1.0, 3.0], 0.1)
+    np.testing.assert_allclose(found.half_width, known.half_width, rtol=1e-9)
+
+
+def test_training_rows_are_refused_for_calibration():
+    fitted = curve()
+    problem = fitted.problem
+    with pytest.raises(vhat.InputError, match="training rows"):
+        fitted.sketch().calibrate(problem.X, problem.targets[:, 0])
+
+
+def test_a_row_alone_is_answered_as_in_company():
+    sketch = network().sketch()
+    x = points()
+    together = sketch.interval(x)
+    alone = [sketch.interval(row[None]).half_width[0] for row in x]
+    np.testing.assert_allclose(alone, together.half_width, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"simultaneous": "sup-t", "bound": "asymptotic"}, "ask the fitted model"),
+        ({"tail": vhat.Tail(1.0, 0.0)}, r"Tail\.relative"),
+        ({"tail": "estimated"}, "ask the fitted model"),
+        ({"noise": [0.1] * 60}, r"fitted\.sketch\(noise="),
+        ({"noise": -1.0}, "positive"),
+    ],
+)
+def test_what_only_training_rows_could_answer_is_refused_in_words(options, words):
+    sketch = curve().sketch()
+    with pytest.raises(vhat.InputError, match=words):
+        sketch.interval([1.0], **options)
+
+
+def test_leaving_rows_out_is_refused():
+    with pytest.raises(vhat.InputError, match="no training rows to leave out"):
+        curve().sketch().calibrate("loo")
