@@ -13,7 +13,7 @@ from vhat.cli.application import app
 
 __all__ = ["app"]
 
-_ORDER = ("fit", "predict", "calibrate", "audit", "plan", "report", "compare", "demo", "study")
+_ORDER = ("fit", "predict", "calibrate", "audit", "plan", "report", "sketch", "compare", "demo", "study")
 """The order of the help; commands that are not named follow."""
 
 _found = [module.name for module in iter_modules(__path__) if not module.name.startswith("_")]

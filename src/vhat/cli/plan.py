@@ -12,11 +12,13 @@ def plan(directory: Model, data: Data, separator: Separator = None, json: Json =
     """Say how the intervals of a table would be computed, and what that takes, without computing them."""
     from vhat.cli import saved_models
     from vhat.cli.predict_stream import chunk_rows
+    from vhat.estimator.sketched import refuse_sketched
     from vhat.linalg.solvers import choose
     from vhat.tables.files import open_table
 
     table = open_table(data, separator)
     network = saved_models.load(directory)
+    refuse_sketched(network, "vhat plan")
     saved_models.input_columns(network, table)
     rows, chunk = table.count(), chunk_rows(network)
     problem = network.fitted_.problem

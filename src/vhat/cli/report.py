@@ -58,11 +58,13 @@ def report(
     """
     from vhat.cli import saved_models
     from vhat.estimator import report as reported
+    from vhat.estimator.sketched import refuse_sketched
     from vhat.report import Options, refuse_existing
 
     refuse_existing(out, force=force)
     level = noise_level(noise)
     network = saved_models.load(directory)
+    refuse_sketched(network, "vhat report")
     pair, rows = None, None
     if held_out is not None:
         with silence(quiet):

@@ -194,5 +194,5 @@ def restore(network: NetworkRegressor, saved: dict[str, Any] | None) -> None:
         return
     network.not_calibrated_ = saved["not_calibrated"]
     if saved["found"] is not None:
-        base = rescaled(network.fitted_.interval, noise=None, solver="auto", curvature="auto", seed=0)
+        base = rescaled(network.fitted_.interval, noise=None)
         network.calibrated_ = Calibrated.restored(saved["found"], base)

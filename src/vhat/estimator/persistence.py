@@ -12,7 +12,9 @@ import numpy as np
 from vhat.errors import StoreError
 from vhat.estimator import calibration
 from vhat.estimator.held_out import KeptRows
+from vhat.estimator.sketched import sketch_of
 from vhat.evidence.audit import Audit, Line
+from vhat.sketch.persistence import describe_sketch, restore_sketch
 from vhat.tables.columns import Columns
 from vhat.tables.row_names import RowNames
 
@@ -38,6 +40,7 @@ def save(estimator: NetworkRegressor, directory: str | os.PathLike[str], *, fact
         if not is_plain(value):
             raise StoreError(f"{name}={value!r} is an object that no file without code can hold. Set it to a number.")
     names = getattr(estimator, "feature_names_in_", None)
+    sketch = sketch_of(estimator)
     document = {
         "params": params,
         "weight_decay": estimator.weight_decay_,
@@ -49,7 +52,8 @@ def save(estimator: NetworkRegressor, directory: str | os.PathLike[str], *, fact
         "constants": estimator.constants_,
         "rows": estimator.rows_,
         "row_names": _describe_names(estimator.row_names_),
-        "fitted": describe(estimator.fitted_, factorisation=factorisation),
+        "fitted": describe(estimator.fitted_, factorisation=factorisation) if sketch is None else None,
+        "sketch": None if sketch is None else describe_sketch(sketch),
         "selection": _describe_selection(estimator.selection_),
         "audit": None if estimator.audited_ is None else [vars(line) for line in estimator.audited_],
         "calibration": calibration.describe(estimator),
@@ -74,7 +78,9 @@ def load(
         raise StoreError(f"the recipe of this estimator was {found}. {remedy}")
     params["recipe"] = params["recipe"] if recipe is None else recipe
     loaded = cls(**params)
-    loaded.fitted_ = assemble(restore(saved["fitted"]))
+    sketch = saved.get("sketch")
+    fitted: Any = assemble(restore(saved["fitted"])) if sketch is None else restore_sketch(sketch)
+    loaded.fitted_ = fitted
     scaling = loaded.fitted_.problem.scaling
     assert scaling is not None  # the estimator saves models of standardised tables alone
     loaded.scaling_ = scaling

@@ -16,6 +16,7 @@ from vhat.checks import check_choice, check_weights
 from vhat.errors import InputError, MissingPackage, calling_rows
 from vhat.estimator import calibration, log_target, messages, persistence, predictions
 from vhat.estimator import columns as table_columns
+from vhat.estimator.sketched import refuse_sketched, sketch_of, sketched
 from vhat.estimator.standardise import in_user_units
 from vhat.estimator.weight_decay import Decay
 from vhat.fitted.model import FittedModel
@@ -83,7 +84,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         random_state: Draws the first parameters. A number gives the same fit every time.
 
     Attributes:
-        fitted_: The fitted model, in the units of the table: :class:`vhat.FittedModel`.
+        fitted_: The fitted model, in the units of the table: :class:`vhat.FittedModel`; of :meth:`sketch`, a
+            :class:`vhat.Sketch`.
         weight_decay_: The lam that was used.
         selection_: How it was chosen (:class:`vhat.fit.Selection`, in standardised units), or None.
         scaling_: Means and standard deviations of the columns and of the target, and the powers of skewed columns.
@@ -368,7 +370,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             else:
                 chosen = bound or calibration.BOUND
                 band = self.fitted_.interval(asked.numbers, delta, target=target, bound=chosen, **options)
-        messages.warn_of_support(band, first=self.fitted_.workspace.first)
+        told = sketch_of(self) or self.fitted_.workspace
+        messages.warn_of_support(band, first=told.first)
         band = asked.marked(replace(band, index=X.index if hasattr(X, "iloc") else None))
         return log_target.in_own_units(band) if self.log_target else band
 
@@ -417,6 +420,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             'split'
         """
         check_is_fitted(self)
+        if X is None:
+            refuse_sketched(self, "calibrate() without rows")
         with messages.spoken(self.recipe, self.activation):
             calibration.calibrate(self, X, y)
         return self
@@ -424,6 +429,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
     def audit(self, *, noise: Any = None, refits: int = 0) -> Audit:
         """Check what the intervals assume, one line an assumption: see :meth:`vhat.FittedModel.audit`."""
         check_is_fitted(self)
+        refuse_sketched(self, "audit()")
         with calling_rows(self.row_names_):
             found = self.fitted_.audit(noise=noise, refits=refits)
         if noise is None:
@@ -453,8 +459,28 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         from vhat.report import Options
 
         check_is_fitted(self)
+        refuse_sketched(self, "report()")
         options = Options(delta, held_out, response, noise, max_unsupported, refits, seed)
         return write(self, path, options, force=force)
+
+    def sketch(self, probes: int = 256, *, seed: int = 0) -> NetworkRegressor:
+        """Return an estimator that gives the same predictions and intervals without its training rows.
+
+        It is for deployment: :meth:`save` then writes no row of the training table, and a prediction costs the same
+        however many there were. Calibration and audit are made first where they were not yet, and kept.
+
+        Args:
+            probes: Random probes, where the network has more than 2,000 parameters: see
+                :meth:`vhat.FittedModel.sketch`. With fewer, V stays exact.
+            seed: Draws them.
+
+        Returns:
+            An estimator whose ``fitted_`` is a :class:`vhat.Sketch`. It predicts and calibrates by held-out rows;
+            :meth:`audit` and :meth:`report` need the training rows and refuse.
+        """
+        check_is_fitted(self)
+        with messages.spoken(self.recipe, self.activation):
+            return sketched(self, probes, seed)
 
     def encode(self, X: Any) -> pd.DataFrame:
         """Return a table as the network sees it: the columns that ``fitted_`` takes, before they are standardised.

@@ -57,6 +57,13 @@ class Sketch:
     fit: FitRecord = field(repr=False)
     audit: Audit | None = field(default=None, repr=False)
     row_digests: np.ndarray | None = field(default=None, repr=False)
+    _told: set[str] = field(default_factory=set, repr=False)
+
+    def first(self, event: str) -> bool:
+        """Whether this is the first time that ``event`` happens to this sketch."""
+        new = event not in self._told
+        self._told.add(event)
+        return new
 
     @property
     def probes(self) -> int | None:

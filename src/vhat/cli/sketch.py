@@ -1,0 +1,46 @@
+"""``vhat sketch``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vhat.cli.application import command
+from vhat.cli.options import Force, Json, Model, Quiet
+from vhat.cli.terminal import note, print_json, silence
+
+
+@command("vhat sketch model --out deployed")
+def sketch(
+    directory: Model,
+    out: Annotated[Path, typer.Option(metavar="DIRECTORY", help="Where to save it; a new or empty directory.")],
+    probes: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Random probes, where the model has more than 2,000 parameters.")
+    ] = 256,
+    seed: Annotated[int, typer.Option(metavar="NUMBER", help="Draws them.")] = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+    force: Force = False,
+) -> None:
+    """Make a model that gives the same intervals without its training rows, to be copied to where it is used.
+
+    vhat predict and vhat calibrate take it like a model. It holds parameters, noise level, calibration and audit, and
+    no row of the training table. Intervals cost the same however many training rows there were.
+    """
+    from vhat.cli import saved_models
+    from vhat.estimator.sketched import sketch_of
+
+    saved_models.check_place(out, force=force)
+    network = saved_models.load(directory)
+    with silence(quiet):
+        made = network.sketch(probes, seed=seed)
+        made.save(out)
+        found = sketch_of(made)
+        assert found is not None
+        drawn = found.probes
+        how = "exactly as the model has them" if drawn is None else f"with V from {drawn:,} random probes"
+        note(f"Saved {out}: intervals {how}, without the training rows of {directory}.")
+    if json:
+        print_json({"sketch": str(out), "model": str(directory), "probes": drawn})
