@@ -37,6 +37,7 @@ def test_every_bound(bound):
     agree(fitted.sketch(), fitted, np.linspace(0, 6, 9), bound=bound)
 
 
+@pytest.mark.slow
 def test_the_norm_is_that_of_explicit_matrices():
     fitted = network()
     x = points()
@@ -49,6 +50,7 @@ def test_the_norm_is_that_of_explicit_matrices():
     np.testing.assert_allclose(found.unsupported, np.asarray(unsupported).ravel(), atol=1e-7)
 
 
+@pytest.mark.slow
 def test_several_outputs_of_different_noise():
     fitted = network(outputs=2)
     sigma = np.array([[0.1, 0.3]])
@@ -57,6 +59,7 @@ def test_several_outputs_of_different_noise():
     np.testing.assert_allclose(found.half_width, known.half_width, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_weights_and_noise_of_each_row():
     rng = np.random.default_rng(3)
     sigma = rng.uniform(0.05, 0.2, 80)
@@ -67,6 +70,7 @@ def test_weights_and_noise_of_each_row():
     np.testing.assert_allclose(found.unsupported, known.unsupported, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_linearised_torch_module():
     fitted, module = tangent()
     x = points(3)

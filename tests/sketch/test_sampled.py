@@ -13,6 +13,7 @@ from vhat.intervals.sampled_variance import delta_of_sampled
 from vhat.intervals.tail import MODERATE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["curve", "two outputs", "weights", "linearised"])
 def test_sampled_over_exact_norm_is_chi_square_over_its_degrees_of_freedom(kind, monkeypatch):
     if kind == "curve":
@@ -38,6 +39,7 @@ def test_sampled_over_exact_norm_is_chi_square_over_its_degrees_of_freedom(kind,
     assert np.all(np.abs(spread / expected - 1) < 4 / np.sqrt(2 * seeds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curvature", ["ggn", "hessian"])
 @pytest.mark.parametrize("solver", [vhat.Dual(), vhat.Primal(), vhat.CG()], ids=lambda each: each.name)
 def test_every_solver_gives_the_same_probes(solver, curvature, monkeypatch):
@@ -49,6 +51,7 @@ def test_every_solver_gives_the_same_probes(solver, curvature, monkeypatch):
     np.testing.assert_allclose(found.unsupported, known.unsupported, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_unsupported_is_estimated(monkeypatch):
     fitted = network(lam=0.3)
     x = points()
@@ -97,6 +100,7 @@ def test_the_isoperimetric_bound_is_widened_too():
     assert 1.003 < found[0] / plain[0] < 1.008
 
 
+@pytest.mark.slow
 def test_limits_of_the_norm_hold_for_all_points_at_once(monkeypatch):
     fitted = curve()
     x = np.linspace(0, 6, 20)
