@@ -172,3 +172,12 @@ def test_probes_that_do_not_fit_are_refused_before_any_work():
 def test_a_number_of_probes_that_makes_no_sense_is_refused(probes):
     with pytest.raises(vhat.InputError, match="probes="):
         curve().sketch(probes)
+
+
+@pytest.mark.slow
+def test_draws_by_matrix_products_are_those_by_vector_jacobian_products(monkeypatch):
+    fitted = network(outputs=2, n=30, width=3)
+    x = points(m=3)
+    whole = sampled(fitted, 12, monkeypatch, noise=0.1).weighted_norm(x).value
+    monkeypatch.setattr("vhat.sketch.roots._MOST_BY_ROWS", 0)
+    np.testing.assert_allclose(sampled(fitted, 12, monkeypatch, noise=0.1).weighted_norm(x).value, whole, rtol=1e-9)

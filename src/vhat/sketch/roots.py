@@ -14,7 +14,7 @@ with ``W'W = M``, so that it is ``|W g|^2``. Two kinds of roots are used:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.linalg.lapack import dpstrf
@@ -35,10 +35,14 @@ __all__ = ["MOST_EXACT", "Roots", "make_roots"]
 
 MOST_EXACT = 2000
 """Parameters up to which roots are exact: a p x p matrix of 32 MB each."""
-_BLOCK_ROWS = 4096
-"""Rows of the Jacobian that are multiplied together."""
+_BLOCK_ROWS = 1024
+"""Rows of the Jacobian, one an output, that are multiplied together, and of the training data that are drawn for."""
+_MOST_BY_ROWS = 30_000
+"""Parameters up to which all right-hand sides are summed over blocks of the Jacobian: 250 MB each."""
 _MOST_TOGETHER = 32
 """Right-hand sides that are solved together."""
+_NUMBERS_TOGETHER = 2**24
+"""Numbers of all right-hand sides together that are drawn over the training rows: 128 MB."""
 _VECTORS = 8
 """Arrays of the size of a block of right-hand sides that drawing and solving them takes."""
 
@@ -125,7 +129,7 @@ def make_roots(
         return _exact_roots(problem, prepared, level, pull, slope, ratio)
 
     # The samples of an interrupted call are kept under what they were drawn for.
-    draw = _Draws(problem, level, seed)
+    draw = _Draws(problem, level, probes, seed)
     key = ("sketch", chosen.curvature, level.digest, probes, seed)
     done: dict[str, list[np.ndarray]] = work.keep(key, dict)
     held = None if chosen.curvature == "ggn" else work.own_solver("ggn")
@@ -198,11 +202,9 @@ def _root_of_sum(problem: Problem, weighted: Callable[[int, int, np.ndarray], np
     In the unit of each parameter, so that a pivoted Cholesky factorisation loses none of them to rounding.
     """
     total = np.zeros((problem.p, problem.p))
-    step = max(1, _BLOCK_ROWS // problem.outputs)
-    for start in range(0, problem.n, step):
-        stop = min(start + step, problem.n)
-        room = np.empty(((stop - start) * problem.outputs, problem.p))
-        rows = weighted(start, stop, jacobian_rows(problem, start, stop, room))
+    for block in _row_blocks(problem):
+        room = np.empty(((block.stop - block.start) * problem.outputs, problem.p))
+        rows = weighted(block.start, block.stop, jacobian_rows(problem, block.start, block.stop, room))
         total += rows.T @ rows
     unit = np.sqrt(np.diagonal(total))
     unit = np.where(unit > 0, unit, 1.0)
@@ -214,41 +216,92 @@ def _root_of_sum(problem: Problem, weighted: Callable[[int, int, np.ndarray], np
 
 @dataclass(frozen=True, eq=False)
 class _Draws:
-    """Right-hand sides whose solutions are the sampled rows, numbered from 0: the same whatever block they are in.
+    """Right-hand sides whose solutions are the sampled rows, numbered from 0.
+
+    Each is drawn by its own number and that of a block of training rows, so that it is the same whatever else is
+    computed with it.
 
     Attributes:
         problem: The training problem.
         level: The noise of the training responses.
+        probes: How many there are.
         seed: Draws them.
     """
 
     problem: Problem
     level: Noise
+    probes: int
     seed: int
+    _sums: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
 
     def noise(self, start: int, stop: int) -> np.ndarray:
         """Return ``J't / sqrt(n)``, t the loss's response to a draw of the noise, (k, p)."""
-        problem, cross = self.problem, self.problem.loss_derivatives.cross
-        z = self._normal(0, start, stop, self.level.values.shape)
-        z *= self.level.values / np.sqrt(problem.n)
-        t = z * cross if cross.ndim == 2 else np.einsum("iab,kib->kia", cross, z)
-        return problem.numpy(problem.vjp(t))
+        cross = self.problem.loss_derivatives.cross
+        spread = self.level.values / np.sqrt(self.problem.n)
+
+        def response(rows: slice, z: np.ndarray) -> np.ndarray:
+            scaled = z * spread[rows]
+            return scaled * cross[rows] if cross.ndim == 2 else np.einsum("iab,kib->kia", cross[rows], scaled)
+
+        return self._through_rows(_NOISE, response, start, stop)
 
     def data(self, start: int, stop: int) -> np.ndarray:
         """Return ``J's z``, ``s s' = C/n`` the curvature weights of the loss, (k, p)."""
-        problem = self.problem
-        root = Root.of(problem.loss_derivatives, problem.n)
-        return problem.numpy(problem.vjp(root.times(self._normal(1, start, stop, self.level.values.shape))))
+        root = Root.of(self.problem.loss_derivatives, self.problem.n)
+
+        def weighted(rows: slice, z: np.ndarray) -> np.ndarray:
+            return replace(root, values=root.values[rows]).times(z)
+
+        return self._through_rows(_DATA, weighted, start, stop)
 
     def penalty(self, start: int, stop: int) -> np.ndarray:
         """Return ``Lam^1/2 z``, (k, p)."""
         decay = self.problem.numpy(self.problem.decay)
-        return self._normal(2, start, stop, decay.shape) * np.sqrt(decay)
+        drawn = [self._normal(_PENALTY, j, 0, decay.shape) for j in range(start, stop)]
+        return np.stack(drawn) * np.sqrt(decay)
 
-    def _normal(self, kind: int, start: int, stop: int, shape: tuple[int, ...]) -> np.ndarray:
-        return np.stack(
-            [np.random.default_rng([self.seed, kind, j]).standard_normal(shape) for j in range(start, stop)]
-        )
+    def _through_rows(
+        self, kind: int, make: Callable[[slice, np.ndarray], np.ndarray], start: int, stop: int
+    ) -> np.ndarray:
+        """Return ``J't`` for draws t over the training rows.
+
+        Of a model of moderate size all of them are summed in one pass, as products of matrices; a large one takes a
+        vector-Jacobian product for each.
+        """
+        problem = self.problem
+        if problem.p > _MOST_BY_ROWS:
+            parts = [make(rows, self._over_rows(kind, start, stop, rows)) for rows in _row_blocks(problem)]
+            return np.asarray(problem.numpy(problem.vjp(np.concatenate(parts, axis=1))))
+        if kind not in self._sums:
+            total = np.zeros((self.probes, problem.p))
+            blocks = list(_row_blocks(problem))
+            with bar("draws over the training rows", len(blocks)) as advance:
+                for rows in blocks:
+                    t = make(rows, self._over_rows(kind, 0, self.probes, rows)).reshape(self.probes, -1)
+                    room = np.empty((t.shape[1], problem.p))
+                    total += t @ jacobian_rows(problem, rows.start, rows.stop, room)
+                    advance("")
+            self._sums[kind] = total
+        return self._sums[kind][start:stop]
+
+    def _over_rows(self, kind: int, start: int, stop: int, rows: slice) -> np.ndarray:
+        """Return the normal draws of a block of training rows, (k, rows, K)."""
+        shape = (rows.stop - rows.start, self.problem.outputs)
+        return np.stack([self._normal(kind, j, rows.start, shape) for j in range(start, stop)])
+
+    def _normal(self, kind: int, number: int, at: int, shape: tuple[int, ...]) -> np.ndarray:
+        return np.random.default_rng([self.seed, kind, number, at]).standard_normal(shape)
+
+
+_NOISE, _DATA, _PENALTY = range(3)
+"""Which set of probes is drawn."""
+
+
+def _row_blocks(problem: Problem) -> Iterator[slice]:
+    """Yield blocks of training rows, always the same ones."""
+    step = max(1, _BLOCK_ROWS // problem.outputs)
+    for start in range(0, problem.n, step):
+        yield slice(start, min(start + step, problem.n))
 
 
 def _blocks(
@@ -262,8 +315,11 @@ def _blocks(
 
 def _together(problem: Problem) -> int:
     """Return how many right-hand sides are drawn and solved together."""
-    each = 8 * _VECTORS * (problem.p + problem.n * problem.outputs)
-    return int(np.clip(problem.memory // (2 * each), 1, _MOST_TOGETHER))
+    each = 8 * _VECTORS * problem.p
+    fits = problem.memory // (2 * each)
+    if problem.p > _MOST_BY_ROWS:  # each is then drawn over all training rows
+        fits = min(fits, _NUMBERS_TOGETHER // (problem.n * problem.outputs))
+    return int(np.clip(fits, 1, _MOST_TOGETHER))
 
 
 def _solved(problem: Problem, prepared: Prepared, rows: np.ndarray) -> np.ndarray:
