@@ -115,6 +115,8 @@ def test_the_mathematics_agree_with_a_refit_and_with_the_larger_matrix():
     assert names["sensitivity"][7] == pytest.approx(names["moved"][0], rel=1e-4)
     assert names["V"] / 40 == pytest.approx(np.sum(names["sensitivity"] ** 2), rel=1e-9)
     np.testing.assert_allclose(names["J"] @ names["h"], names["t"], rtol=1e-8, atol=1e-10)
+    by_kernel = names["kernel_norm"]
+    assert by_kernel == pytest.approx(names["fitted"].weighted_norm([2.0], curvature="ggn").value[0], rel=1e-6)
 
 
 def test_the_page_on_solvers_shows_that_they_agree():

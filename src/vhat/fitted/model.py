@@ -47,6 +47,7 @@ from vhat.models.tangent import TangentAutodiff, tangent_problem
 from vhat.progress import steps_shown
 from vhat.variance.repeated_rows import row_digests
 from vhat.variance.ridge_refit import EarlyStopping, RidgeRefit
+from vhat.variance.tangent_kernel import tangent_kernel
 from vhat.variance.validation import Validation, check_validation
 from vhat.variance.weighted_norm import Recorder, WeightedNorm, gradient_blocks, measure, row_curvature
 from vhat.variance.workspace import Workspace
@@ -400,6 +401,35 @@ class FittedModel:
             return found.sensitivity[:, :, 0]
         K = self.problem.outputs
         return found.sensitivity.reshape(-1, K, self.problem.n, K)
+
+    @_scoped
+    def tangent_kernel(self, x: Any, x2: Any = None) -> np.ndarray:
+        """Return the tangent kernel ``k(a, b) = grad f(a)' grad f(b)`` at the fitted parameters.
+
+        Made from the parameters of a checkpoint it is the kernel of that moment of training, up to a factor 1/n that
+        some papers include; at the initial parameters it is the neural tangent kernel.
+
+        Args:
+            x: Inputs, m points, shaped like the training inputs.
+            x2: Other inputs, m2 points; None for ``x`` itself.
+
+        Returns:
+            Shape (m, m2); with several outputs (m, outputs, m2, outputs).
+
+        Raises:
+            InputError: For inputs that cannot be used.
+            MemoryBudgetError: When the kernel itself does not fit.
+
+        Examples:
+            >>> import numpy as np, vhat
+            >>> x, y = np.array([0.0, 1.0, 2.0]), np.array([0.1, 0.9, 2.1])
+            >>> fitted = vhat.from_numpy(lambda q, x: q[0] + q[1] * x, [0.0, 1.0], x, y)
+            >>> fitted.tangent_kernel([1.0, 2.0], [0.0, 3.0]).round(6)
+            array([[1., 4.],
+                   [1., 7.]])
+        """
+        other = None if x2 is None else self._checked("x2", x2)
+        return tangent_kernel(self.problem, self.problem.inputs(x), other)
 
     @_scoped
     def covariance(self, *, noise: Any = None, curvature: str = "auto", seed: int = 0) -> np.ndarray:
