@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from vhat.estimator import NetworkRegressor, interval_of
     from vhat.evidence.acquire import Acquisition
     from vhat.evidence.audit import Audit, Line
+    from vhat.evidence.fisher import FisherInformation
     from vhat.evidence.leave_one_out import LeaveOneOut
     from vhat.fitted.construct import from_curve_fit, from_jax, from_numpy, from_torch, load
     from vhat.fitted.model import FittedModel
@@ -84,6 +85,7 @@ _HOMES = {
     "estimator": ("NetworkRegressor", "interval_of"),
     "evidence.acquire": ("Acquisition",),
     "evidence.audit": ("Audit", "Line"),
+    "evidence.fisher": ("FisherInformation",),
     "evidence.leave_one_out": ("LeaveOneOut",),
     "fitted.construct": ("from_curve_fit", "from_jax", "from_numpy", "from_torch", "load"),
     "fitted.model": ("FittedModel",),
@@ -114,6 +116,7 @@ __all__ = [
     "EarlyStopping",
     "EarlyStoppingWarning",
     "EstimatedTail",
+    "FisherInformation",
     "FittedModel",
     "FixedParameterWarning",
     "InputError",

@@ -14,6 +14,7 @@ from vhat.checks import as_numbers, check_choice, check_count
 from vhat.errors import InputError, NoiseError
 from vhat.evidence.acquire import Acquisition, acquire
 from vhat.evidence.audit import Audit, audit_fit
+from vhat.evidence.fisher import FisherInformation, find_fisher
 from vhat.evidence.leave_one_out import LeaveOneOut, describe, keeping_rows, leave_rows_out
 from vhat.evidence.minimise.polish import Polished, polish
 from vhat.evidence.minimise.validation_error import warn_of_worse
@@ -584,6 +585,29 @@ class FittedModel:
             The audit; it prints as a table.
         """
         return audit_fit(self._work, noise=noise, curvature=curvature, refits=refits, seed=seed, given=self.given)
+
+    @_scoped
+    def fisher(
+        self, *, noise: Any = None, curvature: str = "auto", curvature_bound: float | None = None, seed: int = 0
+    ) -> FisherInformation:
+        """Return the Fisher information of a small model, and the sandwich matrix of V compared with its inverse.
+
+        Args:
+            noise: As in :meth:`interval`.
+            curvature: As in :meth:`interval`, for the sandwich at the decay of the training.
+            curvature_bound: A bound C on ``|hess f(x_i)|``; None forms the Hessian of every training row and takes the
+                largest operator norm.
+            seed: Seed of random probes.
+
+        Returns:
+            Matrix, damping and ratios, with a sentence in ``told``.
+
+        Raises:
+            InputError: For another loss than the half squared error, sample weights, or several outputs.
+            MemoryBudgetError: When p is too large for dense matrices.
+            NoiseError: When the noise has to be estimated and the fit interpolates.
+        """
+        return find_fisher(self._work, noise=noise, curvature=curvature, curvature_bound=curvature_bound, seed=seed)
 
     def report(
         self,
