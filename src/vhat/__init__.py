@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from vhat.fitted.construct import from_curve_fit, from_jax, from_numpy, from_torch, load
     from vhat.fitted.model import FittedModel
     from vhat.intervals.calibrate import Calibrated
+    from vhat.intervals.confidence_set import ConfidenceSet, Ellipse
     from vhat.intervals.estimated_tail import EstimatedTail, Redraws
     from vhat.intervals.interval import Interval
     from vhat.intervals.tail import Tail
@@ -90,6 +91,7 @@ _HOMES = {
     "fitted.construct": ("from_curve_fit", "from_jax", "from_numpy", "from_torch", "load"),
     "fitted.model": ("FittedModel",),
     "intervals.calibrate": ("Calibrated",),
+    "intervals.confidence_set": ("ConfidenceSet", "Ellipse"),
     "intervals.estimated_tail": ("EstimatedTail", "Redraws"),
     "intervals.interval": ("Interval",),
     "intervals.tail": ("Tail",),
@@ -109,12 +111,14 @@ __all__ = [
     "CalibrationWarning",
     "Comparison",
     "ConditioningWarning",
+    "ConfidenceSet",
     "ConvergenceWarning",
     "CurvatureWarning",
     "Dense",
     "Dual",
     "EarlyStopping",
     "EarlyStoppingWarning",
+    "Ellipse",
     "EstimatedTail",
     "FisherInformation",
     "FittedModel",

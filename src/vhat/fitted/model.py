@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vhat.checks import as_numbers, check_choice, check_count
+from vhat.checks import as_numbers, check_choice
 from vhat.errors import InputError, NoiseError
 from vhat.evidence.acquire import Acquisition, acquire
 from vhat.evidence.audit import Audit, audit_fit
@@ -34,10 +34,12 @@ from vhat.intervals.calibrate import (
     sizes_of,
     split_scores,
 )
+from vhat.intervals.confidence_set import ConfidenceSet, find_set
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
 from vhat.intervals.fingerprint import fingerprint
 from vhat.intervals.interval import Interval
 from vhat.intervals.options import Options
+from vhat.intervals.parameter_covariance import parameter_covariance
 from vhat.intervals.prepare import at_minimum, measured, nothing_yet, ready, require_residuals, warn_of_failed
 from vhat.intervals.tail import Tail
 from vhat.linalg.solvers import Plan, Prepared, Solver, Status, choose
@@ -50,7 +52,7 @@ from vhat.variance.repeated_rows import row_digests
 from vhat.variance.ridge_refit import EarlyStopping, RidgeRefit
 from vhat.variance.tangent_kernel import tangent_kernel
 from vhat.variance.validation import Validation, check_validation
-from vhat.variance.weighted_norm import Recorder, WeightedNorm, gradient_blocks, measure, row_curvature
+from vhat.variance.weighted_norm import Recorder, WeightedNorm, gradient_blocks, row_curvature
 from vhat.variance.workspace import Workspace
 
 __all__ = ["FittedModel"]
@@ -442,18 +444,32 @@ class FittedModel:
         Raises:
             MemoryBudgetError: When p is too large for a dense matrix.
         """
-        from vhat.linalg.solvers import Dense
+        return parameter_covariance(self._work, noise, curvature, seed).matrix
 
-        check_count("seed", seed)
-        problem = self.problem
-        chosen, prepared = ready(self._work, Dense(), curvature, problem.p)
-        level = self._work.noise(noise, chosen.curvature, seed)
-        identity = problem.native(np.eye(problem.p))
-        found = measure(problem, prepared, [identity], level.values, rows=True)
-        assert found.sensitivity is not None
-        rows = (found.sensitivity * level.values).reshape(problem.p, -1)
-        covariance: np.ndarray = rows @ rows.T
-        return covariance
+    @_scoped
+    def confidence_set(
+        self, delta: float = 0.05, *, noise: Any = None, curvature: str = "auto", seed: int = 0
+    ) -> ConfidenceSet:
+        """Return Wald's confidence set of the parameters of a small model: an ellipsoid.
+
+        ``(theta - theta_hat)' Cov^-1 (theta - theta_hat) <= q`` with the covariance of :meth:`covariance`, q a quantile
+        of chi-square, or of F where the noise was estimated.
+
+        Args:
+            delta: Probability of a miss.
+            noise: As in :meth:`interval`.
+            curvature: As in :meth:`interval`; ``"ggn"`` without decay is the textbook's set.
+            seed: Seed of random probes.
+
+        Returns:
+            The set: ``.contains(theta)``, ``.project(i, j)``, ``.plot(i, j)``.
+
+        Raises:
+            MemoryBudgetError: When p is too large for a dense matrix.
+            NotPositiveDefinite: When the data do not move the parameters in every direction.
+            NoiseError: When the noise has to be estimated and the fit interpolates.
+        """
+        return find_set(self._work, delta, noise=noise, curvature=curvature, seed=seed)
 
     # -- what the interval leaves out, and what to do with it -----------------------------------
     @_scoped
