@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from vhat.intervals.estimated_tail import EstimatedTail, Redraws
     from vhat.intervals.interval import Interval
     from vhat.intervals.tail import Tail
+    from vhat.intervals.uniform import UniformBound
     from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Plan, Primal, Status
     from vhat.methods.comparison import Comparison, compare
     from vhat.variance.ridge_refit import EarlyStopping
@@ -95,6 +96,7 @@ _HOMES = {
     "intervals.estimated_tail": ("EstimatedTail", "Redraws"),
     "intervals.interval": ("Interval",),
     "intervals.tail": ("Tail",),
+    "intervals.uniform": ("UniformBound",),
     "linalg.solvers": ("CG", "Dense", "Dual", "Nystrom", "Plan", "Primal", "Status"),
     "methods.comparison": ("Comparison", "compare"),
     "variance.ridge_refit": ("EarlyStopping",),
@@ -149,6 +151,7 @@ __all__ = [
     "SupportWarning",
     "TableWarning",
     "Tail",
+    "UniformBound",
     "VhatError",
     "VhatWarning",
     "WeightedNorm",

@@ -42,6 +42,7 @@ from vhat.intervals.options import Options
 from vhat.intervals.parameter_covariance import parameter_covariance
 from vhat.intervals.prepare import at_minimum, measured, nothing_yet, ready, require_residuals, warn_of_failed
 from vhat.intervals.tail import Tail
+from vhat.intervals.uniform import UniformBound, find_uniform
 from vhat.linalg.solvers import Plan, Prepared, Solver, Status, choose
 from vhat.linalg.solvers.kernel import newton_metric
 from vhat.models.loaders import is_loader, read_inputs, read_pair
@@ -470,6 +471,60 @@ class FittedModel:
             NoiseError: When the noise has to be estimated and the fit interpolates.
         """
         return find_set(self._work, delta, noise=noise, curvature=curvature, seed=seed)
+
+    @_scoped
+    def uniform(
+        self,
+        delta: float = 0.05,
+        *,
+        region: Any = "sphere",
+        lipschitz: float | str = "weights",
+        eps: float | None = None,
+        bound: str = "tight",
+        tail: Tail | None = None,
+        noise: Any = None,
+        solver: Solver | str = "auto",
+        curvature: str = "auto",
+        seed: int = 0,
+    ) -> UniformBound:
+        """Compute one half width that holds for every input of a sphere or a box at once.
+
+        The bound at the points of a cover, by the largest V over the region, plus what the gap can change between them.
+
+        Args:
+            delta: Probability of a miss anywhere in the region.
+            region: ``"sphere"``, the unit sphere of R^d, or the corners ``(lower, upper)`` of a box, (d,) each.
+            lipschitz: A Lipschitz constant of ``x -> f(x) - E f(x)``, a number; or, for networks of ``vhat.fit``,
+                ``"weights"`` (twice the product of the norms of their layers) or ``"objective"`` (from the value of the
+                penalised objective, far larger).
+            eps: Radius of the cover; None takes ``noise / (n lipschitz)``, at most the size of the region.
+            bound: ``"tight"``, ``"theorem"`` or ``"sharp"``.
+            tail: How V varies over the noise; None neglects it.
+            noise: As in :meth:`interval`.
+            solver: As in :meth:`interval`.
+            curvature: As in :meth:`interval`.
+            seed: Seed of the search for the largest V.
+
+        Returns:
+            The half width, its parts, and in ``guarantee`` what was assumed.
+
+        Raises:
+            InputError: For several outputs, inputs that are not one array, and options that cannot be used.
+            NotConverged: When V has no value at some points of the region.
+        """
+        return find_uniform(
+            self._work,
+            delta,
+            region=region,
+            lipschitz=lipschitz,
+            eps=eps,
+            bound=bound,
+            tail=tail,
+            noise=noise,
+            solver=solver,
+            curvature=curvature,
+            seed=seed,
+        )
 
     # -- what the interval leaves out, and what to do with it -----------------------------------
     @_scoped
