@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from vhat.intervals.interval import Interval
     from vhat.intervals.tail import Tail
     from vhat.intervals.uniform import UniformBound
-    from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Plan, Primal, Status
+    from vhat.linalg.solvers import CG, Dense, Dual, MinimumNorm, Nystrom, Plan, Primal, Status
     from vhat.methods.comparison import Comparison, compare
     from vhat.variance.ridge_refit import EarlyStopping
     from vhat.variance.weighted_norm import WeightedNorm
@@ -97,7 +97,7 @@ _HOMES = {
     "intervals.interval": ("Interval",),
     "intervals.tail": ("Tail",),
     "intervals.uniform": ("UniformBound",),
-    "linalg.solvers": ("CG", "Dense", "Dual", "Nystrom", "Plan", "Primal", "Status"),
+    "linalg.solvers": ("CG", "Dense", "Dual", "MinimumNorm", "Nystrom", "Plan", "Primal", "Status"),
     "methods.comparison": ("Comparison", "compare"),
     "variance.ridge_refit": ("EarlyStopping",),
     "variance.weighted_norm": ("WeightedNorm",),
@@ -132,6 +132,7 @@ __all__ = [
     "LeverageWarning",
     "Line",
     "MemoryBudgetError",
+    "MinimumNorm",
     "MissingPackage",
     "ModelError",
     "NetworkRegressor",

@@ -127,6 +127,8 @@ def test_the_page_on_solvers_shows_that_they_agree():
     np.testing.assert_allclose(names["exact"], V, rtol=1e-6)
     np.testing.assert_allclose(names["found"].value, V, rtol=1e-5)
     assert "Raise memory=" in names["refused"]
+    by_hand = 0.1 * np.linalg.norm(names["new"] @ np.linalg.pinv(names["wide"]), axis=1)
+    np.testing.assert_allclose(names["spanned"].standard_error, by_hand, rtol=1e-9)
 
 
 def test_the_page_on_scaling_reads_a_loader_and_asks_in_pieces():

@@ -213,7 +213,8 @@ class FittedModel:
         Args:
             x: Test inputs, shaped like the training inputs.
             solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Primal`, :class:`vhat.Dual`,
-                :class:`vhat.Nystrom` or :class:`vhat.CG`.
+                :class:`vhat.Nystrom` or :class:`vhat.CG`; :class:`vhat.MinimumNorm` for fits that interpolate without
+                decay.
             curvature: ``"hessian"``, ``"ggn"`` or ``"auto"``.
             shortcut: Return ``c g'h`` in place of V, ``c`` the second derivative of the loss of a row (1 for the half
                 squared error without weights): equal to V when the fit interpolates without decay, above it where
@@ -253,6 +254,7 @@ class FittedModel:
         bias: Any = None,
         solver: Solver | str = "auto",
         curvature: str = "auto",
+        shortcut: bool = False,
         seed: int = 0,
     ) -> Interval:
         """Compute a confidence interval for the prediction at every point.
@@ -278,8 +280,10 @@ class FittedModel:
                 the training responses, where it is the same in all rows, or what the model's variance head says at x.
             bias: None, ``"plug-in"``, or a bound on the absolute bias to be added.
             solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Primal`, :class:`vhat.Dual`,
-                :class:`vhat.Nystrom` or :class:`vhat.CG`.
+                :class:`vhat.Nystrom` or :class:`vhat.CG`; :class:`vhat.MinimumNorm` for fits that interpolate without
+                decay.
             curvature: ``"hessian"``, ``"ggn"`` or ``"auto"``.
+            shortcut: Take ``c g'h`` in place of V, as :meth:`weighted_norm` does.
             seed: Seed of random probes and of the sup-t simulation.
 
         Returns:
@@ -333,6 +337,7 @@ class FittedModel:
             sides,
             points,
             index,
+            shortcut=shortcut,
             key=fingerprint(inputs),
             own_noise=None if own is None else self._shaped(own),
         )

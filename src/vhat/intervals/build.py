@@ -35,7 +35,7 @@ from vhat.linalg.curvature.kinks import way_on
 from vhat.linalg.solvers import Prepared, Solver
 from vhat.models.problem import Array, Problem
 from vhat.variance.noise import Noise
-from vhat.variance.weighted_norm import MOSTLY, Measured, Recorder, hardly_supported
+from vhat.variance.weighted_norm import MOSTLY, Measured, Recorder, hardly_supported, row_curvature
 from vhat.variance.workspace import Chosen, Workspace
 
 __all__ = ["Question", "build"]
@@ -53,6 +53,7 @@ class Question:
         index: The labels of the points, where they were a data frame.
         predictions: Whether the values are predictions, each with the noise of its output; else functionals.
         affine: Whether functionals are affine functions of the parameters, by structure.
+        shortcut: Whether ``c g'h`` stands for V.
         own_noise: The noise of a new response at each point as the model itself predicts it; None where it does not.
         key: A fingerprint of the inputs, under which V is remembered; None where there is none.
     """
@@ -64,6 +65,7 @@ class Question:
     index: Any = field(default=None, repr=False)
     predictions: bool = True
     affine: bool = False
+    shortcut: bool = False
     own_noise: np.ndarray | None = field(default=None, repr=False)
     key: bytes | None = field(default=None, repr=False)
 
@@ -87,6 +89,7 @@ def build(
         curvature: As the user gave it.
         given: The model before it was polished, or None.
     """
+    work = work.for_solver(solver)
     problem = work.problem
     options = question.options
     shape = question.center.shape
@@ -100,6 +103,7 @@ def build(
             warn_of_weights(work)
         level = work.noise(noise, chosen.curvature, options.seed)
         stationary = at_minimum(work, level, chosen, options.seed)
+    _refuse_redraws(question, chosen, level)
     unit, df = _unit_of_values(level, question, problem)
     reference = np.broadcast_to(unit, shape)
 
@@ -121,7 +125,7 @@ def build(
 
     # Half widths. What was measured is sigma^2 V; V itself has no unit.
     values = Values(
-        norm=found.variance.reshape(shape) / reference**2,
+        norm=_norm(problem, question, found, reference),
         n=problem.n,
         noise=reference,
         fresh=_fresh_noise(work, question, level, reference) if options.target == "observation" else None,
@@ -147,6 +151,7 @@ def build(
         refit=work.refit,
         variance_head=work.own_factor(level) is not None,
         held_fixed=bool(getattr(problem.autodiff, "held_fixed", False)),
+        shortcut=question.shortcut,
     )
     return Interval(
         center=question.center,
@@ -172,6 +177,27 @@ def build(
         index=question.index,
         undetermined=basis.undetermined,
     )
+
+
+def _refuse_redraws(question: Question, chosen: Chosen, level: Noise) -> None:
+    """Refuse what a shortcut, or minima that form a surface, cannot be combined with."""
+    redrawn = isinstance(question.options.tail, Redraws | EstimatedTail)
+    if redrawn and (chosen.span or question.shortcut):
+        raise InputError(
+            "tail='estimated' follows one minimum and its V as the responses are redrawn: it goes neither with "
+            "vhat.MinimumNorm() nor with shortcut=True."
+        )
+    if question.shortcut and not level.uniform:
+        raise InputError("shortcut=True takes the noise to be the same in every row; it was given one by one.")
+
+
+def _norm(problem: Problem, question: Question, found: Measured, reference: np.ndarray) -> np.ndarray:
+    """Return V of every value, or ``c g'h`` in its place."""
+    shape = question.center.shape
+    if not question.shortcut:
+        return np.asarray(found.variance.reshape(shape) / reference**2)
+    bend = row_curvature(problem)
+    return np.asarray(found.shortcut.reshape(shape) * (bend if len(shape) > 1 else bend[0]))
 
 
 _OFF_MINIMUM = 0.1

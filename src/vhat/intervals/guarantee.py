@@ -51,6 +51,7 @@ class Basis:
         refit: Where the model is the linearisation of another, whose refit it is; else None.
         variance_head: Whether the noise is a multiple of what the model's own variance head predicts.
         held_fixed: Whether some parameters of the model are held fixed, which may have been trained on these responses.
+        shortcut: Whether ``c g'h`` stands for V.
     """
 
     options: Options
@@ -69,6 +70,7 @@ class Basis:
     refit: RidgeRefit | None = None
     variance_head: bool = False
     held_fixed: bool = False
+    shortcut: bool = False
 
     @property
     def guaranteed(self) -> bool:
@@ -80,7 +82,8 @@ class Basis:
         """
         at_minimum = self.stationary == "holds" and not self.off_minimum
         known = self._level_is_sound and not self.decay_from_data and self.refit is None and not self.held_fixed
-        return self.bound == "exact" and at_minimum and known
+        whole = not self.chosen.span and not self.shortcut
+        return self.bound == "exact" and at_minimum and known and whole
 
     @property
     def _level_is_sound(self) -> bool:
@@ -224,10 +227,14 @@ def _assumed(basis: Basis) -> list[str]:
     if basis.bound == "exact":
         found += _assumed_of_linear(basis)
     else:
-        if basis.chosen.curvature == "ggn":
+        if basis.chosen.curvature == "ggn" and not basis.chosen.span:
             why = f" ({basis.chosen.reason})" if basis.chosen.reason else ""
             found.append(f"Gauss-Newton in place of the exact Hessian{why}")
         found += _assumed_of_norm(basis)
+    if basis.chosen.span:
+        found.append(basis.chosen.span)
+    if basis.shortcut:
+        found.append("g'h in place of V, which it is where the fit interpolates without decay")
     found.append(_assumed_noise(basis))
     if basis.bound != "exact":
         found.append("one minimum that moves continuously with the noise, without jumps")

@@ -107,6 +107,7 @@ def find_uniform(
     check_choice("bound", bound, tuple(FORMULAS))
     if tail is not None and (not isinstance(tail, Tail) or tail.two_moments):
         raise InputError(f"tail={tail!r} cannot be used here. Use None, vhat.Tail(v, c) or vhat.Tail.relative(v, c).")
+    work = work.for_solver(solver)
     problem = work.problem
     if problem.outputs > 1:
         raise InputError(f"uniform() is for one output; this model has {problem.outputs}. Make a model of each.")
