@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from vhat.evidence.leave_one_out import LeaveOneOut
     from vhat.fitted.construct import from_curve_fit, from_jax, from_numpy, from_torch, load
     from vhat.fitted.model import FittedModel
+    from vhat.fitted.noise_loss import NoiseLossInterval, NoiseLossModel, from_noise_loss
     from vhat.intervals.calibrate import Calibrated
     from vhat.intervals.confidence_set import ConfidenceSet, Ellipse
     from vhat.intervals.estimated_tail import EstimatedTail, Redraws
@@ -91,6 +92,7 @@ _HOMES = {
     "evidence.leave_one_out": ("LeaveOneOut",),
     "fitted.construct": ("from_curve_fit", "from_jax", "from_numpy", "from_torch", "load"),
     "fitted.model": ("FittedModel",),
+    "fitted.noise_loss": ("NoiseLossInterval", "NoiseLossModel", "from_noise_loss"),
     "intervals.calibrate": ("Calibrated",),
     "intervals.confidence_set": ("ConfidenceSet", "Ellipse"),
     "intervals.estimated_tail": ("EstimatedTail", "Redraws"),
@@ -137,6 +139,8 @@ __all__ = [
     "ModelError",
     "NetworkRegressor",
     "NoiseError",
+    "NoiseLossInterval",
+    "NoiseLossModel",
     "NoiseWarning",
     "NotConverged",
     "NotMinimumWarning",
@@ -161,6 +165,7 @@ __all__ = [
     "fit",
     "from_curve_fit",
     "from_jax",
+    "from_noise_loss",
     "from_numpy",
     "from_torch",
     "interval_of",
