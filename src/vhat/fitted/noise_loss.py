@@ -269,6 +269,6 @@ def _sentence(delta: float, bound: str, tail: Tail | None, *, minimum: bool) -> 
     known = "" if minimum else "that the parameters are a minimum, WHICH THEY ARE NOT, "
     return (
         f"Nominal {level_text(delta)} for the mean of this functional over fresh noise, not the truth behind it, by "
-        f"the '{bound}' bound; assumed: {known}independent standard normal noise that enters the loss as described, V in "
-        f"place of its mean E[V], {varies}, one minimum that moves continuously with the noise."
+        f"the '{bound}' bound; assumed: {known}independent standard normal noise that enters the loss as described, V "
+        f"in place of its mean E[V], {varies}, one minimum that moves continuously with the noise."
     )
