@@ -160,6 +160,20 @@ def test_every_other_solver_points_to_it_and_the_audit_says_whether_it_applies()
     assert "DOES NOT INTERPOLATE" in band.guarantee
 
 
+def test_validation_rows_that_come_later_tell_its_noise():
+    fitted, X, y = wide()
+    with pytest.raises(vhat.NoiseError):
+        fitted.interval(X, solver=vhat.MinimumNorm())
+    rng = np.random.default_rng(6)
+    rows = rng.normal(size=(50, P))
+    held_out = rows @ np.linalg.pinv(X) @ y + rng.normal(size=50)
+    band = fitted.with_validation(rows, held_out).interval(X, solver=vhat.MinimumNorm())
+    assert band.noise_source == "estimated from 50 validation rows"
+    errors = rows @ np.linalg.pinv(X) @ y - held_out
+    V = N * np.sum((rows @ np.linalg.pinv(X)) ** 2, axis=1)
+    assert band.noise == pytest.approx(np.sqrt(np.mean(errors**2 / (1 + V / N))), rel=1e-9)
+
+
 def test_what_it_is_not_for_is_refused_in_words():
     fitted, X, y = wide()
     with pytest.raises(vhat.NoiseError, match="interpolates"):

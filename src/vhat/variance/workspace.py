@@ -59,6 +59,8 @@ _ONE_FACTOR = 1e-9
 """Relative spread of a ratio over rows that counts as rounding."""
 _HELD_OUT = "held-out noise"
 """Under which the noise that validation rows tell is kept."""
+_SPAN = "span"
+"""Under which the workspaces of solvers that take a singular matrix are kept."""
 _EQUAL = "equal"
 _BY_WEIGHTS = "weights"
 
@@ -276,7 +278,8 @@ class Workspace(LinearAlgebra):
 
     def with_validation(self, rows: Validation) -> Workspace:
         """Return the same with other validation rows; what does not depend on them is shared."""
-        kept = {key: made for key, made in self._kept.items() if not (isinstance(key, tuple) and key[0] == _HELD_OUT)}
+        theirs = (_HELD_OUT, _SPAN)  # what depends on the rows, itself or through a workspace of its own
+        kept = {key: made for key, made in self._kept.items() if not (isinstance(key, tuple) and key[0] in theirs)}
         return replace(self, validation=rows, _kept=kept, _told=set(), _recent=OrderedDict())
 
     def _projected(self, kind: str | None) -> Noise | None:
@@ -344,7 +347,7 @@ class Workspace(LinearAlgebra):
         def make() -> Workspace:
             return replace(self, twin=None, _kept={"solver": solver}, _told=set(), _recent=OrderedDict())
 
-        return self.keep(("span", solver), make)
+        return self.keep((_SPAN, solver), make)
 
     def _on_the_span(self, asked: str) -> Chosen:
         """Choose Gauss-Newton for minima that form a surface, and say whether the fit interpolates.
