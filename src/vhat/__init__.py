@@ -40,14 +40,18 @@ if TYPE_CHECKING:
     from vhat.estimator import NetworkRegressor, interval_of
     from vhat.evidence.acquire import Acquisition
     from vhat.evidence.audit import Audit, Line
+    from vhat.evidence.fisher import FisherInformation
     from vhat.evidence.leave_one_out import LeaveOneOut
     from vhat.fitted.construct import from_curve_fit, from_jax, from_numpy, from_torch, load
     from vhat.fitted.model import FittedModel
+    from vhat.fitted.noise_loss import NoiseLossInterval, NoiseLossModel, from_noise_loss
     from vhat.intervals.calibrate import Calibrated
+    from vhat.intervals.confidence_set import ConfidenceSet, Ellipse
     from vhat.intervals.estimated_tail import EstimatedTail, Redraws
     from vhat.intervals.interval import Interval
     from vhat.intervals.tail import Tail
-    from vhat.linalg.solvers import CG, Dense, Dual, Nystrom, Plan, Primal, Status
+    from vhat.intervals.uniform import UniformBound
+    from vhat.linalg.solvers import CG, Dense, Dual, MinimumNorm, Nystrom, Plan, Primal, Status
     from vhat.methods.comparison import Comparison, compare
     from vhat.sketch.sketch import Sketch
     from vhat.variance.ridge_refit import EarlyStopping
@@ -85,14 +89,18 @@ _HOMES = {
     "estimator": ("NetworkRegressor", "interval_of"),
     "evidence.acquire": ("Acquisition",),
     "evidence.audit": ("Audit", "Line"),
+    "evidence.fisher": ("FisherInformation",),
     "evidence.leave_one_out": ("LeaveOneOut",),
     "fitted.construct": ("from_curve_fit", "from_jax", "from_numpy", "from_torch", "load"),
     "fitted.model": ("FittedModel",),
+    "fitted.noise_loss": ("NoiseLossInterval", "NoiseLossModel", "from_noise_loss"),
     "intervals.calibrate": ("Calibrated",),
+    "intervals.confidence_set": ("ConfidenceSet", "Ellipse"),
     "intervals.estimated_tail": ("EstimatedTail", "Redraws"),
     "intervals.interval": ("Interval",),
     "intervals.tail": ("Tail",),
-    "linalg.solvers": ("CG", "Dense", "Dual", "Nystrom", "Plan", "Primal", "Status"),
+    "intervals.uniform": ("UniformBound",),
+    "linalg.solvers": ("CG", "Dense", "Dual", "MinimumNorm", "Nystrom", "Plan", "Primal", "Status"),
     "methods.comparison": ("Comparison", "compare"),
     "sketch.sketch": ("Sketch",),
     "variance.ridge_refit": ("EarlyStopping",),
@@ -109,13 +117,16 @@ __all__ = [
     "CalibrationWarning",
     "Comparison",
     "ConditioningWarning",
+    "ConfidenceSet",
     "ConvergenceWarning",
     "CurvatureWarning",
     "Dense",
     "Dual",
     "EarlyStopping",
     "EarlyStoppingWarning",
+    "Ellipse",
     "EstimatedTail",
+    "FisherInformation",
     "FittedModel",
     "FixedParameterWarning",
     "InputError",
@@ -125,10 +136,13 @@ __all__ = [
     "LeverageWarning",
     "Line",
     "MemoryBudgetError",
+    "MinimumNorm",
     "MissingPackage",
     "ModelError",
     "NetworkRegressor",
     "NoiseError",
+    "NoiseLossInterval",
+    "NoiseLossModel",
     "NoiseWarning",
     "NotConverged",
     "NotMinimumWarning",
@@ -145,6 +159,7 @@ __all__ = [
     "SupportWarning",
     "TableWarning",
     "Tail",
+    "UniformBound",
     "VhatError",
     "VhatWarning",
     "WeightedNorm",
@@ -153,6 +168,7 @@ __all__ = [
     "fit",
     "from_curve_fit",
     "from_jax",
+    "from_noise_loss",
     "from_numpy",
     "from_torch",
     "interval_of",

@@ -115,6 +115,8 @@ def test_the_mathematics_agree_with_a_refit_and_with_the_larger_matrix():
     assert names["sensitivity"][7] == pytest.approx(names["moved"][0], rel=1e-4)
     assert names["V"] / 40 == pytest.approx(np.sum(names["sensitivity"] ** 2), rel=1e-9)
     np.testing.assert_allclose(names["J"] @ names["h"], names["t"], rtol=1e-8, atol=1e-10)
+    by_kernel = names["kernel_norm"]
+    assert by_kernel == pytest.approx(names["fitted"].weighted_norm([2.0], curvature="ggn").value[0], rel=1e-6)
 
 
 def test_the_page_on_solvers_shows_that_they_agree():
@@ -125,6 +127,8 @@ def test_the_page_on_solvers_shows_that_they_agree():
     np.testing.assert_allclose(names["exact"], V, rtol=1e-6)
     np.testing.assert_allclose(names["found"].value, V, rtol=1e-5)
     assert "Raise memory=" in names["refused"]
+    by_hand = 0.1 * np.linalg.norm(names["new"] @ np.linalg.pinv(names["wide"]), axis=1)
+    np.testing.assert_allclose(names["spanned"].standard_error, by_hand, rtol=1e-9)
 
 
 def test_the_page_on_scaling_reads_a_loader_and_asks_in_pieces():

@@ -194,6 +194,38 @@ def test_the_tangent_of_a_linear_network_is_ridge_wherever_it_stands():
     np.testing.assert_allclose(bands[0].half_width, bands[1].half_width, rtol=1e-8)
 
 
+def test_a_split_is_ridge_regression_on_the_rows_that_the_features_have_not_seen():
+    fit = NeuralTangent("split", noise=0.3, norm=2.0).fit(ridge(0.1), X, Y, seed=4)
+    band = fit.interval(POINTS, 0.1)
+    assert len(fit.rows) == 15
+    Z, y = X[fit.rows], Y[fit.rows]
+    A = Z.T @ Z / 15 + 0.1 * np.eye(2)
+    back = np.linalg.solve(A, POINTS.T)
+    np.testing.assert_allclose(band.center, POINTS @ ridge_solution(Z, y, 0.1), rtol=1e-9)
+    half = 2.0 * 0.1 * np.linalg.norm(back, axis=0)
+    half += stats.norm.ppf(0.95) * 0.3 * np.linalg.norm(Z @ back / 15, axis=0)
+    np.testing.assert_allclose(band.half_width, half, rtol=1e-8)
+    assert not band.guarantee.startswith("Nominal")
+    assert "features from other rows" in band.guarantee
+
+
+@pytest.mark.slow
+def test_the_split_of_a_network_has_the_gradients_of_the_half_that_trained_it():
+    """Other responses of the regression's rows move nothing but the regression."""
+    network = vhat.fit.Network((2, 3, 1), initial=vhat.fit.glorot(bias=0.5))
+    recipe = vhat.fit.Minimum(network, weight_decay=0.05)
+    method = NeuralTangent("split", noise=0.3, norm=2.0)
+    fit = method.fit(recipe, X, Y, seed=3)
+    other = Y.copy()
+    other[fit.rows] += 5.0
+    again = method.fit(recipe, X, other, seed=3)
+    np.testing.assert_array_equal(fit.fitted.predict(X), again.fitted.predict(X))
+    np.testing.assert_allclose(again.interval(POINTS).half_width, fit.interval(POINTS).half_width, rtol=1e-9)
+    assert np.all(again.interval(POINTS).center != fit.interval(POINTS).center)
+    with pytest.raises(vhat.InputError, match="two parts"):
+        NeuralTangent("split", share=0.95).fit(recipe, X, Y)
+
+
 def test_the_tangent_kernel_of_a_network_is_the_product_of_its_gradients():
     network = vhat.fit.Network((2, 4, 1), initial=vhat.fit.glorot(bias=0.5))
     recipe = vhat.fit.Adam(network, weight_decay=0.05)

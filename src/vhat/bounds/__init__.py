@@ -14,9 +14,10 @@ dimension when every argument is a number. NaN in ``norm``, ``v`` or ``c`` stays
 ``docs/bounds.md``.
 """
 
+from vhat.bounds.covers import uniform, uniform_box
 from vhat.bounds.isoperimetry import isoperimetric, isoperimetric_multiplier
 from vhat.bounds.pointwise import asymptotic, chebyshev, empirical, observation, sharp, theorem, tight
-from vhat.bounds.special_settings import Damping, fisher_damping, lipschitz_gap, lipschitz_network, ridge, uniform
+from vhat.bounds.special_settings import Damping, fisher_damping, lipschitz_gap, lipschitz_network, ridge
 
 __all__ = [
     "Damping",
@@ -34,4 +35,5 @@ __all__ = [
     "theorem",
     "tight",
     "uniform",
+    "uniform_box",
 ]

@@ -149,14 +149,16 @@ def probability(delta: ArrayLike, name: str = "delta") -> np.ndarray:
     return array
 
 
-def level_of(delta: ArrayLike, df: ArrayLike | None = None) -> np.ndarray:
+def level_of(delta: ArrayLike, df: ArrayLike | None = None, log_events: ArrayLike = 0.0) -> np.ndarray:
     """Return l = ln(2 / delta), also where 2 / delta would overflow; for an estimated noise level, its replacement.
+
+    With ``log_events``, the logarithm of a number of events that share delta, delta is what each of them has of it.
 
     A bound whose probability of a miss is ``2 exp(-l)`` misses ``2 E exp(-l s^2 / sigma^2) = 2 (1 + 2 l / df)^(-df/2)``
     of the time when the noise level s has ``df s^2 / sigma^2`` chi-square with df degrees of freedom, independent of
     the prediction. Set equal to delta, that gives ``l = (df / 2) ((2 / delta)^(2 / df) - 1)``.
     """
-    known = np.log(2) - np.log(probability(delta))
+    known = np.log(2) - np.log(probability(delta)) + np.asarray(log_events)
     if df is None:
         return np.asarray(known)
     half = positive("df", df, infinite=True) / 2

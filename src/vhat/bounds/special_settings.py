@@ -1,28 +1,19 @@
-"""Bounds for special settings: ridge regression, the whole sphere, networks with bounded weights, damped Hessians."""
+"""Bounds for special settings: ridge regression, networks with bounded weights, damped Hessians."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vhat.bounds.formulas import (
-    FORMULAS,
-    check_rows,
-    level_of,
-    nonnegative,
-    positive,
-    theorem_at,
-    whole,
-)
-from vhat.checks import check_choice
+from vhat.bounds.formulas import check_rows, level_of, nonnegative, positive, theorem_at, whole
 from vhat.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["Damping", "fisher_damping", "lipschitz_gap", "lipschitz_network", "ridge", "uniform"]
+__all__ = ["Damping", "fisher_damping", "lipschitz_gap", "lipschitz_network", "ridge"]
 
 
 def ridge(
@@ -77,62 +68,6 @@ def ridge(
             raise InputError(f"theta_star has shape {truth.shape}; X has {d} columns, so give ({d},).")
         half = half + lam * np.abs(np.linalg.solve(factor, truth) @ white)
     return np.asarray(half.reshape(points.shape[:-1]))
-
-
-def uniform(
-    norm: ArrayLike,
-    n: float,
-    noise: ArrayLike,
-    delta: ArrayLike,
-    *,
-    dimension: int,
-    lipschitz: ArrayLike,
-    eps: ArrayLike | None = None,
-    bound: Literal["tight", "theorem", "sharp"] = "tight",
-    v: ArrayLike = 0.0,
-    c: ArrayLike = 0.0,
-) -> np.ndarray:
-    """Half width that holds at once on the whole unit sphere of R^d, by a cover of (3 / eps)^d points.
-
-    ::
-
-        half width = bound at l = ln 2 + d ln(3 / eps) + ln(1 / delta),  plus lipschitz eps
-
-    Standing: that of the bound, if ``norm``, v and c hold over the whole sphere and ``lipschitz`` bounds the
-    gap's Lipschitz constant for every noise (see `lipschitz_gap`); a constant read off one fitted model is a
-    heuristic.
-
-    Args:
-        norm: The largest E V over the sphere.
-        n: Number of training rows.
-        noise: Standard deviation of the noise; positive.
-        delta: Probability of a miss anywhere on the sphere, in (0, 1).
-        dimension: d, the dimension of the space around the sphere.
-        lipschitz: Bound on the Lipschitz constant of x -> gap(x).
-        eps: Radius of the cover, in (0, 1]; None takes ``noise / (n lipschitz)``, at most 1.
-        bound: Which bound is used at the points of the cover.
-        v: Square root of V's variance factor, the largest over the sphere.
-        c: Scale of V's right tail, the largest over the sphere.
-
-    Returns:
-        The half widths.
-
-    Raises:
-        InputError: As in `tight`, and for an eps outside (0, 1], a dimension below 1 or an unknown bound.
-
-    Examples:
-        >>> f"{uniform(2.0, 100, 0.1, 0.05, dimension=3, lipschitz=1.0):.4f}"
-        '0.1063'
-    """
-    rows = check_rows(norm, n, noise, v, c)
-    check_choice("bound", bound, tuple(FORMULAS))
-    lip = nonnegative("lipschitz", lipschitz)
-    d = whole("dimension", dimension)
-    radius = rows.noise / np.maximum(rows.n * lip, rows.noise) if eps is None else positive("eps", eps)
-    if np.any(radius > 1):
-        raise InputError(f"eps={eps!r} is above 1; the cover of (3/eps)^d points needs a radius in (0, 1].")
-    level = level_of(delta) + d * np.log(3 / radius)
-    return np.asarray(FORMULAS[bound](rows, level) + lip * radius)
 
 
 def lipschitz_network(objective: ArrayLike, lam: ArrayLike, layers: int) -> np.ndarray:

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vhat.checks import as_numbers, check_choice, check_count
+from vhat.checks import as_numbers, check_choice
 from vhat.errors import InputError, NoiseError
 from vhat.evidence.acquire import Acquisition, acquire
 from vhat.evidence.audit import Audit, audit_fit
+from vhat.evidence.fisher import FisherInformation, find_fisher
 from vhat.evidence.leave_one_out import LeaveOneOut, describe, keeping_rows, leave_rows_out
 from vhat.evidence.minimise.polish import Polished, polish
 from vhat.evidence.minimise.validation_error import warn_of_worse
@@ -34,11 +35,14 @@ from vhat.intervals.calibrate import (
     sizes_of,
     split_scores,
 )
+from vhat.intervals.confidence_set import ConfidenceSet, find_set
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
 from vhat.intervals.interval import Interval
 from vhat.intervals.options import Options
+from vhat.intervals.parameter_covariance import parameter_covariance
 from vhat.intervals.prepare import at_minimum, measured, nothing_yet, ready, require_residuals, warn_of_failed
 from vhat.intervals.tail import Tail
+from vhat.intervals.uniform import UniformBound, find_uniform
 from vhat.linalg.solvers import Plan, Prepared, Solver, Status, choose
 from vhat.linalg.solvers.kernel import newton_metric
 from vhat.models.loaders import is_loader, read_pair
@@ -48,8 +52,9 @@ from vhat.progress import steps_shown
 from vhat.sketch.sketch import Sketch, make_sketch
 from vhat.variance.repeated_rows import row_digests
 from vhat.variance.ridge_refit import EarlyStopping, RidgeRefit
+from vhat.variance.tangent_kernel import tangent_kernel
 from vhat.variance.validation import Validation, check_validation
-from vhat.variance.weighted_norm import Recorder, WeightedNorm, gradient_blocks, measure, row_curvature
+from vhat.variance.weighted_norm import Recorder, WeightedNorm, gradient_blocks, row_curvature
 from vhat.variance.workspace import Workspace
 
 __all__ = ["FittedModel"]
@@ -209,7 +214,8 @@ class FittedModel:
         Args:
             x: Test inputs, shaped like the training inputs.
             solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Primal`, :class:`vhat.Dual`,
-                :class:`vhat.Nystrom` or :class:`vhat.CG`.
+                :class:`vhat.Nystrom` or :class:`vhat.CG`; :class:`vhat.MinimumNorm` for fits that interpolate without
+                decay.
             curvature: ``"hessian"``, ``"ggn"`` or ``"auto"``.
             shortcut: Return ``c g'h`` in place of V, ``c`` the second derivative of the loss of a row (1 for the half
                 squared error without weights): equal to V when the fit interpolates without decay, above it where
@@ -249,6 +255,7 @@ class FittedModel:
         bias: Any = None,
         solver: Solver | str = "auto",
         curvature: str = "auto",
+        shortcut: bool = False,
         seed: int = 0,
     ) -> Interval:
         """Compute a confidence interval for the prediction at every point.
@@ -274,8 +281,10 @@ class FittedModel:
                 the training responses, where it is the same in all rows, or what the model's variance head says at x.
             bias: None, ``"plug-in"``, or a bound on the absolute bias to be added.
             solver: ``"auto"``, or :class:`vhat.Dense`, :class:`vhat.Primal`, :class:`vhat.Dual`,
-                :class:`vhat.Nystrom` or :class:`vhat.CG`.
+                :class:`vhat.Nystrom` or :class:`vhat.CG`; :class:`vhat.MinimumNorm` for fits that interpolate without
+                decay.
             curvature: ``"hessian"``, ``"ggn"`` or ``"auto"``.
+            shortcut: Take ``c g'h`` in place of V, as :meth:`weighted_norm` does.
             seed: Seed of random probes and of the sup-t simulation.
 
         Returns:
@@ -313,7 +322,7 @@ class FittedModel:
         ================= =========================== ======================================= ==========================
         """
         options = Options(delta, simultaneous, bound, tail, target, observation_noise, bias, seed)
-        question = about_predictions(self.problem, x, options)
+        question = about_predictions(self.problem, x, options, shortcut=shortcut)
         return build(self._work, question, noise, solver, curvature, given=self.given)
 
     @_scoped
@@ -441,6 +450,35 @@ class FittedModel:
         return found.sensitivity.reshape(-1, K, self.problem.n, K)
 
     @_scoped
+    def tangent_kernel(self, x: Any, x2: Any = None) -> np.ndarray:
+        """Return the tangent kernel ``k(a, b) = grad f(a)' grad f(b)`` at the fitted parameters.
+
+        Made from the parameters of a checkpoint it is the kernel of that moment of training, up to a factor 1/n that
+        some papers include; at the initial parameters it is the neural tangent kernel.
+
+        Args:
+            x: Inputs, m points, shaped like the training inputs.
+            x2: Other inputs, m2 points; None for ``x`` itself.
+
+        Returns:
+            Shape (m, m2); with several outputs (m, outputs, m2, outputs).
+
+        Raises:
+            InputError: For inputs that cannot be used.
+            MemoryBudgetError: When the kernel itself does not fit.
+
+        Examples:
+            >>> import numpy as np, vhat
+            >>> x, y = np.array([0.0, 1.0, 2.0]), np.array([0.1, 0.9, 2.1])
+            >>> fitted = vhat.from_numpy(lambda q, x: q[0] + q[1] * x, [0.0, 1.0], x, y)
+            >>> fitted.tangent_kernel([1.0, 2.0], [0.0, 3.0]).round(6)
+            array([[1., 4.],
+                   [1., 7.]])
+        """
+        other = None if x2 is None else self._checked("x2", x2)
+        return tangent_kernel(self.problem, self.problem.inputs(x), other)
+
+    @_scoped
     def covariance(self, *, noise: Any = None, curvature: str = "auto", seed: int = 0) -> np.ndarray:
         """Return the first-order covariance of the parameters, (p, p), in the order of the flat vector.
 
@@ -450,18 +488,86 @@ class FittedModel:
         Raises:
             MemoryBudgetError: When p is too large for a dense matrix.
         """
-        from vhat.linalg.solvers import Dense
+        return parameter_covariance(self._work, noise, curvature, seed).matrix
 
-        check_count("seed", seed)
-        problem = self.problem
-        chosen, prepared = ready(self._work, Dense(), curvature, problem.p)
-        level = self._work.noise(noise, chosen.curvature, seed)
-        identity = problem.native(np.eye(problem.p))
-        found = measure(problem, prepared, [identity], level.values, rows=True)
-        assert found.sensitivity is not None
-        rows = (found.sensitivity * level.values).reshape(problem.p, -1)
-        covariance: np.ndarray = rows @ rows.T
-        return covariance
+    @_scoped
+    def confidence_set(
+        self, delta: float = 0.05, *, noise: Any = None, curvature: str = "auto", seed: int = 0
+    ) -> ConfidenceSet:
+        """Return Wald's confidence set of the parameters of a small model: an ellipsoid.
+
+        ``(theta - theta_hat)' Cov^-1 (theta - theta_hat) <= q`` with the covariance of :meth:`covariance`, q a quantile
+        of chi-square, or of F where the noise was estimated.
+
+        Args:
+            delta: Probability of a miss.
+            noise: As in :meth:`interval`.
+            curvature: As in :meth:`interval`; ``"ggn"`` without decay is the textbook's set.
+            seed: Seed of random probes.
+
+        Returns:
+            The set: ``.contains(theta)``, ``.project(i, j)``, ``.plot(i, j)``.
+
+        Raises:
+            MemoryBudgetError: When p is too large for a dense matrix.
+            NotPositiveDefinite: When the data do not move the parameters in every direction.
+            NoiseError: When the noise has to be estimated and the fit interpolates.
+        """
+        return find_set(self._work, delta, noise=noise, curvature=curvature, seed=seed)
+
+    @_scoped
+    def uniform(
+        self,
+        delta: float = 0.05,
+        *,
+        region: Any = "sphere",
+        lipschitz: float | str = "weights",
+        eps: float | None = None,
+        bound: str = "tight",
+        tail: Tail | None = None,
+        noise: Any = None,
+        solver: Solver | str = "auto",
+        curvature: str = "auto",
+        seed: int = 0,
+    ) -> UniformBound:
+        """Compute one half width that holds for every input of a sphere or a box at once.
+
+        The bound at the points of a cover, by the largest V over the region, plus what the gap can change between them.
+
+        Args:
+            delta: Probability of a miss anywhere in the region.
+            region: ``"sphere"``, the unit sphere of R^d, or the corners ``(lower, upper)`` of a box, (d,) each.
+            lipschitz: A Lipschitz constant of ``x -> f(x) - E f(x)``, a number; or, for networks of ``vhat.fit``,
+                ``"weights"`` (twice the product of the norms of their layers) or ``"objective"`` (from the value of the
+                penalised objective, far larger).
+            eps: Radius of the cover; None takes ``noise / (n lipschitz)``, at most the size of the region.
+            bound: ``"tight"``, ``"theorem"`` or ``"sharp"``.
+            tail: How V varies over the noise; None neglects it.
+            noise: As in :meth:`interval`.
+            solver: As in :meth:`interval`.
+            curvature: As in :meth:`interval`.
+            seed: Seed of the search for the largest V.
+
+        Returns:
+            The half width, its parts, and in ``guarantee`` what was assumed.
+
+        Raises:
+            InputError: For several outputs, inputs that are not one array, and options that cannot be used.
+            NotConverged: When V has no value at some points of the region.
+        """
+        return find_uniform(
+            self._work,
+            delta,
+            region=region,
+            lipschitz=lipschitz,
+            eps=eps,
+            bound=bound,
+            tail=tail,
+            noise=noise,
+            solver=solver,
+            curvature=curvature,
+            seed=seed,
+        )
 
     # -- what the interval leaves out, and what to do with it -----------------------------------
     @_scoped
@@ -593,6 +699,29 @@ class FittedModel:
             The audit; it prints as a table.
         """
         return audit_fit(self._work, noise=noise, curvature=curvature, refits=refits, seed=seed, given=self.given)
+
+    @_scoped
+    def fisher(
+        self, *, noise: Any = None, curvature: str = "auto", curvature_bound: float | None = None, seed: int = 0
+    ) -> FisherInformation:
+        """Return the Fisher information of a small model, and the sandwich matrix of V compared with its inverse.
+
+        Args:
+            noise: As in :meth:`interval`.
+            curvature: As in :meth:`interval`, for the sandwich at the decay of the training.
+            curvature_bound: A bound C on ``|hess f(x_i)|``; None forms the Hessian of every training row and takes the
+                largest operator norm.
+            seed: Seed of random probes.
+
+        Returns:
+            Matrix, damping and ratios, with a sentence in ``told``.
+
+        Raises:
+            InputError: For another loss than the half squared error, sample weights, or several outputs.
+            MemoryBudgetError: When p is too large for dense matrices.
+            NoiseError: When the noise has to be estimated and the fit interpolates.
+        """
+        return find_fisher(self._work, noise=noise, curvature=curvature, curvature_bound=curvature_bound, seed=seed)
 
     def report(
         self,

@@ -17,13 +17,14 @@ from vhat.variance.weighted_norm import gradient_blocks
 __all__ = ["about_predictions", "shaped"]
 
 
-def about_predictions(problem: Problem, x: Any, options: Options) -> Question:
+def about_predictions(problem: Problem, x: Any, options: Options, *, shortcut: bool = False) -> Question:
     """Return the question of which interval the predictions at x have.
 
     Args:
         problem: The model; its training rows are not looked at.
         x: Test inputs, shaped like the training inputs, or a torch DataLoader or Dataset of them.
         options: The options of the interval.
+        shortcut: Whether ``c g'h`` stands for V.
     """
     x = read_inputs(problem, x)
     inputs = problem.inputs(x)
@@ -38,6 +39,7 @@ def about_predictions(problem: Problem, x: Any, options: Options) -> Question:
         sides,
         points=np.asarray(inputs) if isinstance(inputs, np.ndarray) else _as_array(x),
         index=x.index if hasattr(x, "iloc") else None,
+        shortcut=shortcut,
         own_noise=None if own is None else shaped(problem, own),
         key=fingerprint(inputs),
     )

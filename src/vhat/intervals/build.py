@@ -34,7 +34,7 @@ from vhat.linalg.curvature.kinks import way_on
 from vhat.linalg.solvers import Prepared, Solver
 from vhat.models.problem import Array, Problem
 from vhat.variance.noise import Noise
-from vhat.variance.weighted_norm import Measured, Recorder, hardly_supported
+from vhat.variance.weighted_norm import Measured, Recorder, hardly_supported, row_curvature
 from vhat.variance.workspace import Chosen, Workspace
 
 __all__ = ["Question", "answer", "build"]
@@ -52,6 +52,7 @@ class Question:
         index: The labels of the points, where they were a data frame.
         predictions: Whether the values are predictions, each with the noise of its output; else functionals.
         affine: Whether functionals are affine functions of the parameters, by structure.
+        shortcut: Whether ``c g'h`` stands for V.
         own_noise: The noise of a new response at each point as the model itself predicts it; None where it does not.
         key: A fingerprint of the inputs, under which V is remembered; None where there is none.
     """
@@ -63,6 +64,7 @@ class Question:
     index: Any = field(default=None, repr=False)
     predictions: bool = True
     affine: bool = False
+    shortcut: bool = False
     own_noise: np.ndarray | None = field(default=None, repr=False)
     key: bytes | None = field(default=None, repr=False)
 
@@ -86,6 +88,7 @@ def build(
         curvature: As the user gave it.
         given: The model before it was polished, or None.
     """
+    work = work.for_solver(solver)
     problem = work.problem
     options = question.options
     shape = question.center.shape
@@ -97,6 +100,7 @@ def build(
         chosen, prepared = ready(work, solver, curvature, question.center.size)
         level = find_noise(work, noise, chosen, options.seed)
         fit = record_fit(work, chosen, prepared.name, level, options.seed, given)
+    _refuse_redraws(question, chosen, level)
     unit, _ = _unit_of_values(fit, question)
 
     # V of every value, and how it varies with the noise.
@@ -111,6 +115,8 @@ def build(
         question.options.tail.check_origin(_origin(work, question, chosen, level))
         found = question.options.tail.mark(found)
     warn_of_failed(problem, found)
+    if question.shortcut:
+        found = _shortcut(problem, question, found, np.broadcast_to(unit, shape))
     return answer(fit, question, found)
 
 
@@ -152,6 +158,7 @@ def answer(fit: FitRecord, question: Question, found: Measured, *, probes: int |
         unsupported=int(np.sum(hardly_supported(found.unsupported))),
         off_minimum=_count_off_minimum(found, width, question.center),
         probes=probes,
+        shortcut=question.shortcut,
     )
     return Interval(
         center=question.center,
@@ -177,6 +184,26 @@ def answer(fit: FitRecord, question: Question, found: Measured, *, probes: int |
         index=question.index,
         undetermined=fit.undetermined,
     )
+
+
+def _refuse_redraws(question: Question, chosen: Chosen, level: Noise) -> None:
+    """Refuse what a shortcut, or minima that form a surface, cannot be combined with."""
+    redrawn = isinstance(question.options.tail, Redraws | EstimatedTail)
+    if redrawn and (chosen.span or question.shortcut):
+        raise InputError(
+            "tail='estimated' follows one minimum and its V as the responses are redrawn: it goes neither with "
+            "vhat.MinimumNorm() nor with shortcut=True."
+        )
+    if question.shortcut and not level.uniform:
+        raise InputError("shortcut=True takes the noise to be the same in every row; it was given one by one.")
+
+
+def _shortcut(problem: Problem, question: Question, found: Measured, reference: np.ndarray) -> Measured:
+    """Return what was measured with ``c g'h`` in place of V."""
+    shape = question.center.shape
+    bend = row_curvature(problem)
+    norm = found.shortcut.reshape(shape) * (bend if len(shape) > 1 else bend[0])
+    return replace(found, variance=(norm * reference**2).ravel())
 
 
 _OFF_MINIMUM = 0.1

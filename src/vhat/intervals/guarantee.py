@@ -40,6 +40,7 @@ class Basis:
         off_minimum: At how many values the prediction of the minimum differs from the center by more than a tenth of
             the half width, to first order.
         probes: How many random probes V was estimated from; None where it was computed.
+        shortcut: Whether ``c g'h`` stands for V.
     """
 
     fit: FitRecord
@@ -50,6 +51,7 @@ class Basis:
     unsupported: int
     off_minimum: int
     probes: int | None = None
+    shortcut: bool = False
 
     @property
     def guaranteed(self) -> bool:
@@ -63,7 +65,8 @@ class Basis:
         known = (
             self._level_is_sound and not self.fit.decay_from_data and self.fit.refit is None and not self.fit.held_fixed
         )
-        return self.bound == "exact" and at_minimum and known
+        whole = not self.fit.chosen.span and not self.shortcut
+        return self.bound == "exact" and at_minimum and known and whole
 
     @property
     def _level_is_sound(self) -> bool:
@@ -208,10 +211,14 @@ def _assumed(basis: Basis) -> list[str]:
     if basis.bound == "exact":
         found += _assumed_of_linear(basis)
     else:
-        if basis.fit.chosen.curvature == "ggn":
+        if basis.fit.chosen.curvature == "ggn" and not basis.fit.chosen.span:
             why = f" ({basis.fit.chosen.reason})" if basis.fit.chosen.reason else ""
             found.append(f"Gauss-Newton in place of the exact Hessian{why}")
         found += _assumed_of_norm(basis)
+    if basis.fit.chosen.span:
+        found.append(basis.fit.chosen.span)
+    if basis.shortcut:
+        found.append("g'h in place of V, which it is where the fit interpolates without decay")
     found.append(_assumed_noise(basis))
     if basis.probes is not None:
         held = ", unsupported is that of Gauss-Newton" if basis.fit.chosen.curvature == "hessian" else ""

@@ -37,6 +37,7 @@ def ready(work: Workspace, solver: Solver | str, curvature: str, rows: int) -> t
     Raises:
         MemoryBudgetError: When the solver would not fit, before any work.
     """
+    work = work.for_solver(solver)
     plan = choose(work.problem, rows, solver, curvature)
     plan.require_memory()
     if plan.gradients > _LONG and work.first(f"announced {plan.solver!r} {rows}"):

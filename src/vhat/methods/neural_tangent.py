@@ -12,26 +12,35 @@ from vhat.checks import check_choice, check_count
 from vhat.errors import InputError
 from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import NetworkRecipe
+from vhat.fit.splits import check_table
 from vhat.intervals.interval import Interval
 from vhat.methods.base.kernel_smoother import KernelFit, check_bound, fit_kernel, offset
 from vhat.methods.base.method import (
     Claim,
     Limits,
     Target,
+    check_level,
     check_noise,
     check_question,
     fit_once,
     make_interval,
     widened,
 )
-from vhat.methods.base.requirements import require_one_output, require_square_loss
+from vhat.methods.base.requirements import require_one_output, require_one_weight, require_square_loss
+from vhat.variance.tangent_kernel import tangent_kernel
 from vhat.variance.weighted_norm import gradient_blocks, row_curvature
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
+    from vhat.models.problem import Problem
     from vhat.variance.noise import Noise
 
 __all__ = ["FittedTangent", "NeuralTangent"]
+
+_FEWEST = 5
+"""Rows that each part of a split needs."""
+_STREAM = 22
+"""Of random numbers, for which rows are which."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,9 @@ class NeuralTangent:
 
     Attributes:
         at: ``"trained"``: at the parameters where the recipe ends; ``"initialisation"``: at those where it begins,
-            without training, for the recipes of :mod:`vhat.fit`.
+            without training, for the recipes of :mod:`vhat.fit`; ``"split"``: at those where it ends on some rows, with
+            the regression on the other rows, whose noise the features have not seen.
+        share: The share of rows on which the features of ``"split"`` are trained.
         norm: A bound on the length of the parameters of the truth, counted in the metric of the decay; None plugs in
             that of the fit, which is a heuristic and errs low.
         noise: The standard deviation of y; None estimates it from the residuals.
@@ -57,12 +68,14 @@ class NeuralTangent:
         'tangent kernel at initialisation'
     """
 
-    at: Literal["trained", "initialisation"] = "trained"
+    at: Literal["trained", "initialisation", "split"] = "trained"
     norm: float | None = None
     noise: float | None = None
+    share: float = 0.5
 
     def __post_init__(self) -> None:
-        check_choice("at", self.at, ("trained", "initialisation"))
+        check_choice("at", self.at, ("trained", "initialisation", "split"))
+        check_level("share", self.share, zero=False)
         check_bound("norm", self.norm)
         check_noise(self.noise)
 
@@ -73,26 +86,48 @@ class NeuralTangent:
             recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``, with the square loss and one output.
             X: Rows.
             y: Responses.
-            seed: Draws the first parameters.
+            seed: Draws the first parameters, and which rows are which.
 
         Raises:
-            InputError: When the recipe does not say where it begins, when a parameter has no decay, or for several
-                outputs.
+            InputError: When there are too few rows to split, when the recipe does not say where it begins, when a
+                parameter has no decay, or for several outputs.
         """
+        if self.at == "split":
+            return self._fit_split(recipe, X, y, seed)
         fitted = self._begin(recipe, X, y, seed) if self.at == "initialisation" else fit_once(recipe, X, y, seed)
         problem = fitted.problem
-        require_one_output(problem.outputs, "NeuralTangent")
-        require_square_loss(fitted, "NeuralTangent")
+        decay = _required_decay(fitted)
         with problem.scope():
-            decay = problem.numpy(problem.decay)
-            if not np.all(decay > 0):
-                raise InputError("NeuralTangent needs weight decay on every parameter: raise it above 0 in the recipe.")
             rows = np.flatnonzero(problem.numpy(problem.weights))
             gram = _inner_products(fitted, problem.X).cross[np.ix_(rows, rows)]
             bend, curvature = float(row_curvature(problem)[0]), problem.loss_derivatives.curvature[rows, 0]
         lam = float(decay.max()) / bend * problem.n / len(rows)  # in units of the response, like the kernel
         y = problem.targets[rows] - offset(problem)
         return FittedTangent(self, fitted, fit_kernel(gram, y, lam, curvature / bend), rows)
+
+    def _fit_split(self, recipe: Recipe, X: Any, y: Any, seed: int) -> FittedTangent:
+        """Train on the first rows, and regress on the others."""
+        check_count("seed", seed)
+        table = check_table(X, y)
+        first = round(self.share * len(table))
+        if min(first, len(table) - first) < _FEWEST:
+            raise InputError(
+                f"NeuralTangent('split', share={self.share:g}) leaves {first} and {len(table) - first} of {len(table)} "
+                f"rows to its two parts; each needs at least {_FEWEST}."
+            )
+        order = np.random.default_rng([seed, _STREAM]).permutation(len(table))
+        others = np.sort(order[first:])
+        train, rest = table.rows(np.sort(order[:first])), table.rows(others)
+        fitted = fit_once(recipe, train.X, train.y, seed)
+        decay = _required_decay(fitted)
+        require_one_weight(fitted, "NeuralTangent('split')")
+        problem = fitted.problem
+        with problem.scope():
+            inputs = problem.inputs(rest.X)
+            gram = _kernel(problem, inputs)
+            bend = float(row_curvature(problem)[0])
+        found = fit_kernel(gram, np.reshape(rest.y, (-1, 1)) - offset(problem), float(decay.max()) / bend)
+        return FittedTangent(self, fitted, found, others, inputs)
 
     def _begin(self, recipe: Recipe, X: Any, y: Any, seed: int) -> FittedModel:
         from vhat.fitted.construct import from_jax
@@ -103,6 +138,24 @@ class NeuralTangent:
             )
         check_count("seed", seed)
         return from_jax(recipe.network, recipe.network.init(int(seed)), X, y, weight_decay=recipe.weight_decay)
+
+
+def _required_decay(fitted: FittedModel) -> np.ndarray:
+    """Return the decay of every parameter, (p,), after checking that the model can be used."""
+    problem = fitted.problem
+    require_one_output(problem.outputs, "NeuralTangent")
+    require_square_loss(fitted, "NeuralTangent")
+    with problem.scope():
+        decay = problem.numpy(problem.decay)
+    if not np.all(decay > 0):
+        raise InputError("NeuralTangent needs weight decay on every parameter: raise it above 0 in the recipe.")
+    return decay
+
+
+def _kernel(problem: Problem, inputs: Any, others: Any = None) -> np.ndarray:
+    """Return the tangent kernel in the metric of the decay, (m, m2)."""
+    found = tangent_kernel(problem, inputs, others, metric=problem.decay.max() / problem.decay)
+    return found.reshape(len(found), -1)
 
 
 class _Products(NamedTuple):
@@ -133,13 +186,15 @@ class FittedTangent:
         options: The options.
         fitted: The network at the parameters of the kernel.
         found: The kernel regression.
-        rows: The training rows that it is of: those of weight zero are not.
+        rows: The rows that it is of: those of weight zero are not, nor those that trained the features of ``"split"``.
+        inputs: The inputs of these rows for ``"split"``; None where the training rows are meant.
     """
 
     options: NeuralTangent
     fitted: FittedModel = field(repr=False)
     found: KernelFit
     rows: np.ndarray = field(repr=False)
+    inputs: Any = field(default=None, repr=False)
 
     def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
         """Compute an interval about the kernel regression at every point.
@@ -155,8 +210,8 @@ class FittedTangent:
         delta = check_question("NeuralTangent", delta, target)
         problem = self.fitted.problem
         with problem.scope():
-            products = _inner_products(self.fitted, problem.inputs(x))
-        at = self.found.at(products.cross[:, self.rows], products.diagonal)
+            products = self._products(problem.inputs(x))
+        at = self.found.at(products.cross, products.diagonal)
         noise = self.found.noise(self.options.noise)
         norm = float(self.found.norm[0]) if self.options.norm is None else self.options.norm
         error = at.response * noise.level
@@ -177,16 +232,25 @@ class FittedTangent:
             x=x,
         )
 
+    def _products(self, inputs: Any) -> _Products:
+        """Return the kernel of points with the rows of the regression, and with themselves."""
+        problem = self.fitted.problem
+        products = _inner_products(self.fitted, inputs)
+        if self.inputs is None:
+            return _Products(products.cross[:, self.rows], products.diagonal)
+        return _Products(_kernel(problem, inputs, self.inputs), products.diagonal)
+
     def _claim(self, noise: Noise, norm: float) -> Claim:
-        options, first = self.options, self.options.at == "initialisation"
-        features = (
-            "features that were drawn before y was seen"
-            if first
-            else "features that do not depend on the noise, WHICH TRAINED ONES DO"
-        )
+        options = self.options
+        features = {
+            "initialisation": "features that were drawn before y was seen",
+            "split": "features from other rows than those of the regression",
+            "trained": "features that do not depend on the noise, WHICH TRAINED ONES DO",
+        }[options.at]
+        where = {"initialisation": "initialisation", "split": "parameters trained on other rows"}
         plugged = ", WHICH IS ONLY THAT OF THE FIT" * (options.norm is None)
         return Claim(
-            name=f"tangent kernel at {'initialisation' if first else 'trained parameters'}",
+            name=f"tangent kernel at {where.get(options.at, 'trained parameters')}",
             covers="the regression function, if it is linear in these features",
             by="the quantile of the noise and the norm's bound on the bias of the kernel regression",
             assumed=(
@@ -195,5 +259,5 @@ class FittedTangent:
                 f"Gaussian noise, its level {noise.source}",
             ),
             response="a new response, if the regression function is linear in these features",
-            nominal=not (first and options.norm is not None and options.noise is not None),
+            nominal=not (options.at != "trained" and options.norm is not None and options.noise is not None),
         )

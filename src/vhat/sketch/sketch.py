@@ -283,6 +283,7 @@ def make_sketch(
     """Make a sketch of a fitted model: see :meth:`vhat.FittedModel.sketch`."""
     check_count("seed", seed)
     check_count("probes", probes, least=_FEWEST)
+    work = work.for_solver(solver)
     problem = work.problem
     chosen, prepared = ready(work, solver, curvature, probes)
     level = find_noise(work, noise, chosen, seed)

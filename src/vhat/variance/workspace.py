@@ -14,9 +14,12 @@ from vhat.checks import check_choice
 from vhat.errors import CurvatureWarning, InputError, ModelError, NotPositiveDefinite, outside
 from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.linalg.curvature.kinks import Kinks, find_kinks, way_on
+from vhat.linalg.solvers import Solver, pseudo_inverts
+from vhat.linalg.solvers.min_norm import PseudoInverse
 from vhat.linalg.workspace import Workspace as LinearAlgebra
 from vhat.models.problem import Curvature
 from vhat.progress import bar
+from vhat.variance.interpolation import INTERPOLATES, residual_share
 from vhat.variance.noise import (
     Freedom,
     Noise,
@@ -56,6 +59,8 @@ _ONE_FACTOR = 1e-9
 """Relative spread of a ratio over rows that counts as rounding."""
 _HELD_OUT = "held-out noise"
 """Under which the noise that validation rows tell is kept."""
+_SPAN = "span"
+"""Under which the workspaces of solvers that take a singular matrix are kept."""
 _EQUAL = "equal"
 _BY_WEIGHTS = "weights"
 
@@ -69,12 +74,15 @@ class Chosen:
         definite: What is known of the sign of ``A``.
         reason: Empty, or why Gauss-Newton took the place of the exact Hessian.
         kinks: The kinks of the model in words, where it has some; else empty.
+        span: Where the matrix is inverted on the span of the training gradients alone, what that takes for granted;
+            else empty.
     """
 
     curvature: Curvature
     definite: Definiteness
     reason: str = ""
     kinks: str = ""
+    span: str = ""
 
 
 @dataclass(eq=False)
@@ -270,7 +278,8 @@ class Workspace(LinearAlgebra):
 
     def with_validation(self, rows: Validation) -> Workspace:
         """Return the same with other validation rows; what does not depend on them is shared."""
-        kept = {key: made for key, made in self._kept.items() if not (isinstance(key, tuple) and key[0] == _HELD_OUT)}
+        theirs = (_HELD_OUT, _SPAN)  # what depends on the rows, itself or through a workspace of its own
+        kept = {key: made for key, made in self._kept.items() if not (isinstance(key, tuple) and key[0] in theirs)}
         return replace(self, validation=rows, _kept=kept, _told=set(), _recent=OrderedDict())
 
     def _projected(self, kind: str | None) -> Noise | None:
@@ -296,6 +305,8 @@ class Workspace(LinearAlgebra):
                 Gauss-Newton matrix is singular.
         """
         check_choice("curvature", asked, ("auto", "hessian", "ggn"))
+        if pseudo_inverts(self.solver):
+            return self._on_the_span(asked)
         if asked == "ggn":
             return Chosen("ggn", self._require("ggn"))
         kinked = self.kinks.verdict == "kinked"
@@ -324,6 +335,42 @@ class Workspace(LinearAlgebra):
                 stacklevel=outside(),
             )
         return chosen
+
+    def for_solver(self, solver: Solver | str) -> Workspace:
+        """Return the workspace in which a solver answers: this one, unless the solver takes a singular ``A``.
+
+        Then it is one whose own systems (noise, stationarity) that solver answers too: no other can.
+        """
+        if not pseudo_inverts(solver) or self.solver == solver:
+            return self
+
+        def make() -> Workspace:
+            return replace(self, twin=None, _kept={"solver": solver}, _told=set(), _recent=OrderedDict())
+
+        return self.keep((_SPAN, solver), make)
+
+    def _on_the_span(self, asked: str) -> Chosen:
+        """Choose Gauss-Newton for minima that form a surface, and say whether the fit interpolates.
+
+        Raises:
+            InputError: For the exact Hessian, which has no such inverse.
+        """
+        if asked == "hessian":
+            raise InputError(
+                f"solver={self.solver!r} inverts the Gauss-Newton matrix: leave curvature='auto' or 'ggn'."
+            )
+        prepared = self.own_solver("ggn")
+        assert isinstance(prepared, PseudoInverse)
+        smallest = float((prepared.sizes[-1] / prepared.sizes[0]) ** 2)
+        definite = Definiteness(smallest, 0.0, "positive", 0, "eigh", self.problem.native(prepared.basis[-1]))
+        share = residual_share(self.problem)
+        met = "interpolates" if share <= INTERPOLATES else "DOES NOT INTERPOLATE, so that this is not the Hessian"
+        span = (
+            f"minimum-norm moves on the span of the training gradients ({prepared.rank} of {self.problem.p} "
+            f"directions) from a start that does not depend on these responses; without decay the fit {met} "
+            f"(residuals are {share:.2g} of the responses' spread)"
+        )
+        return Chosen("ggn", definite, span=span)
 
     @property
     def kinks(self) -> Kinks:
@@ -364,6 +411,7 @@ class Workspace(LinearAlgebra):
             raise NotPositiveDefinite(
                 f"the Gauss-Newton matrix plus weight decay is singular to rounding (smallest eigenvalue "
                 f"{sign.value:.2g} in unit-free scale): the data do not determine every parameter. A network as it "
-                "is: fitted.linearised(validation=(X, y)). Otherwise give weight decay, or remove redundant parameters."
+                "is: fitted.linearised(validation=(X, y)). Otherwise give weight decay, or remove redundant "
+                "parameters; a fit that interpolates without decay: solver=vhat.MinimumNorm()."
             )
         return sign

@@ -33,6 +33,7 @@ from vhat.linalg.curvature.kinks import way_on
 from vhat.linalg.solvers import Status
 from vhat.models.problem import Curvature, Problem
 from vhat.progress import bar
+from vhat.variance.interpolation import INTERPOLATES, residual_share
 from vhat.variance.noise import Noise, given_noise
 
 if TYPE_CHECKING:
@@ -472,6 +473,22 @@ def _assumptions(problem: Problem) -> list[Line]:
     ]
 
 
+def _interpolation_lines(problem: Problem) -> list[Line]:
+    """Say of a fit without decay that the data leave undetermined whether it interpolates, where it could."""
+    share = residual_share(problem)
+    could = problem.p > problem.n * problem.outputs or share <= INTERPOLATES
+    if np.any(problem.numpy(problem.decay) != 0) or not could:
+        return []
+    remedy = (
+        "The residuals vanish: solver=vhat.MinimumNorm() and noise= give the intervals of minimum-norm solutions."
+        if share <= INTERPOLATES
+        else "The residuals do not vanish: solver=vhat.MinimumNorm() would leave out the curvature that they bring."
+    )
+    verdict: Verdict = "holds" if share <= INTERPOLATES else "noted"
+    meaning = "residuals as a share of the responses' spread, without decay"
+    return [Line("interpolation", share, INTERPOLATES, verdict, remedy, meaning)]
+
+
 def _without_solves(work: Workspace, noise: Any, reason: str) -> Audit:
     """The same lines where no system can be solved: singular even in its Gauss-Newton part."""
     problem, why = work.problem, f"Not tested, because {reason}"
@@ -494,6 +511,7 @@ def _without_solves(work: Workspace, noise: Any, reason: str) -> Audit:
             told,
             *(Line(name, NAN, NAN, "undecided", why, "") for name in ("lack of fit", "unequal noise", "outliers")),
             Line("support", NAN, NAN, "undecided", why, ""),
+            *_interpolation_lines(problem),
             *_model_lines(problem),
             Line("basin", NAN, NAN, "undecided", why, ""),
             *_assumptions(problem),

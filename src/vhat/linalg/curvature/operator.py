@@ -46,7 +46,8 @@ def scale(problem: Problem) -> Array:
         raise NotPositiveDefinite(
             f"{dead.size} of {problem.p} parameters neither influence any training prediction nor have weight decay "
             f"({positions} of the flat vector). A network as it is: fitted.linearised(validation=(X, y)). "
-            "Otherwise give them a weight_decay above 0 or leave them out."
+            "Otherwise give them a weight_decay above 0 or leave them out; a fit that interpolates without decay: "
+            "solver=vhat.MinimumNorm()."
         )
     return problem.native(np.sqrt(diagonal))
 

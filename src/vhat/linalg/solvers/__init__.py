@@ -7,9 +7,24 @@ answers any number of right-hand sides, each row with its own status and true re
 from vhat.linalg.solvers.cg import CG
 from vhat.linalg.solvers.dense import Dense
 from vhat.linalg.solvers.dual import Dual
-from vhat.linalg.solvers.interface import Prepared, Solution, Solver, Status
+from vhat.linalg.solvers.interface import Prepared, Solution, Solver, Status, pseudo_inverts
+from vhat.linalg.solvers.min_norm import MinimumNorm
 from vhat.linalg.solvers.nystrom import Nystrom
 from vhat.linalg.solvers.plan import Plan, choose
 from vhat.linalg.solvers.primal import Primal
 
-__all__ = ["CG", "Dense", "Dual", "Nystrom", "Plan", "Prepared", "Primal", "Solution", "Solver", "Status", "choose"]
+__all__ = [
+    "CG",
+    "Dense",
+    "Dual",
+    "MinimumNorm",
+    "Nystrom",
+    "Plan",
+    "Prepared",
+    "Primal",
+    "Solution",
+    "Solver",
+    "Status",
+    "choose",
+    "pseudo_inverts",
+]

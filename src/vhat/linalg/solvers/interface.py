@@ -32,6 +32,7 @@ __all__ = [
     "contract",
     "joined",
     "metric_norm",
+    "pseudo_inverts",
     "put",
     "respond_by_solving",
     "taken",
@@ -290,6 +291,11 @@ class Solver(Protocol):
 
     def metric(self, work: Workspace, curvature: Curvature) -> Metric:
         """Return the inner product in which the spectrum of ``A`` is narrowest, of those that this solver has."""
+
+
+def pseudo_inverts(solver: object) -> bool:
+    """Return whether a solver answers for a singular ``A``, on the span of the training gradients alone."""
+    return bool(getattr(solver, "pseudo_inverse", False))
 
 
 def metric_norm(problem: Problem, v: Array, scale: Array) -> np.ndarray:

@@ -133,8 +133,8 @@ def choose(problem: Problem, sides: int = 1, solver: Solver | str = "auto", curv
 
 def _unknown(solver: object) -> InputError:
     return InputError(
-        f"solver={solver!r} is not known. Use 'auto', vhat.CG(...), vhat.Dense(), vhat.Dual(), vhat.Primal() or "
-        "vhat.Nystrom()."
+        f"solver={solver!r} is not known. Use 'auto', vhat.CG(...), vhat.Dense(), vhat.Dual(), vhat.Primal(), "
+        "vhat.Nystrom() or vhat.MinimumNorm()."
     )
 
 

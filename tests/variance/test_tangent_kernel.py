@@ -1,0 +1,88 @@
+"""The tangent kernel is the product of explicit Jacobians, and says how a small step of gradient descent moves f."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import vhat
+from tests.oracle import network, random_params
+from vhat.variance import weighted_norm
+
+
+def jacobian(predict, params, x):
+    """Return rows grad f_o(x) of every point and output, by jax.jacobian."""
+    with jax.enable_x64(True):
+        theta, unravel = ravel_pytree(jax.tree.map(np.float64, params))
+        found = jax.jacobian(lambda t: predict(unravel(t), x).reshape(-1))(theta)
+        return np.asarray(found)
+
+
+def make(outputs, seed=0):
+    rng = np.random.default_rng(seed)
+    predict = network("tanh", outputs)
+    params = random_params(rng, 2, 4, outputs)
+    X = rng.normal(size=(12, 2))
+    y = rng.normal(size=12 if outputs is None else (12, outputs))
+    return predict, params, X, y, rng.normal(size=(5, 2)), rng.normal(size=(7, 2))
+
+
+@pytest.mark.parametrize("small_blocks", [False, True])
+def test_the_kernel_of_one_output_is_the_product_of_jacobians(monkeypatch, small_blocks):
+    if small_blocks:
+        monkeypatch.setattr(weighted_norm, "points_together", lambda problem: 2)
+    predict, params, X, y, a, b = make(None)
+    fitted = vhat.from_jax(predict, params, X, y, weight_decay=0.1)
+    left, right = jacobian(predict, params, a), jacobian(predict, params, b)
+    np.testing.assert_allclose(fitted.tangent_kernel(a, b), left @ right.T, rtol=1e-12)
+    np.testing.assert_allclose(fitted.tangent_kernel(a), left @ left.T, rtol=1e-12)
+
+
+def test_the_kernel_of_several_outputs_has_an_axis_for_each():
+    predict, params, X, y, a, b = make(3)
+    fitted = vhat.from_jax(predict, params, X, y, weight_decay=0.1)
+    left, right = jacobian(predict, params, a), jacobian(predict, params, b)
+    found = fitted.tangent_kernel(a, b)
+    assert found.shape == (5, 3, 7, 3)
+    np.testing.assert_allclose(found.reshape(15, 21), left @ right.T, rtol=1e-12)
+    own = fitted.tangent_kernel(a)
+    np.testing.assert_allclose(own, own.transpose(2, 3, 0, 1), rtol=1e-12)
+
+
+def test_a_small_step_of_gradient_descent_moves_predictions_by_the_kernel():
+    """The paper's display on K_t: f_{t+1}(x) = f_t(x) - eta/n sum_i k(x, x_i) (f_t(x_i) - y_i), to first order."""
+    predict, params, X, y, a, _ = make(None)
+    fitted = vhat.from_jax(predict, params, X, y, weight_decay=0.1)
+    step = 1e-6
+    with jax.enable_x64(True):
+        theta, unravel = ravel_pytree(jax.tree.map(np.float64, params))
+        slope = jax.grad(lambda t: 0.5 * ((predict(unravel(t), X) - y) ** 2).mean())(theta)
+        moved = np.asarray(predict(unravel(theta - step * slope), a) - predict(unravel(theta), a))
+    forecast = -step / len(X) * fitted.tangent_kernel(a, X) @ (fitted.predict(X) - y)
+    np.testing.assert_allclose(moved, forecast, rtol=1e-4)
+
+
+def test_torch_and_jax_agree():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(8, 3)), rng.normal(size=8)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).double()
+    weights = [each.detach().numpy().copy() for each in module.parameters()]
+    fitted = vhat.from_torch(module, X, y[:, None], weight_decay=0.1)
+
+    def predict(q, Z):
+        return jax.numpy.tanh(Z @ q[0].T + q[1]) @ q[2].T + q[3]
+
+    twin = vhat.from_jax(predict, weights, X, y[:, None], weight_decay=0.1)
+    np.testing.assert_allclose(fitted.tangent_kernel(X), twin.tangent_kernel(X), rtol=1e-10)
+
+
+def test_a_kernel_beyond_the_budget_is_refused_with_its_size():
+    X = np.linspace(0, 1, 50)[:, None]
+    fitted = vhat.from_numpy(lambda q, x: x @ q, [1.0], X, X[:, 0], weight_decay=0.1, memory=2**20)
+    with pytest.raises(vhat.MemoryBudgetError, match=r"20,000 x 20,000 predictions needs 3\.2 GB"):
+        fitted.tangent_kernel(np.zeros((20_000, 1)))
+    with pytest.raises(vhat.InputError, match="x2"):
+        fitted.tangent_kernel(X, np.zeros((3, 2)))
