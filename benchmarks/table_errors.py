@@ -2,8 +2,10 @@
 
 Ten splits of scikit-learn's diabetes data and of the UCI tables in DIR. Errors are root mean squares over the rows that
 are kept apart, in standard deviations of the training responses. Every method sees the same training rows and nothing
-else. What is finished is kept in ``.cache`` (run it again to go on); writes ``table_errors.json`` and, as a table,
-``table_errors.md``.
+else. One split of one table is done by all methods before the next one begins; what is finished is kept in ``.cache``,
+so that the same line goes on where it was stopped. ``--table`` and ``--split`` choose what is done, such as
+``--table diabetes --split 0``. Prints means and standard errors of all that is kept, and writes them to
+``table_errors.json`` and ``table_errors.md`` once every split of some table is there.
 """
 
 from __future__ import annotations
@@ -86,21 +88,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--uci", type=Path, default=None, help="folder with a folder for each UCI table")
     parser.add_argument("--method", action="append", choices=list(METHODS), help="only this one (may be repeated)")
-    parser.add_argument("--splits", type=int, default=SPLITS)
+    parser.add_argument("--table", action="append", help="only this table (may be repeated)")
+    parser.add_argument("--split", action="append", type=int, help="only this split (may be repeated)")
+    parser.add_argument("--splits", type=int, default=SPLITS, help="the first so many splits")
     options = parser.parse_args()
     tables: dict[str, Table] = {"diabetes": diabetes()}
     if options.uci is not None:
         tables |= {folder.name: uci(folder) for folder in sorted(options.uci.iterdir()) if folder.is_dir()}
+    if unknown := set(options.table or ()) - set(tables):
+        parser.error(f"there is no table {', '.join(sorted(unknown))}; there are {', '.join(tables)}")
     found = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    for method in options.method or METHODS:
-        for name, table in tables.items():
-            for number, split in enumerate(table.splits(options.splits)):
+    for name in options.table or tables:
+        for number, split in enumerate(tables[name].splits(options.splits)):
+            if options.split is not None and number not in options.split:
+                continue
+            for method in options.method or METHODS:
                 key = f"{name}/{number}/{method}"
                 if key not in found:
                     found = _kept(key, _measured(METHODS[method], split))
                     print(key, found[key], flush=True)
-    (HERE / "table_errors.json").write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n")
-    (HERE / "table_errors.md").write_text(markdown(found))
+    print(markdown(found))
+    if any(_whole(found, name) for name in tables):  # a few splits do not replace a table of all of them
+        (HERE / "table_errors.json").write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n")
+        (HERE / "table_errors.md").write_text(markdown(found))
+
+
+def _whole(found: dict[str, Any], name: str) -> bool:
+    """Whether every method has done every split of a table."""
+    return all(f"{name}/{number}/{method}" in found for number in range(SPLITS) for method in METHODS)
 
 
 def _measured(method: Callable[[Split], np.ndarray], split: Split) -> dict[str, float]:
@@ -117,7 +132,10 @@ def _kept(key: str, entry: dict[str, float]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     found[key] = entry
     KEPT.parent.mkdir(exist_ok=True)
-    KEPT.write_text(json.dumps(found, indent=1))
+    # by way of a second file, so that a run that is stopped here leaves the first one whole
+    beside = KEPT.with_suffix(".new")
+    beside.write_text(json.dumps(found, indent=1))
+    beside.replace(KEPT)
     return found
 
 
@@ -151,7 +169,9 @@ def _errors(found: dict[str, dict[str, float]], name: str, method: str) -> dict[
 
 
 def _mean(values: np.ndarray) -> str:
-    error = np.std(values, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    if len(values) < 2:
+        return f"{np.mean(values):.3f} (one split)"
+    error = np.std(values, ddof=1) / math.sqrt(len(values))
     return f"{np.mean(values):.3f} ({error:.3f})"
 
 

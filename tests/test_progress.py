@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import time
 
@@ -12,7 +13,7 @@ import pytest
 import vhat
 from vhat.linalg.curvature.definiteness import smallest_eigenvalue
 from vhat.models.numpy import numpy_problem
-from vhat.progress import announce, bar, listen
+from vhat.progress import announce, bar, listen, overall
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, 5))
@@ -52,6 +53,27 @@ def test_silent_where_there_is_no_terminal(monkeypatch, fitted):
     with bar("work", 2, patience=0.0) as advance:
         advance("a note")
     fitted.weighted_norm(RNG.normal(size=(500, 5)), solver=vhat.CG())
+    assert sys.stderr.getvalue() == ""
+
+
+def test_work_of_several_bars_has_one_bar_that_never_goes_back(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    with overall("fit", {"grid": 3, "audit": 1}, patience=0.0):
+        for label, total in (("grid", 2), ("grid", 2), ("grid", 4), ("other", 1), ("audit", 2)):
+            with bar(label, total, patience=0.0) as advance:
+                for _ in range(total):
+                    advance("")
+    shares = [int(share) for share in re.findall(r"(\d+)%", terminal.getvalue())]
+    assert shares == sorted(shares)
+    assert shares[-1] == 100
+    assert "other" not in terminal.getvalue()
+    assert terminal.getvalue().count("100%") <= 2  # rich draws a bar once more when it ends
+
+
+def test_overall_is_silent_where_there_is_no_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with overall("fit", {"grid": 1}, patience=0.0), bar("grid", 1, patience=0.0) as advance:
+        advance("")
     assert sys.stderr.getvalue() == ""
 
 

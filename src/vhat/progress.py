@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from itertools import count
-from typing import TYPE_CHECKING, Literal
+from itertools import accumulate, count
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -24,15 +24,16 @@ __all__ = [
     "loss_recorded",
     "note_descent",
     "note_loss",
+    "overall",
     "steps_shown",
 ]
 
 _PATIENCE = 2.0
-_outer: ContextVar[Callable[[str], None] | None] = ContextVar("outer", default=None)
-"""How work within a bar writes its note there: a terminal has room for one bar."""
 
 Listener = Callable[[str, int, int, str], None]
 """Called with the label of a bar, its step, its total (0 where it is not known) and the note."""
+_outer: ContextVar[Listener | None] = ContextVar("outer", default=None)
+"""How work within a bar tells its progress there: a terminal has room for one bar."""
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
@@ -124,12 +125,84 @@ def bar(label: str, total: int, patience: float = _PATIENCE) -> Iterator[Callabl
     outer = _outer.get()
     if outer is not None:
         steps = count(1)
-        of = f"/{total}" if total else ""
-        yield lambda note: outer(f"{label} {next(steps)}{of}, {note}" if note else f"{label} {next(steps)}{of}")
+        yield lambda note: outer(label, next(steps), total, note)
         return
     if not _on_terminal():
         yield lambda _note: None
         return
+    with _shown(label, total, patience) as update, _inner(lambda *inside: update(note=_told(*inside))):
+        yield lambda note: update(advance=1, note=note)
+
+
+@contextmanager
+def overall(label: str, parts: Mapping[str, float], patience: float = _PATIENCE) -> Iterator[None]:
+    """Show one bar, with the time left, for work that consists of several bars; the block advances it by them.
+
+    Args:
+        label: What is written before the bar.
+        parts: The share of the work that the bars of each label are, in their order. Where several bars of one label
+            follow one another, each is given half of what is left of its share: how many there are is not known.
+        patience: As in :func:`bar`.
+    """
+    if _listener.get() is not None or _outer.get() is not None or not _on_terminal():
+        yield
+        return
+    position = _Position(parts)
+    with _shown(label, 1, patience) as update:
+
+        def advance(inside: str, step: int, total: int, note: str) -> None:
+            if inside in parts:  # others last a moment each: their notes would only flicker
+                update(completed=position.after(inside, step, total), note=_told(inside, step, total, note))
+
+        with _inner(advance):
+            yield
+        update(completed=1, note="")
+
+
+class _Position:
+    """How much of some work is done, told by the steps of the bars within it."""
+
+    def __init__(self, parts: Mapping[str, float]) -> None:
+        whole = sum(parts.values())
+        ends = list(accumulate(share / whole for share in parts.values()))
+        self._spans = {name: (start, end) for name, start, end in zip(parts, [0.0, *ends], ends, strict=False)}
+        self._label = ""
+        self._last = 0
+        self._start = 0.0
+        self._room = 0.0
+        self._done = 0.0
+
+    def after(self, label: str, step: int, total: int) -> float:
+        """Return the share that is done after a step of a bar."""
+        start, end = self._spans[label]
+        if label != self._label:
+            self._start, self._room = start, (end - start) / 2
+        elif step <= self._last:  # another bar of this label
+            self._start, self._room = self._start + self._room, self._room / 2
+        self._label, self._last = label, step
+        self._done = max(self._done, self._start + self._room * min(step / max(total, 1), 1.0))
+        return self._done
+
+
+def _told(label: str, step: int, total: int, note: str) -> str:
+    """Return the note that a bar within a bar is."""
+    of = f"/{total}" if total else ""
+    return f"{label} {step}{of}, {note}" if note else f"{label} {step}{of}"
+
+
+@contextmanager
+def _inner(advance: Listener) -> Iterator[None]:
+    """Have the bars within the block tell their progress to ``advance``."""
+    entered = _outer.set(advance)
+    try:
+        yield
+    finally:
+        _outer.reset(entered)
+
+
+@contextmanager
+def _shown(label: str, total: int, patience: float) -> Iterator[Callable[..., None]]:
+    """Yield the function that updates a new bar of the terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -137,15 +210,13 @@ def bar(label: str, total: int, patience: float = _PATIENCE) -> Iterator[Callabl
     task = progress.add_task(label, total=total or None, note="")
     appearance = _Appearance(progress, patience)
 
-    def show(note: str, steps: int = 0) -> None:
+    def update(**changes: Any) -> None:
         appearance.wait()
-        progress.update(task, advance=steps, note=note)
+        progress.update(task, **changes)
 
-    entered = _outer.set(show)
     try:
-        yield lambda note: show(note, 1)
+        yield update
     finally:
-        _outer.reset(entered)
         appearance.end()
 
 

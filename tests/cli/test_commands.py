@@ -58,6 +58,10 @@ def test_fit_prints_json_with_what_was_held_out(tmp_path):
     assert found["held_out"]["coverage"] == pytest.approx(inside.mean())
     assert found["held_out"]["error"] == pytest.approx(np.sqrt(np.mean((band.center - rows[TARGET]) ** 2)))
     assert found["rows"] == 48
+    others = table(60).drop(index=rows.index)
+    of_mean = np.sqrt(np.mean((rows[TARGET] - others[TARGET].mean()) ** 2))
+    assert found["held_out"]["mean_error"] == pytest.approx(of_mean)
+    assert found["held_out"]["trees_error"] is None  # too few rows for trees
     assert found["columns"] == NAMES
 
 

@@ -232,7 +232,10 @@ def test_a_recipe_without_a_minimum_falls_back_in_words_until_rows_are_given():
 def test_a_fit_that_leans_on_single_rows_is_calibrated_by_refits_without_a_fifth_of_them():
     """Against the minimum that scipy finds for one fold."""
     network = vhat.NetworkRegressor((3,), weight_decay=3e-3).fit(X[:30], Y[:30])
-    band = network.predict_interval(X[:1], 0.2, target="observation")
+    with pytest.warns(
+        vhat.CalibrationWarning, match=r"not to be relied on: the fit spends 0\.3\d of a degree of freedom"
+    ):
+        band = network.predict_interval(X[:1], 0.2, target="observation")
     assert band.bound == "cv"
     assert "30 training rows, each predicted by a refit without a fifth of the rows" in band.guarantee
     assert len(network.calibrated_.scores) == 30

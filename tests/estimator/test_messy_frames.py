@@ -162,3 +162,17 @@ def test_weights_count_as_copies_in_a_messy_table():
     copied = vhat.NetworkRegressor(**options).fit(raw.iloc[copies], y[copies])
     assert [column.fill for column in weighted.columns_.columns] == [column.fill for column in copied.columns_.columns]
     np.testing.assert_allclose(weighted.predict(raw), copied.predict(raw), rtol=1e-9)
+
+
+def test_columns_that_are_left_out_are_named_unless_that_was_asked_for():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=40), "note": [f"n{at}" for at in range(40)], "one": ["x"] * 40})
+    y = frame["a"] + rng.normal(size=40)
+    said = r"2 columns are left out: 'note' \(text, 40 different in 40 rows\); 'one' \('x' in all rows\)"
+    with pytest.warns(vhat.TableWarning, match=said) as record:
+        vhat.NetworkRegressor((), weight_decay=0.1).fit(frame, y)
+    assert len(record) == 1
+    assert "columns={'note': 'skip'} says that this is meant" in str(record[0].message)
+    asked = vhat.NetworkRegressor((), weight_decay=0.1, columns={"note": "skip", "one": "skip"})
+    asked.fit(frame, y)  # warnings are errors
+    assert asked.columns_["note"].outputs == ()

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from vhat.models.dense_network import is_small, network_problem
-from vhat.models.dense_network.layers import flatten
+from vhat.models.dense_network.gauss_newton import gauss_newton
+from vhat.models.dense_network.layers import flatten, forward
 from vhat.models.networks import ACTIVATIONS, Network, VarianceScaling
 
 WIDTHS = [(3, 1), (3, 4, 2), (2, 5, 4, 3, 2)]
@@ -111,3 +112,24 @@ def test_a_network_in_numpy_imports_no_jax():
         "problem.product(np.eye(problem.p), 'hessian'); assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("curvature", ["ggn", "hessian"])
+@pytest.mark.parametrize("widths", [*WIDTHS, (3, 4, 1)])
+def test_products_with_single_vectors_are_those_of_the_matrix(widths, curvature):
+    *_, few = case(widths)
+    *_, all_at_once = case(widths)
+    every = np.eye(few.p)
+    matrix = all_at_once.product(np.vstack([every, every, every]), curvature)[: few.p]
+    v = np.random.default_rng(1).standard_normal((3, few.p))
+    np.testing.assert_allclose(few.product(v, curvature), v @ matrix, rtol=1e-12, atol=1e-13)
+
+
+def test_the_gauss_newton_matrix_of_one_hidden_layer_is_the_product_of_the_jacobian():
+    rng = np.random.default_rng(0)
+    network = Network((5, 7, 1), "tanh", initial=VarianceScaling())
+    rows = forward(network, flatten(network.init(0)), rng.standard_normal((2100, 5)))  # more than one block
+    weights = rng.uniform(0.0, 2.0, 2100)
+    J = rows.jacobian()
+    exact = J.T @ (weights[:, None] * J)
+    np.testing.assert_allclose(gauss_newton(rows, weights), exact, rtol=1e-12, atol=1e-12 * exact.max())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 
 import numpy as np
@@ -222,3 +223,40 @@ def test_a_cell_that_cannot_be_read_does_not_decide_how_the_others_are():
     days = pd.DataFrame({"day": ["01/02/2024", "03/04/2024", "unknown1"]})
     with pytest.raises(vhat.InputError, match="day and month may be exchanged"):
         Columns.of(days, {"day": "date"})
+
+
+@pytest.mark.parametrize(
+    ("trained", "cell", "either"), [("2.5", "5,125", "5125 or 5.125"), ("2,5", "5.125", "5.125 or 5125")]
+)
+def test_a_sign_that_training_saw_nowhere_is_not_taken_for_thousands(trained, cell, either):
+    columns = Columns.of(pd.DataFrame({"size": [trained, "3", "7"]}))
+    with pytest.raises(vhat.InputError, match=f"which is not clear: it may be {either}, and no training cell"):
+        columns.encode(pd.DataFrame({"size": [cell]}))
+    restored = Columns.restore(columns.describe())
+    with pytest.raises(vhat.InputError, match="not clear"):
+        restored.encode(pd.DataFrame({"size": [cell]}))
+
+
+@pytest.mark.parametrize("cell", ["1,234,567", "5,125.0", "5 125"])
+def test_thousands_that_can_be_nothing_else_are_read(cell):
+    columns = Columns.of(pd.DataFrame({"size": ["2.5", "3", "7"]}))
+    number = float(cell.replace(",", "").replace(" ", ""))
+    assert columns.encode(pd.DataFrame({"size": [cell]})).numbers[0, 0] == number
+
+
+def test_who_names_the_decimal_sign_has_said_what_the_other_one_is():
+    columns = Columns.of(pd.DataFrame({"size": ["2.5", "3", "7"]}), {"size": "decimal-point"})
+    assert columns.encode(pd.DataFrame({"size": ["5,125"]})).numbers[0, 0] == 5125
+
+
+def test_thousands_of_training_are_read_later():
+    columns = Columns.of(pd.DataFrame({"size": ["2.5", "3,000", "7"]}))
+    assert columns.encode(pd.DataFrame({"size": ["5,125"]})).numbers[0, 0] == 5125
+
+
+@pytest.mark.parametrize("cells", [["1500-01-02", "2020-03-14"], ["02.01.1500", "14.03.2020"]])
+def test_dates_of_any_year_are_read(cells):
+    found = Columns.of(pd.DataFrame({"day": [*cells, ""]})).encode(pd.DataFrame({"day": cells})).numbers[:, 0]
+    start = datetime.date(1970, 1, 1)
+    want = [(datetime.date(1500, 1, 2) - start).days, (datetime.date(2020, 3, 14) - start).days]
+    assert found.tolist() == want

@@ -25,6 +25,22 @@ def test_names_that_people_give_are_names(line):
     assert not lacks_header(line.split(","))
 
 
+def test_rows_are_named_by_the_line_on_which_they_end(tmp_path):
+    (tmp_path / "data.csv").write_text('a,b\n1,x\n\n2,"two\nlines"\n3,y\n   \n4,"\r\n"\n5,z\n', newline="")
+    table = open_table(str(tmp_path / "data.csv"))
+    for rows in (1, 2, 100):
+        chunks = list(table.chunks(["a"], rows))
+        assert [len(chunk) for chunk in chunks[:-1]] == [rows] * (len(chunks) - 1)
+        assert np.concatenate([chunk.places for chunk in chunks]).tolist() == [2, 5, 6, 9, 10]
+        assert np.concatenate([chunk.columns["a"] for chunk in chunks]).tolist() == list("12345")
+
+
+def test_a_row_with_too_many_fields_is_refused_by_its_line(tmp_path):
+    (tmp_path / "data.csv").write_text('a,b\n1,"two\nlines"\n\n2,3,4\n')
+    with pytest.raises(vhat.InputError, match=r"line 5: 3 fields, where the first line names 2 columns"):
+        list(open_table(str(tmp_path / "data.csv")).chunks(["a"], 10))
+
+
 def sheet():
     return pd.DataFrame(
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -28,6 +29,7 @@ from vhat.cli.options import (
 )
 from vhat.cli.terminal import facts, note, on_terminal, print_json, show, silence
 from vhat.errors import VhatError, calling_rows
+from vhat.progress import overall
 
 if TYPE_CHECKING:
     from vhat.cli.training_rows import Rows
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 Activation = Literal["tanh", "softplus", "gelu", "silu", "relu"]
 Recipe = Literal["minimum", "adam", "adamw", "gradient_descent"]
 _LEVEL = 0.95
+_PARTS = {"weight decay": 0.75, "audit": 0.15, "folds": 0.1}
+"""Share of the time that each bar within a fit takes, about."""
 
 
 @command("vhat fit data.csv --target price --hold-out 0.2 --out model")
@@ -97,7 +101,7 @@ def fit(
     )
     rows = Rows.read(table, names, target, weights, asked).counted()
     training, held = rows.split(hold_out, seed)
-    with silence(quiet):
+    with silence(quiet), overall("fit", _PARTS):
         training.fit(network, target)
         seen = training.findings(network, target)
         training = training.encoded(network.columns_)
@@ -109,7 +113,7 @@ def fit(
         if held is not None:
             keep(network, held.X, held.y, held.names)
         network.save(out)  # with the audit and the calibration, so that vhat predict need not repeat them
-        judged, refused = ({}, None) if held is None else _judged(network, held)
+        judged, refused = ({}, None) if held is None else _judged(network, training, held, seed)
         found |= judged
         if (json or not on_terminal()) and (doubt := warning(network.audited_, out)):
             note(doubt)
@@ -154,12 +158,21 @@ def _encoded_apart(network: NetworkRegressor, held: Rows, table: str) -> Rows:
     return found
 
 
-def _judged(network: NetworkRegressor, held: Rows) -> tuple[dict[str, Any], VhatError | None]:
+def _judged(
+    network: NetworkRegressor, training: Rows, held: Rows, seed: int
+) -> tuple[dict[str, Any], VhatError | None]:
     """How the fit does on the rows that were kept apart, and why there are no intervals for them, if there are none."""
-    from vhat import metrics
+    import numpy as np
 
+    from vhat import metrics
+    from vhat.report.accuracy import baseline_errors
+
+    weights = np.ones(len(training.y)) if training.weights is None else training.weights
+    mean, trees = baseline_errors(
+        training.X.to_numpy(dtype=float), training.y, weights, held.X.to_numpy(dtype=float), held.y, seed
+    )
     with calling_rows(held.names):
-        found = {"rows": len(held.y), "error": _error(network, held)}
+        found = {"rows": len(held.y), "error": _error(network, held), "mean_error": mean, "trees_error": trees}
         try:
             band = network.predict_interval(held.X, 1 - _LEVEL, target="observation")
         except VhatError as error:
@@ -170,6 +183,13 @@ def _judged(network: NetworkRegressor, held: Rows) -> tuple[dict[str, Any], Vhat
         "mean_width": metrics.width(band.lower, band.upper).mean,
     }
     return {"held_out": found | intervals}, None
+
+
+def _beside(held: dict[str, Any]) -> str:
+    """Return the error on the rows kept apart beside those of two models that anyone could have had."""
+    others = {"boosted trees": held["trees_error"], "the training mean": held["mean_error"]}
+    told = ", ".join(f"{name} {error:.4g}" for name, error in others.items() if isfinite(error))
+    return f"{held['error']:.4g} ({told})"
 
 
 def _error(network: NetworkRegressor, rows: Rows) -> float:
@@ -201,7 +221,7 @@ def _told(network: NetworkRegressor, found: dict[str, Any], target: str) -> dict
         "error there": f"{found['training_error']:.4g} (root mean square), on the rows that it was fitted to",
     }
     if held := found.get("held_out"):
-        lines["held out"] = f"error {held['error']:.4g} on {held['rows']:,} rows kept apart; " + (
+        lines["held out"] = f"error {_beside(held)} on {held['rows']:,} rows kept apart; " + (
             f"{held['coverage'] * held['rows']:.0f} of them within their {held['level']:.0%} interval, mean width "
             f"{held['mean_width']:.4g}"
             if "coverage" in held

@@ -64,7 +64,11 @@ def note(text: str) -> None:
     """Say something that is no result, on standard error."""
     from rich.console import Console
 
-    Console(stderr=True, width=None if sys.stderr.isatty() else _WIDTH, highlight=False).print(text, markup=False)
+    page = Console(stderr=True, width=None if sys.stderr.isatty() else _WIDTH, highlight=False)
+    with page.capture() as captured:
+        page.print(text, markup=False)
+    # By print: while a progress bar is shown, rich has put itself in the place of sys.stderr and writes above the bar.
+    print(captured.get(), end="", file=sys.stderr)
 
 
 def facts(title: str, entries: Mapping[str, str]) -> Table:

@@ -13,7 +13,8 @@ from vhat.checks import check_weights, column_names
 from vhat.errors import TableWarning, name_rows, outside
 from vhat.linalg.solvers import Status
 from vhat.tables import validate
-from vhat.tables.columns import MISSING, UNKNOWN, Columns, Encoded
+from vhat.tables.columns import MISSING, UNKNOWN, Column, Columns, Encoded, Wording
+from vhat.tables.columns.kinds import Skipped
 from vhat.tables.columns.texts import dtype_kind
 
 if TYPE_CHECKING:
@@ -55,9 +56,14 @@ def learn(network: NetworkRegressor, X: Any, y: Any, sample_weight: Any, decided
 
     Raises:
         InputError: For columns that cannot be read.
+
+    Warns:
+        TableWarning: Of columns that are left out.
     """
     validate.refuse_responses(y)
     columns = decided or _decided(X, sample_weight, network.columns)
+    if columns is not None and decided is None:  # who has decided has seen them
+        _warn_of_left_out(columns)
     if columns is None or (columns.plain and _all_numbers(X)):
         if columns is None:
             validate.refuse_text(X)
@@ -69,6 +75,26 @@ def learn(network: NetworkRegressor, X: Any, y: Any, sample_weight: Any, decided
     validate.refuse_missing(encoded, columns.outputs)
     _validated(network, X, skip_check_array=True)  # the names and the number of the user's own columns
     return Table(encoded, y, columns.outputs, columns)
+
+
+def _warn_of_left_out(columns: Columns) -> None:
+    """Name the columns that the network does not see, unless the user has asked for that."""
+    left = [column for column in columns.columns if not column.outputs and not _as_asked(column)]
+    if not left:
+        return
+    told = "; ".join(f"{column.name!r} ({column.detail})" for column in left)
+    noun = "column is" if len(left) == 1 else "columns are"
+    wording = Wording()
+    warnings.warn(
+        f"{len(left)} {noun} left out: {told}. {wording.override(left[0].name, 'skip')} says that this is meant; "
+        "another kind ('number', 'date', 'category') in its place reads the column as that.",
+        TableWarning,
+        stacklevel=outside(),
+    )
+
+
+def _as_asked(column: Column) -> bool:
+    return isinstance(column, Skipped) and column.reason == Skipped.reason
 
 
 def _validated(network: NetworkRegressor, *table: Any, **options: Any) -> Any:

@@ -169,8 +169,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             PolishError: When there is no certified minimum to be reached, with a lam that would do.
 
         Warns:
-            TableWarning: Of constant columns, which are left out, of fewer rows than columns, and of too few rows to
-                choose the weight decay by.
+            TableWarning: Of columns that are left out (constant, empty, or text that differs in every row), of fewer
+                rows than columns, and of too few rows to choose the weight decay by.
         """
         return self._fit(X, y, sample_weight, None)
 

@@ -19,6 +19,7 @@ from vhat.evidence.leave_one_out import LeftOut, leave_rows_out_of
 from vhat.fit.decay_path import gradient_of
 from vhat.fit.scoring import Scored, Scoring
 from vhat.fit.splits import Table
+from vhat.linalg.solvers.alike_rows import rows_alike
 from vhat.linalg.solvers.dense import Factor
 from vhat.models.problem import Curvature
 from vhat.variance.noise import Noise
@@ -106,7 +107,13 @@ class _Smoother:
     def _middle(self) -> np.ndarray:
         """``L^-1 B L^-T``, (p, p)."""
         problem = self.fitted.problem
-        scaled = self._half * (problem.weights[:, None] * self.noise.values).reshape(-1, 1)
+        deviation = problem.weights[:, None] * self.noise.values
+        if problem.scaling is None and rows_alike(problem, self.noise.values):
+            matrix = self.fitted.workspace.smoother_matrix(self.curvature)
+            if matrix is not None:
+                # One weight w and one noise sigma for all rows: B = w^2 sigma^2 J'J = w sigma^2 n G.
+                return matrix * (problem.n * float(deviation[0, 0] * self.noise.values[0, 0]))
+        scaled = self._half * deviation.reshape(-1, 1)
         found: np.ndarray = scaled.T @ scaled
         return found
 
@@ -121,9 +128,18 @@ class _Smoother:
         problem = self.fitted.problem
         n, K = problem.n, problem.outputs
         half = self._half.reshape(n, K, -1)
-        a = half @ half.transpose(0, 2, 1) / n
-        together = (self._half @ self._middle).reshape(n, K, -1) @ half.transpose(0, 2, 1)
+        a = _products(half, half) / n
+        together = _products((self._half @ self._middle).reshape(n, K, -1), half)
         own = n * a * (problem.weights[:, None] * self.noise.values)[:, None, :]
         # the row's own response is no longer there
         squares = together - own @ own.transpose(0, 2, 1)
         return leave_rows_out_of(problem, a, squares / n)
+
+
+def _products(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the inner products of the outputs of each row, (n, K, p) twice to (n, K, K)."""
+    if left.shape[1] > 1:
+        return left @ right.transpose(0, 2, 1)
+    # with one output, a product of matrices for each row costs more than its multiplications
+    found: np.ndarray = np.einsum("ikp,ikp->ik", left, right)[:, :, None]
+    return found

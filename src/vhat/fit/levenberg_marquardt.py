@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from vhat.models.dense_network.gauss_newton import gauss_newton
 from vhat.models.dense_network.layers import Pass, forward, predict
 from vhat.models.dense_network.second_order import residual_part
 from vhat.models.networks import Network
@@ -76,12 +77,11 @@ class _Here:
     @classmethod
     def at(cls, objective: Objective, theta: np.ndarray) -> _Here:
         rows = forward(objective.network, theta, objective.X)
-        n, K = rows.output.shape
+        n = len(rows.output)
         residual = objective.weights[:, None] * (rows.output - objective.y)
         gradient = rows.gradient(residual / n) + objective.decay * theta
-        J = rows.jacobian(np.float32 if objective.single else np.float64)
-        J *= np.sqrt(np.repeat(objective.weights, K) / n)[:, None].astype(J.dtype)
-        matrix = J.T @ J
+        make = _single_precision if objective.single else gauss_newton
+        matrix = make(rows, objective.weights / n)
         matrix[np.diag_indices_from(matrix)] += objective.decay
         return cls(theta, rows, objective._of(rows.output, theta), residual, gradient, matrix)
 
@@ -97,6 +97,18 @@ class _Here:
         """Return the exact Hessian plus lam."""
         residual = residual_part(self.rows, self.residual / len(self.residual))
         return self.matrix + residual.astype(self.matrix.dtype)
+
+
+def _single_precision(rows: Pass, weights: np.ndarray) -> np.ndarray:
+    """Return the Gauss-Newton matrix in float32.
+
+    By the Jacobian: where a descent of many steps ends depends on the rounding of single precision, and products of
+    pairs, which round otherwise, save a quarter of the time at most.
+    """
+    J = rows.jacobian(np.float32)
+    J *= np.sqrt(np.repeat(weights, rows.outputs))[:, None].astype(np.float32)
+    found: np.ndarray = J.T @ J
+    return found
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from vhat.models.problem import Problem
 from vhat.report.judged_rows import JudgedRows
 from vhat.report.numbers import plain
 
-__all__ = ["Accuracy", "Baselines", "accuracy", "baselines", "r2"]
+__all__ = ["Accuracy", "Baselines", "accuracy", "baseline_errors", "baselines", "r2"]
 
 LEAST_ROWS = 100
 """Training rows that boosted trees need here: a leaf holds 20, so that fewer give trees of two or three leaves."""
@@ -120,6 +120,28 @@ def baselines(problem: Problem, values: np.ndarray, judges: JudgedRows, seed: in
     columns = [_trees(values, problem.targets[:, k], weights, judges, seed) for k in range(problem.outputs)]
     how = "fitted to the same training rows" if judges.index is None else f"{_FOLDS}-fold cross-validation"
     return Baselines(mean, np.stack(columns, axis=1), how)
+
+
+def baseline_errors(
+    values: np.ndarray, targets: np.ndarray, weights: np.ndarray, asked: np.ndarray, observed: np.ndarray, seed: int
+) -> tuple[float, float]:
+    """Return the root mean square errors of the training mean and of boosted trees on rows that are kept apart.
+
+    Args:
+        values: Training inputs, (n, columns).
+        targets: Training responses, (n,).
+        weights: How much each training row counts, (n,).
+        asked: Inputs of the rows kept apart, (m, columns).
+        observed: Their responses, (m,).
+        seed: Seed of the trees.
+
+    Returns:
+        Both errors; NaN for the trees where they are not fitted (few rows, many cells, no scikit-learn).
+    """
+    mean = _rms(observed - np.average(targets, weights=weights))
+    if _no_trees(values):
+        return mean, float("nan")
+    return mean, _rms(observed - _boosted(values, targets, weights, asked, seed))
 
 
 def _no_trees(values: np.ndarray) -> str:

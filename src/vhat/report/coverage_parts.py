@@ -71,7 +71,6 @@ def count(
     coverage: np.ndarray,
     *,
     aimed: bool,
-    least: float | None = None,
     looked: int = 1,
     of: str = "",
     label: str = "",
@@ -83,8 +82,6 @@ def count(
         coverage: Values of the true coverage, equally likely, where the intervals are right; a single one where it is
             known.
         aimed: Whether covering more is a fault too; for a bound it is none.
-        least: The coverage that these intervals must have, whatever the training rows have set it to: too few inside
-            are then judged by this number. None to allow for it in both directions.
         looked: How many parts are looked at together: each is allowed that much less chance.
         of: As in :class:`Part`.
         label: As in :class:`Part`.
@@ -93,7 +90,7 @@ def count(
 
     rows = len(inside)
     found = int(np.sum(inside))
-    below = float(np.mean(binom.cdf(found, rows, coverage if least is None else least)))
+    below = float(np.mean(binom.cdf(found, rows, coverage)))
     above = float(np.mean(binom.sf(found - 1, rows, coverage)))
     chance = min(1.0, 2 * min(below, above)) if aimed else below
     # Clopper and Pearson's interval of the share

@@ -116,7 +116,7 @@ def _output(
     total = None
     counted = []
     if judges.answered:
-        total = count(judges.inside[:, k], judges.coverage[k], aimed=judges.aimed, least=level)
+        total = count(judges.inside[:, k], judges.coverage[k], aimed=judges.aimed)
         ranked = table.varying if moved is None else moved.order(k)
         spread = float(np.std(judges.observed[:, k]))
         counted = parts(judges, table, sources, ranked if table.flat else ranked[:0], k, spread)

@@ -15,6 +15,7 @@ from vhat.errors import CurvatureWarning, InputError, ModelError, NotPositiveDef
 from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.linalg.curvature.kinks import Kinks, find_kinks, way_on
 from vhat.linalg.solvers import Solver, pseudo_inverts
+from vhat.linalg.solvers.alike_rows import rows_alike
 from vhat.linalg.solvers.min_norm import PseudoInverse
 from vhat.linalg.workspace import Workspace as LinearAlgebra
 from vhat.models.problem import Curvature
@@ -31,6 +32,7 @@ from vhat.variance.noise import (
     weights_match,
 )
 from vhat.variance.ridge_refit import RidgeRefit
+from vhat.variance.smoother_matrix import freedom_of, smoother_matrix
 from vhat.variance.validation import Validation, measure_held_out
 
 __all__ = ["Chosen", "Workspace"]
@@ -129,9 +131,22 @@ class Workspace(LinearAlgebra):
 
         def find() -> Freedom:
             with bar("degrees of freedom", 1):
+                matrix = self.smoother_matrix(curvature) if rows_alike(self.problem, self.noise_shape(kind)) else None
+                if matrix is not None:
+                    return freedom_of(matrix, self.problem.n)
                 return measure_freedom(self.problem, solver, self.noise_shape(kind), seed)
 
         return self.keep(("freedom", curvature, seed, kind), find)
+
+    def smoother_matrix(self, curvature: Curvature) -> np.ndarray | None:
+        """The p x p matrix whose traces are those of the smoother where all rows are alike; None without a factor."""
+
+        def find() -> np.ndarray | None:
+            if not self.solver.forms_matrix:
+                return None
+            return smoother_matrix(self.problem, self.own_solver(curvature), self.matrix("ggn"))
+
+        return self.keep(("smoother", curvature), find)
 
     def residual_freedom(self, curvature: Curvature, seed: int, kind: str | None = None) -> Freedom:
         """The freedom from which the noise is read off.

@@ -21,12 +21,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from vhat.models.dense_network.gauss_newton import pair_numbers, pair_products
 from vhat.models.dense_network.layers import Pass
 
 __all__ = ["residual_part"]
 
-_BLOCK_BYTES = 2**25
-"""Memory of one block of per-row matrices."""
+_BLOCK_BYTES = 2**22
+"""Memory of one block of per-row matrices, which then stays near the processor."""
 
 
 def residual_part(rows: Pass, last: np.ndarray) -> np.ndarray:
@@ -95,8 +96,8 @@ def _pair(
         spread = (outer[:, None, :, None] * full[:, :, None, :]).reshape(len(outer), -1)
         found += (inner.T @ spread).reshape(found.shape)
     if low == high:  # the term of E with both identities: diagonal in the units
-        pairs = (inner[:, :, None] * inner[:, None, :]).reshape(len(inner), -1)
-        diagonal = (pairs.T @ bends[low]).reshape(inner.shape[1], inner.shape[1], units)
+        pairs = pair_products(np.ascontiguousarray(inner.T))
+        diagonal = (pairs @ bends[low])[pair_numbers(inner.shape[1])]
         found[:, np.arange(units), :, np.arange(units)] += diagonal.transpose(2, 0, 1)
     else:
         through = chain[high - 1]

@@ -80,4 +80,15 @@ def days(times: Any) -> np.ndarray:
         return (times / pd.Timedelta(days=1)).to_numpy(dtype=np.float64, na_value=np.nan)
     if getattr(times.dtype, "tz", None) is not None:
         times = times.dt.tz_convert("UTC").dt.tz_localize(None)
-    return ((times - pd.Timestamp(0)) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64, na_value=np.nan)
+    try:
+        return ((times - pd.Timestamp(0)) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64, na_value=np.nan)
+    except (OverflowError, pd.errors.OutOfBoundsDatetime, pd.errors.OutOfBoundsTimedelta):
+        # Nanoseconds, in which pandas counts here, reach from 1677 to 2262.
+        return _days_of_any_year(times)
+
+
+def _days_of_any_year(times: Any) -> np.ndarray:
+    """Return times as days since 1970-01-01, counted in microseconds; NaN where missing."""
+    since = times.to_numpy(dtype="datetime64[us]") - np.datetime64(0, "us")
+    found: np.ndarray = since / np.timedelta64(1, "D")
+    return found

@@ -131,7 +131,9 @@ def _as_asked(each: _Looked, asked: str, evidence: dict[Decimal, str], wording: 
             return _as_asked(replace(each, survey=survey(rest)), asked, evidence, wording)
     fewest: Decimal = "comma" if len(odd["comma"]) < len(odd["point"]) else "point"
     said: dict[str, Decimal] = {"decimal-point": "point", "decimal-comma": "comma"}
-    return Number(each.name, coerce=True, notation=each.survey.notation(said.get(asked, fewest)))
+    notation = each.survey.notation(said.get(asked, fewest))
+    # a user who names the decimal sign has said what 5,125 is
+    return Number(each.name, coerce=True, notation=replace(notation, thousands=asked in said or notation.thousands))
 
 
 def _of_text(each: _Looked, evidence: dict[Decimal, str], wording: Wording) -> Column:

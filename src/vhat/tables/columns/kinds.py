@@ -188,9 +188,18 @@ class Number(Filled):
         there = present_texts(texts)
         numbers, bad = self.notation.read(np.where(there, texts, "0"))
         bad &= there  # what stands in for a gap need not be written as the numbers are
-        like = f"a number like those of training ({self.notation.told})" if self.notation != PLAIN else "a number"
-        self._refuse(texts, bad, like, wording)
+        self._refuse(texts, bad, self._like(texts, bad), wording)
         return np.where(there & ~bad, numbers, np.nan)
+
+    def _like(self, texts: np.ndarray, bad: np.ndarray) -> str:
+        """Say what the first cell that cannot be read is not."""
+        either = self.notation.either(texts[int(bad.argmax())]) if bad.any() else None
+        if either is not None:
+            return (
+                f"clear: it may be {either[0]:.12g} or {either[1]:.12g}, and no training cell had a sign between "
+                "thousands"
+            )
+        return "a number" if self.notation == PLAIN else f"a number like those of training ({self.notation.told})"
 
     @property
     def detail(self) -> str:

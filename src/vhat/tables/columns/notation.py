@@ -73,6 +73,18 @@ def _number(cell: _Cell, decimal: Decimal) -> str | None:
     return f"-{text}" if cell.negative else text
 
 
+def _grouped(cell: _Cell, decimal: Decimal) -> bool:
+    """Whether a cell has a sign between thousands, read with a decimal sign."""
+    found = _DIGITS[decimal].fullmatch(cell.digits)
+    return found is not None and found["between"] is not None
+
+
+def _may_be_either(cell: _Cell, decimal: Decimal) -> bool:
+    """Whether the sign between thousands of a cell may as well be the decimal sign: 5,125 and not 5,125.0."""
+    other: Decimal = "comma" if decimal == "point" else "point"
+    return _grouped(cell, decimal) and _SIGN[other] in cell.digits and _number(cell, other) is not None
+
+
 @dataclass(frozen=True)
 class Notation:
     """How the numbers of a column are written.
@@ -82,12 +94,15 @@ class Notation:
         percent: Whether every cell has a percent sign: 12% is 0.12.
         currency: The currency sign that cells may have, or nothing.
         plain: Whether all cells were numbers as programs write them, which ``float`` reads.
+        thousands: Whether some cell had a sign between thousands, or the user has said which sign is the decimal one.
+            Where neither is so, a later cell such as 5,125 may be either number and is not read.
     """
 
     decimal: Decimal = "point"
     percent: bool = False
     currency: str = ""
     plain: bool = True
+    thousands: bool = False
 
     def read(self, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the numbers, NaN where a text is none in this notation, and which texts those are."""
@@ -109,7 +124,15 @@ class Notation:
         if cell.percent != self.percent or other_currency:
             return None
         number = _number(cell, self.decimal)
-        return None if number is None else float(number)
+        return None if number is None or (not self.thousands and _may_be_either(cell, self.decimal)) else float(number)
+
+    def either(self, text: str) -> tuple[float, float] | None:
+        """Return the two numbers that a text may be where training has not told them apart; None where it is clear."""
+        cell = _taken_apart(text)
+        if cell is None or self.thousands or not _may_be_either(cell, self.decimal):
+            return None
+        point, comma = _number(cell, "point"), _number(cell, "comma")
+        return None if point is None or comma is None else (float(point), float(comma))
 
     @property
     def told(self) -> str:
@@ -144,6 +167,7 @@ class Survey:
         plain: Whether ``float`` reads all of them.
         percents: How many have a percent sign.
         currencies: The currency signs among them.
+        grouped: Whether some have a sign between thousands, read with each decimal sign.
     """
 
     count: int
@@ -152,6 +176,7 @@ class Survey:
     plain: bool
     percents: int
     currencies: tuple[str, ...]
+    grouped: dict[Decimal, bool]
 
     @property
     def readings(self) -> tuple[Decimal, ...]:
@@ -168,7 +193,7 @@ class Survey:
     def notation(self, decimal: Decimal) -> Notation:
         """Return the notation with a decimal sign."""
         plain = self.plain and decimal == "point"
-        return Notation(decimal, self.percents > 0, (self.currencies or ("",))[0], plain)
+        return Notation(decimal, self.percents > 0, (self.currencies or ("",))[0], plain, self.grouped[decimal])
 
 
 def survey(texts: Iterable[str]) -> Survey:
@@ -196,6 +221,7 @@ def survey(texts: Iterable[str]) -> Survey:
         False,
         sum(cell.percent for cell in numbers),
         tuple(dict.fromkeys(cell.currency for cell in numbers if cell.currency)),
+        {decimal: any(_grouped(cell, decimal) for cell in numbers) for decimal in _SIGN},
     )
 
 
@@ -204,7 +230,7 @@ def _plain_survey(different: list[str]) -> Survey:
     no_comma = next((text for text in different if not _DIGITS["comma"].fullmatch(text.lstrip("+-"))), None)
     grouped = next((text for text in different if "." in text), None)
     odd: dict[Decimal, tuple[str, ...]] = {"point": (), "comma": () if no_comma is None else (no_comma,)}
-    return Survey(len(different), odd, grouped, True, 0, ())
+    return Survey(len(different), odd, grouped, True, 0, (), {"point": False, "comma": grouped is not None})
 
 
 def _all_floats(texts: list[str]) -> bool:

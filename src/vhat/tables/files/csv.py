@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import reprlib
 import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
@@ -28,6 +30,7 @@ _ENCODING = "utf-8-sig"
 """UTF-8, with or without the mark that spreadsheets write first."""
 _PARQUET_MAGIC = b"PAR1"
 """The first four bytes of every Parquet file."""
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _TAB = "\t"
 _WORDS = {"tab": _TAB, "\\t": _TAB}
 
@@ -224,16 +227,16 @@ def _chunks(reader: Reader, name: str, known: Sequence[str], wanted: Sequence[st
     at = [known.index(column) for column in wanted]
     records: list[list[str]] = []
     lines: list[int] = []
-    for record in reader:
-        if len(record) != len(known):
-            if _is_blank(record):
-                continue
-            raise InputError(
-                f"{name}, line {reader.line_num}: {len(record)} fields, where the first line names {len(known)} "
-                "columns. Text that holds the separator must stand in double quotes."
-            )
-        records.append(record)
-        lines.append(reader.line_num)
+    while True:
+        before = reader.line_num
+        batch = list(islice(reader, rows - len(records)))
+        if not batch:
+            break
+        numbers = _line_numbers(batch, before, reader.line_num)
+        if set(map(len, batch)) != {len(known)}:
+            batch, numbers = _rows_only(batch, numbers, name, len(known))
+        records += batch
+        lines += numbers
         if len(records) == rows:
             yield _chunk(records, lines, wanted, at, name)
             records, lines = [], []
@@ -241,11 +244,50 @@ def _chunks(reader: Reader, name: str, known: Sequence[str], wanted: Sequence[st
         yield _chunk(records, lines, wanted, at, name)
 
 
+def _line_numbers(records: list[list[str]], before: int, after: int) -> Sequence[int]:
+    """Return the line on which each record ends, of records that were read together: text in quotes may hold several.
+
+    Args:
+        records: The records.
+        before: The last line that was read before them.
+        after: The last line that was read.
+    """
+    if after - before == len(records):
+        return range(before + 1, after + 1)
+    spans = [1 + sum(len(_LINE_END.findall(field)) for field in record) for record in records]
+    return list(accumulate(spans, initial=before))[1:]
+
+
+def _rows_only(
+    records: list[list[str]], lines: Sequence[int], name: str, columns: int
+) -> tuple[list[list[str]], list[int]]:
+    """Leave out blank lines.
+
+    Raises:
+        InputError: For a record with another number of fields than there are columns.
+    """
+    kept = []
+    for number, (record, line) in enumerate(zip(records, lines, strict=True)):
+        if len(record) == columns:
+            kept.append(number)
+        elif not _is_blank(record):
+            raise InputError(
+                f"{name}, line {line}: {len(record)} fields, where the first line names {columns} columns. Text that "
+                "holds the separator must stand in double quotes."
+            )
+    return [records[number] for number in kept], [lines[number] for number in kept]
+
+
 def _chunk(records: list[list[str]], lines: list[int], wanted: Sequence[str], at: list[int], name: str) -> Chunk:
-    columns = {
-        column: np.array([record[i] for record in records], dtype=object) for column, i in zip(wanted, at, strict=True)
-    }
+    fields = list(zip(*records, strict=True))
+    columns = {column: _column(fields[i]) for column, i in zip(wanted, at, strict=True)}
     return Chunk(columns, np.array(lines), "line", name)
+
+
+def _column(cells: Sequence[str]) -> np.ndarray:
+    found = np.empty(len(cells), dtype=object)
+    found[:] = cells
+    return found
 
 
 @contextmanager
