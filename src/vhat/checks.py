@@ -12,6 +12,7 @@ from vhat.errors import InputError, ModelError, name_rows
 from vhat.free_memory import free_memory
 
 __all__ = [
+    "LARGEST",
     "Loss",
     "as_numbers",
     "as_real",
@@ -35,6 +36,10 @@ __all__ = [
 
 Loss = Literal["half_mse"] | Callable[..., Any]
 """A loss after the door: the half squared error summed over outputs, or a callable of one row."""
+
+
+LARGEST = 1e150
+"""The largest magnitude of data and weights: sums of its squares are still numbers of double precision."""
 
 
 def refuse_masked(name: str, value: Any) -> None:

@@ -351,9 +351,11 @@ def load(
         >>> bool(np.all(again.interval([9.0]).upper == fitted.interval([9.0]).upper))
         True
     """
-    from vhat.store import KIND, Brought, read, restore
+    from vhat.store import KIND, Brought, read, restore, well_formed
 
-    return assemble(restore(read(folder, KIND), Brought(model, loss, data, memory, output, validation)))
+    saved = read(folder, KIND)
+    with well_formed(folder):
+        return assemble(restore(saved, Brought(model, loss, data, memory, output, validation)))
 
 
 def assemble(saved: Restored) -> FittedModel:
