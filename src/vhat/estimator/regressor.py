@@ -208,7 +208,9 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
     def _train(self, rows: validate.Rows) -> FittedModel:
         """Train on standardised rows, at the lam that was given or chosen."""
         outputs = 1 if rows.y.ndim == 1 else rows.y.shape[1]
-        network = _network((rows.X.shape[1], *self._hidden(), outputs), self.activation)
+        widths = (rows.X.shape[1], *self._hidden(), outputs)
+        messages.refuse_size(widths)
+        network = _network(widths, self.activation)
         seed, recipe, decay = self._seed(), functools.partial(self._recipe, network), Decay.of(self.weight_decay)
         given = decay.number(len(rows.X))
         self.selection_: Selection | None = None

@@ -155,6 +155,8 @@ def open_pipe(path: Path, separator: str) -> DelimitedStream:
 
 def open_standard_input(separator: str) -> DelimitedStream:
     """Read the header from standard input; the rows follow when they are asked for."""
+    if sys.stdin is None:
+        raise InputError("standard input is closed, so that there is no table to read. Give a file, or send one in.")
     return _stream("standard input", sys.stdin.buffer, _one_character(separator))
 
 

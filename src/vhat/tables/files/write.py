@@ -83,6 +83,8 @@ def open_output(
     name = "standard output" if path is None else str(path)
     with _in_words(name):
         if path is None:
+            if sys.stdout is None:
+                raise InputError("standard output is closed. Give --out a file, or send the output to one.")
             with _rows(sys.stdout.buffer, form, types) as write:
                 yield write
         elif _is_device(path):
