@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -106,10 +107,12 @@ def match_columns(name: str, value: Any, columns: tuple[Any, ...] | None) -> Any
     came = column_names(value)
     if columns is None or came is None or came == columns:
         return value
+    trained = set(columns)
+    counts = Counter(came)
     for fault, wrong in (
-        ("lacks the columns {} of the training data", [column for column in columns if column not in came]),
-        ("has the columns {}, which the training data have not", [column for column in came if column not in columns]),
-        ("has the columns {} more than once", [column for column in columns if came.count(column) > 1]),
+        ("lacks the columns {} of the training data", [column for column in columns if column not in counts]),
+        ("has the columns {}, which the training data have not", [column for column in came if column not in trained]),
+        ("has the columns {} more than once", [column for column in columns if counts[column] > 1]),
     ):
         if wrong:
             raise InputError(f"{name} {fault.format(wrong)}. Give the columns {list(columns)}.")

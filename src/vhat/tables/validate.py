@@ -213,6 +213,7 @@ def check_table(rows: Rows, names: Sequence[Any] | None = None) -> np.ndarray:
         )
     for at in np.flatnonzero(varies):
         _refuse_unresolved(f"column {_name(at, names)} of X", rows.X[:, at])
+        _refuse_unsquared(f"column {_name(at, names)} of X", rows.X[:, at])
     if not varies.all():
         _warn(
             f"{_listed(np.flatnonzero(~varies), names)} the same value in all {n} rows: nothing can be learned from "

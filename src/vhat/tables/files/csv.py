@@ -223,7 +223,8 @@ def _is_blank(record: list[str]) -> bool:
 
 def _chunks(reader: Reader, name: str, known: Sequence[str], wanted: Sequence[str], rows: int) -> Iterator[Chunk]:
     """Gather records into chunks; a record that is no row of this table is refused by its line."""
-    at = [known.index(column) for column in wanted]
+    place = {column: at for at, column in enumerate(known)}
+    at = [place[column] for column in wanted]
     records: list[list[str]] = []
     lines: list[int] = []
     for record in reader:
