@@ -118,7 +118,7 @@ def _child(order) -> None:
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
     for stream in (sys.stdout, sys.stderr):
         try:
-            if stream is not None:
+            if stream is not None and not stream.closed:
                 stream.flush()
         except OSError:
             code = 120  # as Python does

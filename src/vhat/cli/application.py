@@ -16,6 +16,7 @@ exit code meaning
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -26,7 +27,14 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from vhat.cli.advice import in_options
-from vhat.cli.orderly_end import CLOSED_PIPE, drop_output, occupied_streams, output_in_words, signals_as_exits
+from vhat.cli.orderly_end import (
+    CLOSED_PIPE,
+    drop_failed_output,
+    drop_output,
+    occupied_streams,
+    output_in_words,
+    signals_as_exits,
+)
 from vhat.cli.terminal import write_utf8
 from vhat.errors import (
     InputError,
@@ -103,6 +111,7 @@ class _Sentences(Group):
                 if debug or hasattr(error, "exit_code"):
                     raise
                 print(f"vhat: {_sentence(error)}", file=sys.stderr)
+                drop_failed_output()
                 raise typer.Exit(_exit_code(error)) from None
 
 
@@ -120,7 +129,7 @@ def _say_usage(error: BaseException, *, debug: bool) -> None:
     raise typer.Exit(CANNOT_USE) from None
 
 
-def _sentence(error: BaseException) -> str:
+def _sentence(error: BaseException) -> str:  # noqa: PLR0911  (one line a kind of error)
     if isinstance(error, VhatError):
         return in_options(str(error))
     if isinstance(error, Interrupted):
@@ -129,16 +138,28 @@ def _sentence(error: BaseException) -> str:
         return "stopped."
     if isinstance(error, MemoryError):
         return "the memory does not suffice. Give fewer rows to train on, or a smaller network (--hidden)."
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"the system refuses {shortened(os.fsdecode(error.filename))}: {error.strerror}. Give another name."
     if isinstance(error, UnicodeEncodeError):
         return f"{error.object[error.start : error.end]!r} is not text in UTF-8. Give text in UTF-8."
     text = str(error).strip().split("\n", maxsplit=1)[0]
     return f"unexpected {type(error).__name__}: {text} (--debug shows where it comes from.)"
 
 
+def shortened(name: str) -> str:
+    """Return a name of a file, cut where it is longer than any that there can be."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:60]}... ({len(name):,} characters)"
+
+
+_LONGEST_NAME = 300
+
+
 def _exit_code(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         return STOPPED
     if isinstance(error, InputError | StoreError | MissingPackage | UnicodeEncodeError):
+        return CANNOT_USE
+    if isinstance(error, OSError) and error.filename is not None:
         return CANNOT_USE
     return CANNOT_ANSWER if isinstance(error, VhatError) else UNEXPECTED
 

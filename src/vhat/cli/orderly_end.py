@@ -12,7 +12,14 @@ from typing import Any
 
 from vhat.errors import InputError
 
-__all__ = ["CLOSED_PIPE", "drop_output", "occupied_streams", "output_in_words", "signals_as_exits"]
+__all__ = [
+    "CLOSED_PIPE",
+    "drop_failed_output",
+    "drop_output",
+    "occupied_streams",
+    "output_in_words",
+    "signals_as_exits",
+]
 
 CLOSED_PIPE = 141
 """128 + SIGPIPE: what a shell reports of a program whose reader has gone, as in ``vhat predict ... | head -1``."""
@@ -77,6 +84,15 @@ def output_in_words() -> Iterator[None]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         remedy = "The disk is full: make room, or print elsewhere." if full else "Print elsewhere."
         raise InputError(f"standard output cannot be written: {error.strerror or error}. {remedy}") from None
+
+
+def drop_failed_output() -> None:
+    """Drop what is in the buffer of standard output, where it cannot be written."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        drop_output()
 
 
 def drop_output() -> None:

@@ -82,7 +82,7 @@ def _validated(network: NetworkRegressor, *table: Any, **options: Any) -> Any:
     parts = [_dense(name, part) for name, part in zip(("X", "y"), table, strict=False)]
     try:
         return validate_data(network, *parts, **options)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (ValueError, OverflowError) as error:
         raise InputError(str(error)) from error
 
 
