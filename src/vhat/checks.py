@@ -45,6 +45,8 @@ LARGEST = 1e150
 """The largest magnitude of data and weights: sums of its squares are still numbers of double precision."""
 _LARGEST_LEVEL = 1e75
 """The largest noise level, and one over the smallest: variances of variances are fourth powers."""
+_SMALLEST_DELTA = 1e-300
+"""Below, the quantile of Student's distribution overflows to an infinity of the wrong sign."""
 _MOST_MEMORY = 1 << 60
 """Bytes; more than there is anywhere."""
 
@@ -153,6 +155,8 @@ def check_delta(delta: float) -> float:
         raise InputError(
             f"delta={delta!r} is not between 0 and 1. It is the probability of a miss: 0.05 asks for 95% confidence."
         )
+    if value < _SMALLEST_DELTA:
+        raise InputError(f"delta={delta!r} is too small for double precision. Ask for {_SMALLEST_DELTA:g} or more.")
     return value
 
 
