@@ -194,6 +194,7 @@ def _data(case: Case) -> Outcome:
         wanted = None
         with contextlib.suppress(Exception):  # an oracle that cannot answer asks for nothing
             numbers = {**given, what: _numbers(odd)}
+            assert all(np.isfinite(each).all() for each in numbers.values())
             wanted = _wanted(numbers["X"], numbers["y"], points=numbers["points"])
             given["theta"] = np.linalg.solve(
                 numbers["X"].T @ numbers["X"] / len(numbers["X"]) + ridge.LAM * np.eye(2),
