@@ -11,7 +11,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: setup test test-slow test-all test-costs guard browser demo docs dist minimum bench lint format clean
+.PHONY: setup test test-slow test-all test-costs hostile guard browser demo docs dist minimum bench lint format clean
 
 setup: $(STAMP)
 
@@ -39,6 +39,13 @@ test-all: $(STAMP)
 test-costs: $(STAMP)
 	costs=$$(mktemp -d) && TMPDIR=$$costs $(PYTEST) --tier all --record $$costs/costs && \
 		$(BIN)/python -m tests.tiers $$costs/costs.*; rm -rf $$costs
+
+# Hostile calls, files, commands and signals, drawn by a seed. A second call goes on where the first one stopped; failures are kept in
+# tests/hostile/cases/, which the tests replay. `make hostile HOSTILE="--calls 5000 --seed 7 --seconds 600"` runs others.
+HOSTILE ?= --calls 1000 --files 1000 --commands 300 --kills 100 --seed 0
+
+hostile: $(STAMP)
+	$(BIN)/python -W ignore -m tests.hostile $(HOSTILE)
 
 # Compares the numbers of this working tree with those of a commit, bit for bit: some five minutes on one core.
 # `make guard BEFORE=main GUARD="--rtol 1e-10 --cases numpy/*"` allows for rounding and runs some cases.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from vhat.errors import InputError, ModelError, name_rows
 from vhat.free_memory import free_memory
 
 __all__ = [
+    "LARGEST",
     "Loss",
     "as_numbers",
     "as_real",
@@ -19,7 +21,9 @@ __all__ = [
     "check_count",
     "check_delta",
     "check_finite",
+    "check_level",
     "check_loss",
+    "check_magnitude",
     "check_memory",
     "check_nonnegative",
     "check_prediction",
@@ -35,6 +39,16 @@ __all__ = [
 
 Loss = Literal["half_mse"] | Callable[..., Any]
 """A loss after the door: the half squared error summed over outputs, or a callable of one row."""
+
+
+LARGEST = 1e150
+"""The largest magnitude of data and weights: sums of its squares are still numbers of double precision."""
+_LARGEST_LEVEL = 1e75
+"""The largest noise level, and one over the smallest: variances of variances are fourth powers."""
+_SMALLEST_DELTA = 1e-300
+"""Below, the quantile of Student's distribution overflows to an infinity of the wrong sign."""
+_MOST_MEMORY = 1 << 60
+"""Bytes; more than there is anywhere."""
 
 
 def refuse_masked(name: str, value: Any) -> None:
@@ -95,10 +109,12 @@ def match_columns(name: str, value: Any, columns: tuple[Any, ...] | None) -> Any
     came = column_names(value)
     if columns is None or came is None or came == columns:
         return value
+    trained = set(columns)
+    counts = Counter(came)
     for fault, wrong in (
-        ("lacks the columns {} of the training data", [column for column in columns if column not in came]),
-        ("has the columns {}, which the training data have not", [column for column in came if column not in columns]),
-        ("has the columns {} more than once", [column for column in columns if came.count(column) > 1]),
+        ("lacks the columns {} of the training data", [column for column in columns if column not in counts]),
+        ("has the columns {}, which the training data have not", [column for column in came if column not in trained]),
+        ("has the columns {} more than once", [column for column in columns if counts[column] > 1]),
     ):
         if wrong:
             raise InputError(f"{name} {fault.format(wrong)}. Give the columns {list(columns)}.")
@@ -131,12 +147,16 @@ def check_delta(delta: float) -> float:
     number: Any = None if isinstance(delta, str) or np.ndim(delta) else delta
     try:
         value = float(number)
-    except (TypeError, ValueError):
-        raise InputError(f"delta={delta!r} is not a number. Give the failure probability, such as 0.05.") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            f"delta={reprlib.repr(delta)} is not a number. Give the failure probability, such as 0.05."
+        ) from None
     if not 0.0 < value < 1.0:
         raise InputError(
             f"delta={delta!r} is not between 0 and 1. It is the probability of a miss: 0.05 asks for 95% confidence."
         )
+    if value < _SMALLEST_DELTA:
+        raise InputError(f"delta={delta!r} is too small for double precision. Ask for {_SMALLEST_DELTA:g} or more.")
     return value
 
 
@@ -149,6 +169,17 @@ def check_finite(name: str, array: np.ndarray, error: type[Exception] = InputErr
     if bad.any():
         rows = np.flatnonzero(bad.reshape(len(array), -1).any(axis=1)) if array.ndim else [0]
         raise error(f"{name} has NaN or infinite values in {name_rows(rows)}. Remove or repair them.")
+
+
+def check_magnitude(name: str, array: np.ndarray) -> None:
+    """Refuse numbers whose squares are not numbers of double precision, naming the rows."""
+    bad = np.abs(array) > LARGEST
+    if bad.any():
+        rows = np.flatnonzero(bad.reshape(len(array), -1).any(axis=1))
+        raise InputError(
+            f"{name} has values beyond {LARGEST:g} in {name_rows(rows)}, whose squares are not numbers. Give {name} in "
+            "another unit, or repair them."
+        )
 
 
 def check_loss(loss: Any) -> None:
@@ -176,17 +207,40 @@ def check_memory(memory: float | None) -> int:
     """Return the budget in bytes: the one given, or half of what this process may still take."""
     if memory is not None:
         if not isinstance(memory, int | float | np.number) or not 0 < memory < np.inf:
-            raise InputError(f"memory={memory!r} is not a positive number of bytes, such as 2e9.")
-        return int(memory)
+            raise InputError(f"memory={reprlib.repr(memory)} is not a positive number of bytes, such as 2e9.")
+        return int(min(memory, _MOST_MEMORY))
     return free_memory() // 2
 
 
 def check_nonnegative(name: str, array: np.ndarray) -> None:
-    """Refuse negative or non-finite numbers (decay, weights)."""
+    """Refuse negative, non-finite and unusably large numbers (decay, weights)."""
     array = np.asarray(array, dtype=float)
     bad = array[~(np.isfinite(array) & (array >= 0))]
     if bad.size:
         raise InputError(f"{name} must be finite and not negative; found {float(bad[0])!r}.")
+    if array.size and array.max() > LARGEST:
+        raise InputError(f"{name} has {float(array.max())!r}, whose square is not a number. Give it in another unit.")
+
+
+def check_level(name: str, array: np.ndarray, meaning: str) -> None:
+    """Refuse standard deviations that are not positive, or whose squares are not numbers.
+
+    Args:
+        name: What messages call them.
+        array: The standard deviations.
+        meaning: What they are of, to end the sentence "It is the standard deviation of".
+    """
+    bad = array[~(np.isfinite(array) & (array > 0))]
+    if bad.size:
+        raise InputError(
+            f"{name} must be positive and finite; found {float(bad[0])!r}. It is the standard deviation of {meaning}."
+        )
+    bad = array[(array > _LARGEST_LEVEL) | (array < 1 / _LARGEST_LEVEL)]
+    if bad.size:
+        raise InputError(
+            f"{name}={float(bad[0])!r} is beyond what can be squared in double precision. Give y and its noise in "
+            "another unit."
+        )
 
 
 def check_weights(sample_weight: Any, n: int) -> np.ndarray:
@@ -199,6 +253,10 @@ def check_weights(sample_weight: Any, n: int) -> np.ndarray:
     check_nonnegative("sample_weight", weights)
     if not weights.any():
         raise InputError("sample_weight is zero in every row: no row is left to learn from.")
+    if weights.max() < 1 / LARGEST:
+        raise InputError(
+            f"sample_weight is at most {float(weights.max())!r}, whose square is zero. Give weights of ordinary size."
+        )
     return weights
 
 
@@ -234,6 +292,7 @@ def check_targets(y: Any, prediction_shape: tuple[int, ...]) -> np.ndarray:
             f"{_shape_remedy(targets.shape, tuple(prediction_shape))}"
         )
     check_finite("y", targets)
+    check_magnitude("y", targets)
     return targets.reshape(n, -1)
 
 

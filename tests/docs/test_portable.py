@@ -17,7 +17,7 @@ import vhat
 from tests.docs.portable_walk import HIDDEN
 from vhat import progress
 from vhat.checks import check_memory
-from vhat.store import directory, read, write
+from vhat.store import directory, read, reading, write
 
 SOURCE = Path(vhat.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -77,7 +77,8 @@ def windows(monkeypatch, busy=0):
             refuse("read", self)
         return content(self)
 
-    monkeypatch.setattr(directory, "_WINDOWS", True, raising=False)
+    for module in (directory, reading):
+        monkeypatch.setattr(module, "_WINDOWS", True)
     monkeypatch.setattr(os, "open", open_file)
     monkeypatch.setattr(Path, "replace", replace)
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
@@ -95,7 +96,7 @@ def test_windows_gives_up_on_a_file_that_stays_open_and_keeps_the_old_model(tmp_
     write(tmp_path, "test", {"n": 1})
     with monkeypatch.context() as patch:
         windows(patch)
-        patch.setattr(directory, "_PAUSES", (1e-3, 1e-3))
+        patch.setattr(reading, "_PAUSES", (1e-3, 1e-3))
         patch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
         with pytest.raises(vhat.StoreError, match=r"saving to .* failed: Permission denied"):
             write(tmp_path, "test", {"n": 2})

@@ -25,7 +25,7 @@ from hypothesis.extra import numpy as hnp
 
 import vhat
 from tests.store import saver as store_saver
-from vhat.store import directory, read, write
+from vhat.store import directory, read, reading, write
 from vhat.store.document import digest, join, split
 
 OLD = {"name": "old", "w": np.arange(6.0).reshape(2, 3), "n": 3}
@@ -336,7 +336,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 def test_a_newer_format_is_refused_for_reading_and_for_writing(tmp_path):
     pointer = saved_files(tmp_path)[0]
-    newer = json.loads(pointer.read_text()) | {"format_version": directory.FORMAT + 1}
+    newer = json.loads(pointer.read_text()) | {"format_version": reading.FORMAT + 1}
     pointer.write_text(json.dumps(newer))
     for call in (lambda: read(tmp_path, "test"), lambda: write(tmp_path, "test", NEW)):
         with pytest.raises(vhat.StoreError, match=r"was saved in format 2, and vhat .* knows format 1. Update vhat"):

@@ -17,7 +17,8 @@ from vhat.cli import app
 from vhat.errors import InputError, MissingPackage
 from vhat.study import run as run_module
 from vhat.study.cell import Cell
-from vhat.study.results import Results
+from vhat.study.protocol import PROTOCOL
+from vhat.study.results import Results, to_text
 from vhat.study.run import run
 from vhat.study.worker import CellCrashed, compute
 
@@ -91,6 +92,23 @@ def test_two_dask_workers_of_which_one_is_killed_give_the_same_bytes(undisturbed
         assert not runner.is_alive()
     assert (set(found[0].computed), found[0].crashed) == (set(CELLS), {})
     assert files(tmp_path) == files(undisturbed)
+
+
+def worked_at(cell, _out, _progress=None):
+    """The result of a cell that says only that a worker of a cluster has made it."""
+    from distributed import get_worker
+
+    return cell, to_text({"cell": cell.config(), "protocol": PROTOCOL, "worker": str(get_worker().name)}), None
+
+
+def test_a_cluster_of_one_worker_computes_the_cells_itself(tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(run_module, "_attempt", worked_at)
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None, "processes": False}
+    with distributed.LocalCluster(**options) as cluster:
+        done = run(CELLS, tmp_path, engine="dask", jobs=1, scheduler=cluster.scheduler_address, say=silent)
+    assert set(done.computed) == set(CELLS)
+    assert all("worker" in Results(tmp_path).read(cell) for cell in CELLS)
 
 
 def test_ray_gives_the_same_bytes(undisturbed, tmp_path):

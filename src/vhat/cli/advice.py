@@ -16,6 +16,7 @@ MESSAGES: Mapping[str, str] = MappingProxyType(
         "calibrate() goes back to leave-one-out": "vhat calibrate MODEL, without a table, goes back to leave-one-out",
         "Give held_out= other rows.": "Give --held-out other rows.",
         "or use calibrate('loo').": "or leave vhat calibrate out: vhat fit has calibrated by leave-one-out.",
+        "Give smaller hidden_layer_sizes.": "Give a smaller --hidden.",
         "raise weight_decay, or take fewer units": "fit with more --weight-decay, or fewer units (--hidden)",
     }
 )

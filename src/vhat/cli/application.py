@@ -9,11 +9,14 @@ exit code meaning
 3         the model cannot answer: no minimum, no noise estimate, a line of the audit that fails, rows
           without an interval
 130       stopped by Ctrl-C; nothing half-finished is left behind
+141       the reader of standard output has gone (``| head -1``), which is not worth a word
+143       ended by SIGTERM (129 by SIGHUP), with nothing half-finished left behind either
 ========  ==========================================================================================
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -24,6 +27,14 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from vhat.cli.advice import in_options
+from vhat.cli.orderly_end import (
+    CLOSED_PIPE,
+    drop_failed_output,
+    drop_output,
+    occupied_streams,
+    output_in_words,
+    signals_as_exits,
+)
 from vhat.cli.terminal import write_utf8
 from vhat.errors import (
     InputError,
@@ -84,15 +95,23 @@ class _Sentences(Group):
             warnings.simplefilter("always", VhatWarning)
             warnings.showwarning = _once()
             try:
-                return super().invoke(ctx)
-            except (typer.Exit, BrokenPipeError):  # the second is typer's to handle
+                found = super().invoke(ctx)
+                if sys.stdout is not None:
+                    with output_in_words():  # what is still in the buffer
+                        pass
+                return found
+            except typer.Exit:
                 raise
+            except BrokenPipeError:
+                drop_output()
+                raise typer.Exit(CLOSED_PIPE) from None
             except (Exception, KeyboardInterrupt) as error:
                 debug = bool(ctx.params.get("debug"))
                 _say_usage(error, debug=debug)
                 if debug or hasattr(error, "exit_code"):
                     raise
                 print(f"vhat: {_sentence(error)}", file=sys.stderr)
+                drop_failed_output()
                 raise typer.Exit(_exit_code(error)) from None
 
 
@@ -110,7 +129,7 @@ def _say_usage(error: BaseException, *, debug: bool) -> None:
     raise typer.Exit(CANNOT_USE) from None
 
 
-def _sentence(error: BaseException) -> str:
+def _sentence(error: BaseException) -> str:  # noqa: PLR0911  (one line a kind of error)
     if isinstance(error, VhatError):
         return in_options(str(error))
     if isinstance(error, Interrupted):
@@ -119,14 +138,28 @@ def _sentence(error: BaseException) -> str:
         return "stopped."
     if isinstance(error, MemoryError):
         return "the memory does not suffice. Give fewer rows to train on, or a smaller network (--hidden)."
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"the system refuses {shortened(os.fsdecode(error.filename))}: {error.strerror}. Give another name."
+    if isinstance(error, UnicodeEncodeError):
+        return f"{error.object[error.start : error.end]!r} is not text in UTF-8. Give text in UTF-8."
     text = str(error).strip().split("\n", maxsplit=1)[0]
     return f"unexpected {type(error).__name__}: {text} (--debug shows where it comes from.)"
+
+
+def shortened(name: str) -> str:
+    """Return a name of a file, cut where it is longer than any that there can be."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:60]}... ({len(name):,} characters)"
+
+
+_LONGEST_NAME = 300
 
 
 def _exit_code(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         return STOPPED
-    if isinstance(error, InputError | StoreError | MissingPackage):
+    if isinstance(error, InputError | StoreError | MissingPackage | UnicodeEncodeError):
+        return CANNOT_USE
+    if isinstance(error, OSError) and error.filename is not None:
         return CANNOT_USE
     return CANNOT_ANSWER if isinstance(error, VhatError) else UNEXPECTED
 
@@ -144,7 +177,21 @@ def _once() -> Callable[..., None]:
     return show
 
 
-app = typer.Typer(
+class _Program(typer.Typer):
+    """The program as a shell starts it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it, with signals and closed streams cared for."""
+        occupied_streams()
+        try:
+            with signals_as_exits():
+                return super().__call__(*args, **kwargs)
+        except KeyboardInterrupt:  # before a command runs, or while another error is handled
+            print("vhat: stopped.", file=sys.stderr)
+            sys.exit(STOPPED)
+
+
+app = _Program(
     cls=_Sentences,
     no_args_is_help=True,
     add_completion=True,

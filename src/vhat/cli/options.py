@@ -23,6 +23,7 @@ __all__ = [
     "Seed",
     "Separator",
     "WeightDecay",
+    "checked_text",
     "column_kinds",
     "hidden_layers",
     "noise_level",
@@ -99,7 +100,22 @@ def hidden_layers(text: str) -> tuple[int, ...]:
         sizes = tuple(int(part) for part in split(text))
     except ValueError:
         raise InputError(f"--hidden {text!r} is not a list of whole numbers, such as 32 or 32,16.") from None
+    if not sizes:
+        raise InputError(
+            "--hidden is empty. Give units of each hidden layer, such as 32 or 32,16; 0 for a linear model."
+        )
     return () if sizes == (0,) else sizes
+
+
+def checked_text(option: str, text: str | None) -> str | None:
+    """Return a text that a page will hold.
+
+    Raises:
+        InputError: For bytes that are not text in UTF-8, which Python takes in as lone surrogates.
+    """
+    if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
+        raise InputError(f"{option} {text!r} is not text in UTF-8. Give text in UTF-8.")
+    return text
 
 
 def noise_level(text: str | None) -> float | str | None:

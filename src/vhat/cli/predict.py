@@ -72,6 +72,13 @@ def predict(
         Path | None,
         typer.Option(metavar="FILE", help="A .csv, .tsv, .parquet or .jsonl file; standard output by default."),
     ] = None,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas",
+            help="In CSV, put ' before kept text that a spreadsheet would run (it begins with =, +, - or @).",
+        ),
+    ] = False,
     separator: Separator = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object a row.")] = False,
     quiet: Quiet = False,
@@ -112,7 +119,8 @@ def predict(
             work.write_to(preview)
             console().print(preview.table(f"{level_text(delta)} intervals for {_COVERED[interval]}", tally.rows))
         else:
-            with open_output(out, form, force=force, types={name: table.types.get(name) for name in kept}) as write:
+            types = {name: table.types.get(name) for name in kept}
+            with open_output(out, form, force=force, types=types, escape_formulas=escape_formulas) as write:
                 work.write_to(write)
         for sentence in _remarks(network, asked, tally, table):
             note(sentence)

@@ -10,7 +10,7 @@ import typer
 
 from vhat.cli.application import command
 from vhat.cli.held_out import held_out_target, read_held_out
-from vhat.cli.options import Force, Model, Noise, Quiet, Seed, Separator, noise_level
+from vhat.cli.options import Force, Model, Noise, Quiet, Seed, Separator, checked_text, noise_level
 from vhat.cli.terminal import note, silence
 from vhat.errors import TableWarning
 
@@ -61,6 +61,8 @@ def report(
     from vhat.estimator.sketched import refuse_sketched
     from vhat.report import Options, refuse_existing
 
+    for option, text in (("--unit", unit), ("--target", target)):
+        checked_text(option, text)
     refuse_existing(out, force=force)
     level = noise_level(noise)
     network = saved_models.load(directory)

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, Any
 
+from vhat.cli.orderly_end import output_in_words
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
@@ -52,12 +54,13 @@ def show(content: RenderableType) -> None:
     page = console()
     with page.capture() as captured:
         page.print(content)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    with output_in_words():
+        print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def on_terminal() -> bool:
     """Whether a person is reading standard output."""
-    return sys.stdout.isatty()
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def note(text: str) -> None:
@@ -88,7 +91,8 @@ def facts(title: str, entries: Mapping[str, str]) -> Table:
 
 def print_json(content: Any) -> None:
     """Print one JSON document; what is not finite is null."""
-    print(json.dumps(_plain(content), indent=2, ensure_ascii=False))
+    with output_in_words():
+        print(json.dumps(_plain(content), indent=2, ensure_ascii=False))
 
 
 def _plain(content: Any) -> Any:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.checks import check_weights, column_names
-from vhat.errors import TableWarning, name_rows, outside
+from vhat.checks import as_real, check_weights, column_names, refuse_masked
+from vhat.errors import InputError, TableWarning, name_rows, outside
 from vhat.linalg.solvers import Status
 from vhat.tables import validate
 from vhat.tables.columns import MISSING, UNKNOWN, Column, Columns, Encoded, Wording
@@ -98,10 +98,25 @@ def _as_asked(column: Column) -> bool:
 
 
 def _validated(network: NetworkRegressor, *table: Any, **options: Any) -> Any:
-    """Check a table as scikit-learn does."""
+    """Check a table as scikit-learn does.
+
+    Raises:
+        InputError: In the words of scikit-learn; for masks, which it drops, and for arrays without numbers in our own.
+    """
     from sklearn.utils.validation import validate_data
 
-    return validate_data(network, *table, **options)
+    parts = [_dense(name, part) for name, part in zip(("X", "y"), table, strict=False)]
+    try:
+        return validate_data(network, *parts, **options)
+    except (ValueError, OverflowError) as error:
+        raise InputError(str(error)) from error
+
+
+def _dense(name: str, part: Any) -> Any:
+    """Return arrays of other libraries as NumPy's; lists, data frames and sparse matrices are left to scikit-learn."""
+    refuse_masked(name, part)
+    foreign = hasattr(part, "__array__") and not isinstance(part, np.ndarray) and not hasattr(part, "iloc")
+    return as_real(name, part) if foreign else part
 
 
 def _checked(network: NetworkRegressor, X: Any, y: Any) -> tuple[Any, Any]:

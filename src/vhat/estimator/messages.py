@@ -5,13 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vhat.checks import check_memory
 from vhat.errors import (
     CurvatureWarning,
     InputError,
+    MemoryBudgetError,
     NotMinimumWarning,
     SupportWarning,
     VhatWarning,
@@ -23,9 +26,30 @@ from vhat.variance.weighted_norm import MOSTLY, hardly_supported
 if TYPE_CHECKING:
     from vhat.intervals.interval import Interval
 
-__all__ = ["refuse_kinks", "spoken", "warn_of_support"]
+__all__ = ["refuse_kinks", "refuse_size", "spoken", "warn_of_support"]
 
 _SMOOTH = 'activation="tanh", "softplus", "gelu" or "silu"'
+
+
+_VECTORS = 4
+"""Vectors of parameters that training holds at least: parameters, gradient, direction and one before."""
+
+
+def refuse_size(widths: tuple[int, ...]) -> None:
+    """Refuse a network whose parameters alone would fill the memory, before any of it is taken.
+
+    Raises:
+        MemoryBudgetError: With the number of parameters.
+    """
+    most = 10**99  # more than any memory, and still a float
+    parameters = min(most, sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths)))
+    shape = "-".join(f"{min(each, most):.6g}" for each in widths)
+    needed, budget = 8 * _VECTORS * parameters, check_memory(None)
+    if needed > budget:
+        raise MemoryBudgetError(
+            f"a network of {shape} units has {parameters:.3g} parameters, and training it takes "
+            f"{needed / 1e9:,.3g} GB of {budget / 1e9:,.3g} GB that may be used. Give smaller hidden_layer_sizes."
+        )
 
 
 def refuse_kinks(recipe: str, activation: str) -> None:

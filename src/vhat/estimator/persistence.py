@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 
-from vhat.errors import StoreError
+from vhat.errors import MissingPackage, StoreError, VhatError
 from vhat.estimator import calibration
 from vhat.estimator.held_out import KeptRows
 from vhat.estimator.sketched import sketch_of
 from vhat.evidence.audit import Audit, Line
+from vhat.schema import build, check
 from vhat.sketch.persistence import describe_sketch, restore_sketch
 from vhat.tables.columns import Columns
 from vhat.tables.row_names import RowNames
@@ -27,6 +28,57 @@ __all__ = ["KIND", "load", "save"]
 
 KIND = "NetworkRegressor"
 """What a directory that holds a saved estimator calls its content."""
+
+
+class _Names(TypedDict):
+    labels: np.ndarray | list[str]
+    noun: str
+    origin: str
+
+
+class _Rows(TypedDict):
+    X: np.ndarray
+    y: np.ndarray
+    names: dict[str, Any]
+
+
+class _Calibration(TypedDict):
+    found: dict[str, Any] | None
+    not_calibrated: str
+
+
+class _Descent(TypedDict):
+    steps: int
+    losses: np.ndarray
+
+
+class _Selection(TypedDict):
+    by: str
+    measure: str
+    status: list[str]
+    remark: list[str]
+
+
+class _Saved(TypedDict):
+    """The entries of a document; those that earlier versions did not have may be missing."""
+
+    params: dict[str, Any]
+    weight_decay: float
+    columns: int
+    names: list[str] | None
+    constants: dict[int, float]
+    fitted: dict[str, Any] | None
+    sketch: NotRequired[dict[str, Any] | None]
+    encoder: NotRequired[list[dict[str, Any]] | None]
+    target_column: NotRequired[list[dict[str, Any]] | None]
+    target: NotRequired[str | None]
+    rows: NotRequired[np.ndarray]
+    row_names: NotRequired[dict[str, Any] | None]
+    selection: NotRequired[dict[str, Any] | None]
+    audit: NotRequired[list[dict[str, Any]] | None]
+    calibration: NotRequired[dict[str, Any] | None]
+    descent: NotRequired[dict[str, Any]]
+    held_out: NotRequired[dict[str, Any] | None]
 
 
 def save(estimator: NetworkRegressor, directory: str | os.PathLike[str], *, factorisation: bool) -> None:
@@ -67,22 +119,36 @@ def load(
     cls: type[NetworkRegressor], directory: str | os.PathLike[str], recipe: Callable[..., Any] | None
 ) -> NetworkRegressor:
     """Load an estimator: see :meth:`vhat.NetworkRegressor.load`."""
-    from vhat.fitted.construct import assemble
-    from vhat.store import read, restore
+    from vhat.store import read, well_formed
 
     saved = read(directory, KIND)
+    check(_Saved, saved, "estimator")
     params = dict(saved["params"])
     if (params["recipe"] is None) != (recipe is not None):
         found = "a function, which is not saved" if recipe is None else f"{params['recipe']!r}, which was saved"
         remedy = "Give load(..., recipe=your function)." if recipe is None else "Leave recipe= out."
         raise StoreError(f"the recipe of this estimator was {found}. {remedy}")
     params["recipe"] = params["recipe"] if recipe is None else recipe
-    loaded = cls(**params)
+    with well_formed(directory):
+        try:
+            return _restore(cls(**params), saved)
+        except (StoreError, MissingPackage):
+            raise
+        except VhatError as error:  # there are no options that could be at fault
+            raise StoreError(f"{directory} does not hold an estimator that can be used: {error}") from error
+
+
+def _restore(loaded: NetworkRegressor, saved: dict[str, Any]) -> NetworkRegressor:
+    """Give an estimator with the saved options what it had learned."""
+    from vhat.fitted.construct import assemble
+    from vhat.store import restore
+
     sketch = saved.get("sketch")
     fitted: Any = assemble(restore(saved["fitted"])) if sketch is None else restore_sketch(sketch)
     loaded.fitted_ = fitted
     scaling = loaded.fitted_.problem.scaling
-    assert scaling is not None  # the estimator saves models of standardised tables alone
+    if scaling is None:
+        raise StoreError("the saved estimator is malformed: its model has no scaling.")
     loaded.scaling_ = scaling
     loaded.weight_decay_ = saved["weight_decay"]
     loaded.selection_ = _restore_selection(saved.get("selection"), loaded.fitted_, loaded.weight_decay_)
@@ -93,9 +159,12 @@ def load(
     loaded.target_column_ = None if target is None else Columns.restore(target).columns[0]
     loaded.target_name_ = saved.get("target")
     lines = saved.get("audit")
-    loaded.audited_ = None if lines is None else Audit(tuple(Line(**line) for line in lines))
+    loaded.audited_ = None if lines is None else Audit(tuple(build(Line, line) for line in lines))
+    if saved.get("calibration") is not None:
+        check(_Calibration, saved["calibration"], "calibration")
     calibration.restore(loaded, saved.get("calibration"))
     if "descent" in saved:
+        check(_Descent, saved["descent"], "record of the descent")
         loaded.n_iter_ = saved["descent"]["steps"]
         loaded.loss_curve_ = saved["descent"]["losses"].tolist()
     loaded.held_out_ = _restore_rows(saved.get("held_out"))
@@ -103,7 +172,15 @@ def load(
     loaded.row_names_ = _restore_names(saved.get("row_names"), loaded.rows_)
     if saved["names"] is not None:
         loaded.feature_names_in_ = np.array(saved["names"], dtype=object)
+    _check_columns(loaded, saved["names"])
     return loaded
+
+
+def _check_columns(loaded: NetworkRegressor, names: list[str] | None) -> None:
+    """Refuse names of columns that are not those of the encoder, or not as many as the estimator has columns."""
+    encoded = None if loaded.columns_ is None else list(loaded.columns_.names)
+    if names is not None and (len(names) != loaded.n_features_in_ or (encoded is not None and names != encoded)):
+        raise StoreError(f"the saved estimator is malformed: its columns are called {names} and encoded as {encoded}.")
 
 
 def _describe_names(names: RowNames) -> dict[str, Any]:
@@ -116,7 +193,10 @@ def _restore_names(saved: dict[str, Any] | None, rows: np.ndarray) -> RowNames:
     """Return the names that were saved; numbers in the table where a model was saved without."""
     if saved is None:
         return RowNames(rows)
+    check(_Names, saved, "names of rows")
     labels = saved["labels"]
+    if len(labels) != len(rows):
+        raise StoreError(f"the saved names of rows are malformed: there are {len(labels)} for {len(rows)} rows.")
     kind = object if isinstance(labels, list) else labels.dtype
     return RowNames(np.array(labels, dtype=kind), saved["noun"], saved["origin"])
 
@@ -130,6 +210,7 @@ def _restore_rows(saved: dict[str, Any] | None) -> KeptRows | None:
     """Return the rows that were kept apart; None where a model was saved without."""
     if saved is None:
         return None
+    check(_Rows, saved, "rows kept apart")
     return KeptRows(saved["X"], saved["y"], _restore_names(saved["names"], np.arange(len(saved["X"]))))
 
 
@@ -150,8 +231,9 @@ def _restore_selection(saved: dict[str, Any] | None, fitted: FittedModel, weight
 
     if saved is None:
         return None
+    check(_Selection, saved, "choice of the weight decay")
     words = {name: np.array(saved[name], dtype=object) for name in ("status", "remark")}
-    curve = Curve(measure=saved["measure"], **{name: saved[name] for name in _NUMBERS}, **words)
+    curve = build(Curve, {"measure": saved["measure"], **{name: saved[name] for name in _NUMBERS}}, **words)
     base, record = fitted.problem.in_model_units(), fitted.polished
     trained = FittedModel(base, polished=None if record is None else replace(record, problem=base))
     return Selection(weight_decay, trained, curve, saved["by"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -41,9 +42,10 @@ def check_level(delta: float | None, confidence_level: float | None) -> float:
             "Give one of them."
         )
     level: Any = None if isinstance(confidence_level, str) or np.ndim(confidence_level) else confidence_level
-    if level is None or not 0 < float(level) < 1:
+    if not isinstance(level, int | float | np.number) or not 0 < level < 1:
         raise InputError(
-            f"confidence_level={confidence_level!r} is not between 0 and 1: 0.95 asks for intervals that hold 95%."
+            f"confidence_level={reprlib.repr(confidence_level)} is not between 0 and 1: 0.95 asks for intervals that "
+            "hold 95%."
         )
     # 1 - 0.95 in binary is above 0.05, and would ask for one score more
     return check_delta(float(np.round(1 - float(level), 15)))

@@ -20,6 +20,7 @@ from vhat.estimator.sketched import refuse_sketched, sketch_of, sketched
 from vhat.estimator.standardise import in_user_units
 from vhat.estimator.weight_decay import Decay
 from vhat.fitted.model import FittedModel
+from vhat.models.networks import ACTIVATIONS
 from vhat.models.scaling import Scaling
 from vhat.progress import loss_recorded
 from vhat.tables import validate
@@ -210,7 +211,10 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
     def _train(self, rows: validate.Rows) -> FittedModel:
         """Train on standardised rows, at the lam that was given or chosen."""
         outputs = 1 if rows.y.ndim == 1 else rows.y.shape[1]
-        network = _network((rows.X.shape[1], *self._hidden(), outputs), self.activation)
+        widths = (rows.X.shape[1], *self._hidden(), outputs)
+        messages.refuse_size(widths)
+        check_choice("activation", self.activation, tuple(ACTIVATIONS))
+        network = _network(widths, self.activation)
         seed, recipe, decay = self._seed(), functools.partial(self._recipe, network), Decay.of(self.weight_decay)
         given = decay.number(len(rows.X))
         self.selection_: Selection | None = None
@@ -228,7 +232,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
 
     def _hidden(self) -> tuple[int, ...]:
         sizes = self.hidden_layer_sizes
-        units = (sizes,) if isinstance(sizes, numbers.Integral) else tuple(sizes)
+        units = tuple(sizes) if isinstance(sizes, list | tuple | np.ndarray | range) else (sizes,)
         if not all(isinstance(size, numbers.Integral) and size > 0 for size in units):
             raise InputError(f"hidden_layer_sizes={sizes!r} must be positive whole numbers, such as (32,) or (32, 16).")
         return tuple(int(size) for size in units)

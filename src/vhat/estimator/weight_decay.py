@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import numbers
+import reprlib
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vhat.checks import LARGEST
 from vhat.errors import InputError, TableWarning, outside
 
 if TYPE_CHECKING:
@@ -45,15 +46,16 @@ class Decay:
         """
         if isinstance(option, str) and option == "auto":
             return cls()
-        if isinstance(option, numbers.Real) and not isinstance(option, bool) and 0 <= float(option) < math.inf:
+        real = isinstance(option, numbers.Real) and not isinstance(option, bool)
+        if real and 0 <= option <= LARGEST:
             return cls(given=float(option))
         if isinstance(option, list | tuple | np.ndarray) and np.ndim(option) == 1:
             from vhat.fit.decay_path import check_grid
 
             return cls(grid=check_grid(option, "weight_decay"))
         raise InputError(
-            f'weight_decay={option!r} is neither a finite number of at least 0, nor "auto", nor a list of two or more '
-            "numbers above 0 to choose from."
+            f'weight_decay={reprlib.repr(option)} is neither a finite number of at least 0, nor "auto", nor a list of '
+            "two or more numbers above 0 to choose from."
         )
 
     def number(self, different: int) -> float | None:

@@ -352,12 +352,16 @@ def load(
         True
     """
     from vhat.sketch import persistence
-    from vhat.store import KIND, Brought, kind_of, read, restore
+    from vhat.store import KIND, Brought, kind_of, read, restore, well_formed
 
     brought = Brought(model, loss, data, memory, output, validation)
     if kind_of(folder) == persistence.KIND:
-        return persistence.restore_sketch(read(folder, persistence.KIND), brought)
-    return assemble(restore(read(folder, KIND), brought))
+        saved = read(folder, persistence.KIND)
+        with well_formed(folder):
+            return persistence.restore_sketch(saved, brought)
+    saved = read(folder, KIND)
+    with well_formed(folder):
+        return assemble(restore(saved, brought))
 
 
 def assemble(saved: Restored) -> FittedModel:

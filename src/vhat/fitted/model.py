@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vhat.checks import as_numbers, check_choice
+from vhat.checks import LARGEST, as_numbers, check_choice
 from vhat.errors import InputError, NoiseError
 from vhat.evidence.acquire import Acquisition, acquire
 from vhat.evidence.audit import Audit, audit_fit
@@ -177,8 +178,8 @@ class FittedModel:
         Raises:
             InputError: When the factor is not positive and finite.
         """
-        if not isinstance(factor, int | float | np.number) or not 0 < factor < np.inf:
-            raise InputError(f"factor={factor!r} is not a positive number.")
+        if not isinstance(factor, int | float | np.number) or not 0 < factor <= LARGEST:
+            raise InputError(f"factor={reprlib.repr(factor)} is not a positive number of usable size.")
         if self._work.refit is not None:
             return self.linearised(factor * self.problem.numpy(self.problem.decay))
         moved = FittedModel(

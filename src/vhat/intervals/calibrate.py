@@ -28,6 +28,7 @@ from vhat.intervals.interval import Interval
 from vhat.level import level_text
 from vhat.linalg.solvers import Status
 from vhat.models.problem import Problem
+from vhat.schema import build
 from vhat.variance.noise import Noise
 from vhat.variance.repeated_rows import refuse_training_rows, repeated_rows
 from vhat.variance.workspace import Workspace
@@ -241,7 +242,7 @@ class Calibrated:
     @classmethod
     def restored(cls, record: dict[str, Any], base: Callable[..., Interval]) -> Calibrated:
         """Return a calibration that was recorded, of the model that ``base`` asks."""
-        return cls(**record, base=base)
+        return build(cls, record, base=base)
 
     def _fresh_noise(self, given: Any) -> Any:
         """Return the noise level of new responses, on the same footing as that of the scores.

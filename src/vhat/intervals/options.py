@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vhat.checks import as_numbers, check_choice, check_count, check_delta
+from vhat.checks import as_numbers, check_choice, check_count, check_delta, check_level, check_nonnegative
 from vhat.errors import InputError
 from vhat.intervals import sup_t
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
@@ -109,11 +109,9 @@ class Options:
             bias = as_numbers("bias", self.bias)
             if not (np.all(np.isfinite(bias)) and np.all(bias >= 0)):
                 raise InputError("bias must be 'plug-in', or a bound on |bias|: finite and not negative.")
+            check_nonnegative("bias", bias)
             object.__setattr__(self, "bias", bias)
         if self.observation_noise is not None:
             fresh = as_numbers("observation_noise", self.observation_noise)
-            if not (np.all(np.isfinite(fresh)) and np.all(fresh > 0)):
-                raise InputError(
-                    "observation_noise must be positive and finite: the standard deviation of a new response."
-                )
+            check_level("observation_noise", fresh, "a new response")
             object.__setattr__(self, "observation_noise", fresh)

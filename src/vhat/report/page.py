@@ -53,6 +53,8 @@ def refuse_existing(path: str | os.PathLike[str], *, force: bool) -> Path:
     Raises:
         InputError: When it is a directory, lies in none, or is there already.
     """
+    if not isinstance(path, str | os.PathLike) or "\0" in str(path):
+        raise InputError(f"{path!r} is not the name of a file. Give a path, such as 'report.html'.")
     target = Path(path)
     if target.is_dir():
         raise InputError(f"{target} is a directory; give the name of a file, such as {target / 'report.html'}.")

@@ -12,6 +12,7 @@ from vhat.evidence.audit import Audit, Line
 from vhat.intervals.fit_record import FitRecord
 from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.models.problem import Problem
+from vhat.schema import build
 from vhat.sketch.roots import Roots
 from vhat.store import directory
 from vhat.store.document import Document
@@ -73,9 +74,9 @@ def restore_sketch(saved: Document, brought: Brought | None = None) -> Sketch:
     lines = saved["audit"]
     return Sketch(
         problem=restore(saved["model"], brought).problem,
-        roots=Roots(**saved["roots"]),
+        roots=build(Roots, saved["roots"]),
         fit=_restore_fit(saved["fit"]),
-        audit=None if lines is None else Audit(tuple(Line(**line) for line in lines)),
+        audit=None if lines is None else Audit(tuple(build(Line, line) for line in lines)),
         row_digests=saved["row_digests"],
     )
 
@@ -92,11 +93,11 @@ def _describe_fit(fit: FitRecord) -> Document:
 def _restore_fit(saved: Document) -> FitRecord:
     chosen = saved["chosen"]
     parts = {
-        "chosen": Chosen(**{**chosen, "definite": Definiteness(**chosen["definite"])}),
-        "noise": Noise(**saved["noise"]),
+        "chosen": build(Chosen, chosen, definite=build(Definiteness, chosen["definite"])),
+        "noise": build(Noise, saved["noise"]),
         "refit": restore_refit(saved["refit"]),
     }
-    return FitRecord(**{**saved, **parts})
+    return build(FitRecord, saved, **parts)
 
 
 def _fields(record: Any) -> Document:

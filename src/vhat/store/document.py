@@ -9,14 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from vhat.checks import LARGEST
 from vhat.errors import StoreError
 
-__all__ = ["Document", "digest", "is_plain", "join", "split"]
+__all__ = ["Document", "digest", "is_plain", "join", "shaped", "split"]
 
 Document = dict[str, Any]
 """A document whose outermost level is a dict."""
@@ -61,6 +63,22 @@ def join(plain: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return float(plain[kind])
     parts = join(plain[kind], arrays)
     return tuple(parts) if kind == "$tuple" else {key: value for key, value in parts}  # noqa: C416  (pairs are lists)
+
+
+def shaped(name: str, array: Any, shape: tuple[int, ...], *, least: float = -np.inf) -> np.ndarray:
+    """Return an array of a document that must have this shape, and numbers of usable size, at least ``least``.
+
+    Raises:
+        StoreError: For anything else.
+    """
+    if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype.kind not in "fiub":
+        found = f"shape {array.shape}" if isinstance(array, np.ndarray) else reprlib.repr(array)
+        raise StoreError(f"the saved {name} is malformed: it is {found} and not numbers of shape {shape}.")
+    if not np.all((np.abs(array) <= LARGEST) & (array >= least)):
+        raise StoreError(
+            f"the saved {name} is malformed: it has numbers that are not finite, above {LARGEST:g} or below {least:g}."
+        )
+    return array
 
 
 def is_plain(value: Any) -> bool:
@@ -130,7 +148,17 @@ def _packed(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> Docu
 
 
 def _unpacked(note: Document, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    array = arrays[note["$array"]]
+    name = note["$array"]
+    if not isinstance(name, str) or name not in arrays:
+        raise StoreError(f"the document names an array {reprlib.repr(name)} that the file of arrays does not hold.")
+    array = arrays[name]
     if "dtype" in note:
-        array = np.frombuffer(array.tobytes(), np.dtype(note["dtype"])).reshape(note["shape"]).copy()
-    return array.transpose(np.argsort(note["axes"])) if "axes" in note else array
+        dtype = np.dtype(str(note["dtype"]))
+        if dtype.kind not in _BYTES | {"i", "u"}:
+            raise StoreError(f"the array {name} has dtype {dtype}, which a document cannot hold.")
+        array = np.frombuffer(array.tobytes(), dtype).reshape(note["shape"]).copy()
+    if "axes" not in note:
+        return array
+    if sorted(note["axes"]) != list(range(array.ndim)):
+        raise StoreError(f"the array {name} has {array.ndim} axes, and the document puts {note['axes']} in order.")
+    return array.transpose(np.argsort(note["axes"]))

@@ -6,13 +6,16 @@ import os
 from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict
+
+import numpy as np
 
 from vhat.checks import check_choice
 from vhat.errors import InputError, StoreError, VhatError
 from vhat.models.tangent import TangentAutodiff, tangent_problem
+from vhat.schema import check
 from vhat.store import directory
-from vhat.store.document import Document
+from vhat.store.document import Document, shaped
 from vhat.store.match_model import Brought, check_probe, check_reference, probe, refer
 from vhat.store.records import (
     describe_factorisation,
@@ -31,6 +34,36 @@ if TYPE_CHECKING:
 __all__ = ["KIND", "Restored", "describe", "restore", "save"]
 
 KIND = "fitted model"
+
+
+class _Saved(TypedDict):
+    """The entries of a document, of which the framework's module knows the inner structure."""
+
+    framework: str
+    model: dict[str, Any]
+    parameters: Any
+    given: Any
+    polished: dict[str, Any] | None
+    weight_decay: np.ndarray
+    sample_weight: np.ndarray
+    noise_shape: np.ndarray
+    memory: int
+    data: Literal["copy", "reference"]
+    X: Any
+    y: Any
+    probe: _Probe
+    factorisation: dict[str, Any] | None
+    penalty_shift: NotRequired[np.ndarray | None]
+    decay_chosen: NotRequired[bool]
+    validation: NotRequired[dict[str, Any] | None]
+    refit: NotRequired[dict[str, Any] | None]
+
+
+class _Probe(TypedDict):
+    rows: np.ndarray
+    prediction: np.ndarray
+    loss: np.ndarray
+    slope: np.ndarray
 
 
 class Restored(NamedTuple):
@@ -119,15 +152,17 @@ def restore(saved: Document, brought: Brought | None = None) -> Restored:
         brought: What the document cannot hold: the caller's code, or data.
 
     Raises:
-        StoreError: When what was brought is not what was saved.
+        StoreError: When what was brought is not what was saved, or the document is malformed.
         InputError: For options that cannot be used.
     """
+    check(_Saved, saved, KIND)
     brought = Brought() if brought is None else brought
     brought = replace(brought, memory=brought.budget(saved["memory"]))
     room = _room(saved["framework"])
     start = _rebuilt(room, saved, brought)
     moved = saved["given"] is not None
     problem = room.move(start, saved["parameters"]) if moved else start
+    _check_shapes(saved, problem)
     with problem.scope():
         check_probe(problem, saved["probe"], whose=room.whose(saved["model"]))
         polished = None if saved["polished"] is None else restore_polished(saved["polished"], problem)
@@ -145,6 +180,16 @@ def restore(saved: Document, brought: Brought | None = None) -> Restored:
         validation,
         refit,
     )
+
+
+def _check_shapes(saved: Document, problem: Problem) -> None:
+    """Refuse arrays of other lengths than the problem has rows, outputs and parameters."""
+    shaped("sample_weight", saved["sample_weight"], (problem.n,), least=0.0)
+    shaped("weight_decay", saved["weight_decay"], (problem.p,), least=0.0)
+    shaped("noise_shape", saved["noise_shape"], (problem.n, problem.outputs), least=0.0)
+    if saved.get("penalty_shift") is not None:
+        shaped("penalty_shift", saved["penalty_shift"], (problem.p,))
+    shaped("parameters", problem.numpy(problem.theta), (problem.p,))
 
 
 def _room(framework: str) -> ModuleType:

@@ -13,6 +13,7 @@ from vhat.models.dense_network.autodiff import NetworkAutodiff
 from vhat.models.dense_network.layers import flatten
 from vhat.models.networks import Network, VarianceScaling
 from vhat.models.problem import Problem
+from vhat.schema import build
 from vhat.store.document import Document
 from vhat.store.match_model import Brought
 
@@ -99,7 +100,7 @@ def network_of(options: Document) -> Network:
     """Return a network from its saved options."""
     initial: Any = options["initial"]
     if isinstance(initial, tuple):
-        initial = tuple(VarianceScaling(**each) for each in initial)
+        initial = tuple(build(VarianceScaling, each) for each in initial)
     else:
-        initial = VarianceScaling(**initial)
-    return Network(**{**options, "initial": initial})
+        initial = build(VarianceScaling, initial)
+    return build(Network, options, initial=initial)

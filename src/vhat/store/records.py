@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal, TypedDict
+
+import numpy as np
 
 from vhat.errors import VhatWarning, outside
 from vhat.evidence.minimise.polish import Polished
@@ -12,12 +14,24 @@ from vhat.linalg.curvature.definiteness import Definiteness
 from vhat.linalg.solvers.jacobian_factors import Features, Leaf, Structure
 from vhat.linalg.solvers.kernel import Kernel, Root
 from vhat.models.problem import Problem
-from vhat.store.document import Document
+from vhat.schema import build, check
+from vhat.store.document import Document, shaped
 from vhat.variance.workspace import Workspace
 
 __all__ = ["describe_factorisation", "describe_polished", "restore_factorisation", "restore_polished"]
 
 _CURVATURES = ("hessian", "ggn")
+
+
+class _Record(TypedDict):
+    definiteness: dict[str, Any]
+
+
+class _Factorisation(TypedDict):
+    scale: np.ndarray | None
+    matrices: dict[Literal["hessian", "ggn"], np.ndarray]
+    signs: dict[Literal["hessian", "ggn"], dict[str, Any]]
+    kernel: dict[str, Any] | None
 
 
 def describe_polished(record: Polished) -> Document:
@@ -27,8 +41,9 @@ def describe_polished(record: Polished) -> Document:
 
 def restore_polished(document: Document, problem: Problem) -> Polished:
     """Make the record again, at the problem that the polish led to."""
+    check(_Record, document, "record of a polish")
     definiteness = _restore_definiteness(document["definiteness"], problem)
-    return Polished(**{**document, "problem": problem, "definiteness": definiteness})
+    return build(Polished, document, problem=problem, definiteness=definiteness)
 
 
 def describe_factorisation(work: Workspace) -> Document:
@@ -58,10 +73,14 @@ def describe_factorisation(work: Workspace) -> Document:
 def restore_factorisation(document: Document, work: Workspace) -> None:
     """Put back what was kept, so that it need not be worked out again."""
     problem = work.problem
-    found: dict[Any, Any] = {("matrix", c): matrix for c, matrix in document["matrices"].items()}
+    check(_Factorisation, document, "factorisation")
+    square = (problem.p, problem.p)
+    found: dict[Any, Any] = {
+        ("matrix", c): shaped("matrix", matrix, square) for c, matrix in document["matrices"].items()
+    }
     found |= {("definite", c): _restore_definiteness(sign, problem) for c, sign in document["signs"].items()}
     if document["scale"] is not None:
-        found["scale"] = problem.native(document["scale"])
+        found["scale"] = problem.native(shaped("scale", document["scale"], (problem.p,)))
     if document["kernel"] is not None:
         found["kernel"] = _restore_kernel(document["kernel"], problem)
     for key, value in found.items():
@@ -77,7 +96,8 @@ def _describe_definiteness(sign: Definiteness, problem: Problem) -> Document:
 
 
 def _restore_definiteness(document: Document, problem: Problem) -> Definiteness:
-    return Definiteness(**{**document, "vector": problem.native(document["vector"])})
+    vector = shaped("eigenvector", document["vector"], (problem.p,))
+    return build(Definiteness, document, vector=problem.native(vector))
 
 
 def _describe_kernel(kernel: Kernel) -> Document:
@@ -90,11 +110,13 @@ def _describe_kernel(kernel: Kernel) -> Document:
 
 
 def _restore_kernel(document: Document, problem: Problem) -> Kernel:
-    leaves = tuple(Leaf(**leaf) for leaf in document["structure"]["leaves"])
-    structure = Structure(**{**document["structure"], "leaves": leaves})
-    rooms = {
-        "problem": problem,
-        "root": Root(**document["root"]),
-        "features": Features(structure=structure, **document["features"]),
-    }
-    return Kernel(**{**{name: value for name, value in document.items() if name != "structure"}, **rooms})
+    leaves = tuple(build(Leaf, leaf) for leaf in document["structure"]["leaves"])
+    structure = build(Structure, document["structure"], leaves=leaves)
+    own = {name: value for name, value in document.items() if name != "structure"}
+    return build(
+        Kernel,
+        own,
+        problem=problem,
+        root=build(Root, document["root"]),
+        features=build(Features, document["features"], structure=structure),
+    )

@@ -12,6 +12,7 @@ import numpy as np
 from vhat.checks import as_numbers, match_columns
 from vhat.models.problem import Problem
 from vhat.models.scaling import Scaling
+from vhat.schema import build
 from vhat.store import network
 from vhat.store.document import Document
 from vhat.store.match_model import Brought
@@ -75,7 +76,7 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
         brought: The caller's options.
     """
     model = saved["model"]
-    scaling = Scaling(**model["scaling"], columns=model["columns"])
+    scaling = build(Scaling, model["scaling"], columns=model["columns"])
     X, y = as_numbers("X", match_columns("X", X, model["columns"])), as_numbers("y", y)
     base = _room_of(model, len(X)).rebuild(
         {**saved, "model": model["base"]}, at, scaling.inputs(X), scaling.responses(y), brought

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from vhat.models.torch import torch_problem
 from vhat.models.torch.autodiff import TorchAutodiff, unwrapped
 from vhat.models.torch.model import State, TorchModel, read_state
 from vhat.models.torch.variance_head import GAUSSIAN_NLL
+from vhat.schema import check
 from vhat.store.document import Document
 from vhat.store.match_model import Brought, describe_output
 
@@ -32,6 +33,13 @@ __all__ = [
     "whose",
     "with_tensors",
 ]
+
+
+class _Module(TypedDict):
+    fixed: dict[str, np.ndarray]
+    loss: str
+    columns: tuple[Any, ...]
+    dtype: str
 
 
 def describe(problem: Problem) -> Document:
@@ -104,6 +112,7 @@ def rebuild(saved: Document, at: dict[str, np.ndarray], X: Any, y: Any, brought:
         brought: The caller's module and options.
     """
     model = saved["model"]
+    check(_Module, model, "module")
     module = module_of(model, brought)
     parameters = tuple(at) if model.get("selected") else ALL
     state, theta = read_state(module, parameters)
@@ -124,6 +133,8 @@ def rebuild(saved: Document, at: dict[str, np.ndarray], X: Any, y: Any, brought:
         memory=brought.memory,
     )
     own = _model(problem)
+    if len(model["columns"]) != len(own.layout.names):
+        raise StoreError(f"the saved module is malformed: it names columns of {len(model['columns'])} inputs.")
     function = replace(
         own,
         state=replace(own.state, dtype=model["dtype"]),

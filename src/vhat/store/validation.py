@@ -11,6 +11,7 @@ import numpy as np
 from vhat.errors import InputError, StoreError, VhatError
 from vhat.models.linear_head import HeadAutodiff
 from vhat.models.problem import Problem
+from vhat.schema import build
 from vhat.store import pandas_frames
 from vhat.store.document import Document
 from vhat.store.match_model import Brought, check_reference, refer
@@ -114,4 +115,4 @@ def describe_refit(refit: RidgeRefit) -> Document:
 
 def restore_refit(saved: Document | None) -> RidgeRefit | None:
     """Make the penalty again."""
-    return None if saved is None else RidgeRefit(**saved)
+    return None if saved is None else build(RidgeRefit, saved)

@@ -113,7 +113,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     """
     try:
         result = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is damaged ({error}). {_AGAIN}") from error
     if not isinstance(result, dict) or _SEAL not in result:
         raise StoreError(f"{path} has no checksum ({_SEAL!r}), so that a changed number would not be noticed. {_AGAIN}")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from vhat.checks import check_choice, check_count
 from vhat.errors import InputError, MissingPackage, StoreError
@@ -84,8 +84,13 @@ def run(
     display = Display(say)
     progress = _Progress(missing, say, display)
     sharing = Counter(cell.fit_key for cell in missing)
-    with _engine(engine, jobs, scheduler), display:
-        for cell, text, crash in _answers(missing, results, engine, jobs, progress):
+    with _engine(engine, jobs, scheduler) as client, display:
+        answers = (
+            _answers(missing, results, engine, jobs, progress)
+            if client is None
+            else _from_dask(client, missing, results)
+        )
+        for cell, text, crash in answers:
             if text is not None and results.read(cell) is None:
                 results.write(cell, text)
             if crash is None:
@@ -115,6 +120,18 @@ def _answers(
     yield from parallel(delayed(_attempt)(cell, results.folder, here) for cell in cells)
 
 
+def _from_dask(client: Any, cells: Sequence[Cell], results: Results) -> Iterator[tuple[Cell, str | None, str | None]]:
+    """Yield what a cluster computes, as it comes.
+
+    Cells are given to the scheduler itself: joblib computes in this process where a cluster has one worker.
+    """
+    from distributed import as_completed
+
+    futures = [client.submit(_attempt, cell, results.folder, pure=False) for cell in cells]
+    for done in as_completed(futures):
+        yield done.result()
+
+
 def _attempt(cell: Cell, out: Path, progress: _Progress | None = None) -> tuple[Cell, str | None, str | None]:
     """Compute a cell; one that crashes does not end the others."""
     report = None
@@ -128,8 +145,8 @@ def _attempt(cell: Cell, out: Path, progress: _Progress | None = None) -> tuple[
 
 
 @contextmanager
-def _engine(engine: Engine, jobs: int, scheduler: str | None) -> Iterator[None]:
-    """Make the engine joblib's backend for as long as the run lasts."""
+def _engine(engine: Engine, jobs: int, scheduler: str | None) -> Iterator[Any]:
+    """Make the engine joblib's backend for as long as the run lasts; yield the client of a Dask cluster, else None."""
     try:
         from joblib import parallel_config
     except ImportError:
@@ -139,15 +156,15 @@ def _engine(engine: Engine, jobs: int, scheduler: str | None) -> Iterator[None]:
         with parallel_config(backend="threading"):
             yield
     elif engine == "dask":
-        with _dask(jobs, scheduler), parallel_config(backend="dask"):
-            yield
+        with _dask(jobs, scheduler) as client:
+            yield client
     else:
         with _ray(jobs, scheduler), parallel_config(backend="ray"):
             yield
 
 
 @contextmanager
-def _dask(jobs: int, scheduler: str | None) -> Iterator[None]:
+def _dask(jobs: int, scheduler: str | None) -> Iterator[Any]:
     try:
         from distributed import Client, LocalCluster
     except ImportError:
@@ -158,10 +175,10 @@ def _dask(jobs: int, scheduler: str | None) -> Iterator[None]:
         except (OSError, TimeoutError, ValueError) as error:
             raise InputError(f"no Dask scheduler answers at {scheduler!r}: {error}") from error
         with client:
-            yield
+            yield client
         return
-    with LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
-        yield
+    with LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as own:
+        yield own
 
 
 @contextmanager

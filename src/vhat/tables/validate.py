@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vhat.checks import column_names
+from vhat.checks import column_names, refuse_masked
 from vhat.errors import InputError, TableWarning, name_rows, outside
 
 __all__ = [
@@ -147,6 +147,7 @@ def refuse_responses(y: Any) -> None:
     Raises:
         InputError: With how to go on.
     """
+    refuse_masked("y", y)
     array = np.asarray(y)
     text = (
         next((value for value in array.ravel() if isinstance(value, str)), None) if array.dtype.kind in "OUS" else None
@@ -212,6 +213,7 @@ def check_table(rows: Rows, names: Sequence[Any] | None = None) -> np.ndarray:
         )
     for at in np.flatnonzero(varies):
         _refuse_unresolved(f"column {_name(at, names)} of X", rows.X[:, at])
+        _refuse_unsquared(f"column {_name(at, names)} of X", rows.X[:, at])
     if not varies.all():
         _warn(
             f"{_listed(np.flatnonzero(~varies), names)} the same value in all {n} rows: nothing can be learned from "

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from vhat.checks import as_numbers
+from vhat.checks import as_numbers, check_level
 from vhat.errors import InputError, NoiseError, NotConverged
 from vhat.linalg.solvers import Prepared, Status
 from vhat.linalg.solvers.interface import contract
@@ -153,11 +153,7 @@ def given_noise(noise: Any, problem: Problem) -> Noise:
             f"noise has shape {array.shape}; give one number, shape ({n},), shape ({n}, {K}), or shape (1, {K}) for "
             "one level an output."
         )
-    bad = array[~(np.isfinite(array) & (array > 0))]
-    if bad.size:
-        raise InputError(
-            f"noise must be positive and finite; found {float(bad[0])!r}. It is the standard deviation of y."
-        )
+    check_level("noise", array, "y")
     values = np.broadcast_to(array[:, None] if array.shape == (n,) else array, (n, K)).copy()
     return _make(values, "given", None, _is_uniform(values))
 

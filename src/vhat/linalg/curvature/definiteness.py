@@ -11,6 +11,7 @@ import numpy as np
 from scipy.linalg import cho_solve, eigh, lapack
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
+from vhat.errors import NotPositiveDefinite
 from vhat.linalg.curvature.inner_product import Jacobi, Metric
 from vhat.linalg.curvature.lanczos import lanczos
 from vhat.linalg.curvature.operator import Operator, assemble
@@ -147,6 +148,11 @@ def _formed(problem: Problem, curvature: Curvature, scale: Array, matrix: np.nda
     """Decide from the matrix itself."""
     s = problem.numpy(scale)
     B = (assemble(problem, curvature) if matrix is None else matrix) / s / s[:, None]
+    if not np.all(np.isfinite(B)):
+        raise NotPositiveDefinite(
+            "H + lam has entries that are not numbers: data, weights or parameters are so large that their products "
+            "overflow. Give them in other units."
+        )
     method: Method = "eigh" if problem.p <= _DENSE else "cholesky"
     if method == "eigh":
         values, vectors = eigh(B)

@@ -12,9 +12,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["JaxArrays"]
+from vhat.errors import InputError
+
+__all__ = ["JaxArrays", "refuse_tracing"]
 
 _compile = lru_cache(maxsize=None)(jax.jit)
+
+
+def refuse_tracing(*trees: Any) -> None:
+    """Refuse to compute inside a transformation of JAX, where arrays have no values.
+
+    Args:
+        trees: Arguments that must not hold tracers, as they do under ``jax.grad`` and ``jax.vmap``.
+
+    Raises:
+        InputError: Saying where to call instead.
+    """
+    leaves = jax.tree.leaves(trees)
+    # under jit every new array is a tracer
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in (jnp.zeros(()), *leaves)):
+        raise InputError(
+            "vhat was called inside a function that JAX traces (jit, grad, vmap), where arrays have no values. Call it "
+            "outside, with arrays."
+        )
 
 
 @dataclass(frozen=True)
@@ -23,6 +43,7 @@ class JaxArrays:
 
     def scope(self) -> AbstractContextManager[Any]:
         """Return float64 for the duration of one call; the global flag is not touched."""
+        refuse_tracing()
         return jax.enable_x64(True)
 
     def native(self, a: Any, /) -> jax.Array:

@@ -19,6 +19,7 @@ from vhat.checks import (
 )
 from vhat.errors import InputError, ModelError
 from vhat.models.jax import compiled, pytrees
+from vhat.models.jax.arrays import refuse_tracing
 from vhat.models.jax.autodiff import JaxAutodiff
 from vhat.models.jax.fingerprint import python_function
 from vhat.models.jax.last_layer import affine_paths, last_layer_problem
@@ -72,6 +73,7 @@ def jax_problem(
         ModelError: For a model that cannot be used.
     """
     check_loss(loss)
+    refuse_tracing(params, X, y)
     if not callable(predict):
         raise InputError(f"predict must be a function predict(params, X); got {type(predict).__name__}.")
     check_output(output)

@@ -104,6 +104,15 @@ def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, float | np.ndarray | np.generic | jax.Array)
 
 
+def _is_foreign(dtype: Any) -> bool:
+    """Whether a dtype is none of NumPy's or JAX's, as that of a torch tensor."""
+    try:
+        jnp.issubdtype(dtype, jnp.floating)
+    except TypeError:
+        return True
+    return False
+
+
 def _is_trained(leaf: Any) -> bool:
     return _is_array(leaf) and bool(jnp.issubdtype(np.asarray(leaf).dtype, jnp.floating))
 
@@ -120,6 +129,11 @@ def flatten(params: Any, selected: Collection[str] | None = None) -> tuple[np.nd
     trained, fixed = [], []
     for name, leaf in zip(names, leaves, strict=True):
         dtype = getattr(leaf, "dtype", None)
+        if dtype is not None and _is_foreign(dtype):
+            raise InputError(
+                f"params has a {type(leaf).__module__}.{type(leaf).__qualname__} at {name or 'its root'}; give arrays "
+                "of JAX or NumPy."
+            )
         if dtype is not None and jnp.issubdtype(dtype, jnp.complexfloating):
             raise InputError("params has a complex leaf; vhat needs real parameters. Split it into two real ones.")
         refuse_masked("params", leaf)

@@ -105,10 +105,10 @@ class NumpyAutodiff:
         """Return value and gradient of ``q(theta)``."""
 
         def call(theta: np.ndarray) -> np.ndarray:
-            return np.atleast_1d(np.asarray(q(theta.copy()), dtype=np.float64))
+            return np.atleast_1d(door.unmasked(q(theta.copy())).astype(np.float64))
 
         with door.blame("the functional failed"):
-            value = np.asarray(q(theta.copy()), dtype=np.float64)
+            value = door.unmasked(q(theta.copy())).astype(np.float64)
             again = call(theta)
         refuse_functional(value, again.reshape(value.shape))
         function, steps = settle(Sampled(call, theta, again))

@@ -34,6 +34,7 @@ __all__ = [
     "probe",
     "take",
     "takes_inputs_alone",
+    "unmasked",
 ]
 
 
@@ -113,7 +114,7 @@ class CurveFit:
 
     def __call__(self, theta: np.ndarray, X: Any) -> np.ndarray:
         """Return predictions, (m,)."""
-        output = np.asarray(self.f(np.moveaxis(X, 0, -1) if self.rows_last else X, *theta))
+        output = unmasked(self.f(np.moveaxis(X, 0, -1) if self.rows_last else X, *theta))
         return np.full(len(X), output) if output.ndim == 0 else output
 
 
@@ -147,9 +148,16 @@ def takes_inputs_alone(jac: Callable[..., Any]) -> bool:
     return False
 
 
+def unmasked(output: Any) -> np.ndarray:
+    """Return an array, NaN where it is masked: a value that is hidden is none."""
+    if np.ma.is_masked(output):
+        return np.ma.filled(np.ma.asarray(output, dtype=np.float64), np.nan)
+    return np.asarray(output)
+
+
 def _real(output: Any) -> np.ndarray:
     """Return a float64 array; what has an imaginary part becomes NaN, as a real function would."""
-    output = np.asarray(output)
+    output = unmasked(output)
     if np.iscomplexobj(output):
         output = np.where(output.imag == 0, output.real, np.nan)
     return output.astype(np.float64)
@@ -261,7 +269,7 @@ def _careful(predict: Callable[..., Any], theta: np.ndarray, X: Any) -> np.ndarr
     """Call the model with copies and refuse it when it writes into them."""
     own_theta, own_X = theta.copy(), X.copy()
     with blame(f"predict failed on {len(X)} rows"), np.errstate(all="ignore"):
-        output = np.array(predict(own_theta, own_X))
+        output = np.array(unmasked(predict(own_theta, own_X)))
     same = own_X.equals(X) if hasattr(X, "iloc") else np.array_equal(own_X, X)
     if not np.array_equal(own_theta, theta) or not same:
         changed = "X" if not same else "theta"

@@ -52,7 +52,22 @@ def to_array(tensor: Any) -> np.ndarray:
 
 def plain(value: Any) -> Any:
     """Return a tensor as a NumPy array, and anything else as it is: its mask or its faults are seen by the checks."""
-    return to_array(value) if isinstance(value, torch.Tensor) else value
+    if not isinstance(value, torch.Tensor):
+        return value
+    _refuse_without_numbers("what was given", value)
+    return to_array(value)
+
+
+def _refuse_without_numbers(name: str, value: Any) -> None:
+    """Refuse tensors that are no dense array of numbers.
+
+    Raises:
+        InputError: Saying what to give instead.
+    """
+    if value.layout is not torch.strided or value.is_quantized or value.is_nested:
+        raise InputError(f"{name} is a sparse, nested or quantized tensor; give a dense one.")
+    if value.is_meta:
+        raise InputError(f"{name} is a tensor on the meta device, which has a shape and no numbers. Give the numbers.")
 
 
 def read_rows(X: Any, device: Any) -> tuple[Layout, Rows]:
@@ -125,8 +140,7 @@ def _unpack(X: Any, label: str) -> tuple[Kind, tuple[str, ...], tuple[Any, ...]]
 
 def _tensor(name: str, value: Any, device: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        if value.layout is not torch.strided or value.is_quantized or value.is_nested:
-            raise InputError(f"{name} is a sparse, nested or quantized tensor; give a dense one.")
+        _refuse_without_numbers(name, value)
     elif isinstance(value, Mapping | str | bytes):
         raise InputError(f"{name} is a {type(value).__name__}; give a tensor or an array of numbers.")
     else:

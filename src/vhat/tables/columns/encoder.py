@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError
+from vhat.schema import build
 from vhat.tables.columns.decide import KINDS, decide
 from vhat.tables.columns.kinds import MISSING, UNKNOWN, Category, Column, Date, Flag, Number, Skipped
 from vhat.tables.columns.learn import learned
@@ -189,11 +190,11 @@ def _is_plain(column: Column) -> bool:
 def _restored(saved: dict[str, Any]) -> Column:
     kind = _KINDS[saved.pop("kind")]
     if kind is Number:
-        saved["notation"] = Notation(**saved["notation"])
+        saved["notation"] = build(Notation, saved["notation"])
     for name in ("levels", "shares", "rest"):
         if name in saved:
             saved[name] = tuple(saved[name])
-    return kind(**saved)
+    return build(kind, saved)
 
 
 def _check_asked(asked: Mapping[str, str], names: Sequence[str], wording: Wording) -> None:

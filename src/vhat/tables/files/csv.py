@@ -158,6 +158,8 @@ def open_pipe(path: Path, separator: str) -> DelimitedStream:
 
 def open_standard_input(separator: str) -> DelimitedStream:
     """Read the header from standard input; the rows follow when they are asked for."""
+    if sys.stdin is None:
+        raise InputError("standard input is closed, so that there is no table to read. Give a file, or send one in.")
     return _stream("standard input", sys.stdin.buffer, _one_character(separator))
 
 
@@ -224,7 +226,8 @@ def _is_blank(record: list[str]) -> bool:
 
 def _chunks(reader: Reader, name: str, known: Sequence[str], wanted: Sequence[str], rows: int) -> Iterator[Chunk]:
     """Gather records into chunks; a record that is no row of this table is refused by its line."""
-    at = [known.index(column) for column in wanted]
+    place = {column: at for at, column in enumerate(known)}
+    at = [place[column] for column in wanted]
     records: list[list[str]] = []
     lines: list[int] = []
     while True:

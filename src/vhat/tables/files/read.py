@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -103,10 +104,10 @@ def _checked(table: TableFile) -> TableFile:
             f"{table.name} seems to have no line that names its columns: its first line is {shown}. Write one above "
             f"it, such as {example}{',...' if len(table.columns) > 3 else ''}, and name the target by --target."
         )
-    twice = sorted({name for name in table.columns if table.columns.count(name) > 1})
+    twice = sorted(name for name, count in Counter(table.columns).items() if count > 1)
     if twice:
         raise InputError(
-            f"{table.name} has more than one column called {', '.join(map(repr, twice))}: which is meant cannot be "
+            f"{table.name} has more than one column called {_listed(twice)}: which is meant cannot be "
             "told. Rename them."
         )
     return table
@@ -123,7 +124,8 @@ def require_columns(table: TableFile, names: Sequence[str], purpose: str) -> Non
     Raises:
         InputError: Naming those that are missing, and those that there are.
     """
-    missing = [name for name in names if name not in table.columns]
+    known = set(table.columns)
+    missing = [name for name in names if name not in known]
     if missing:
         plural, other = "columns" if len(missing) > 1 else "column", likely_other(table.columns)
         raise InputError(

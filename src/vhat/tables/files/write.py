@@ -64,7 +64,12 @@ def check_output(path: Path, *, force: bool) -> Form:
 
 @contextmanager
 def open_output(
-    path: Path | None, form: Form, *, force: bool = False, types: Mapping[str, Any] | None = None
+    path: Path | None,
+    form: Form,
+    *,
+    force: bool = False,
+    types: Mapping[str, Any] | None = None,
+    escape_formulas: bool = False,
 ) -> Iterator[Write]:
     """Yield a function that writes rows; what it has written is in its place once the block ends without an error.
 
@@ -76,6 +81,7 @@ def open_output(
         force: Whether to replace a file that has come into being in the meantime.
         types: The types that columns have in a Parquet file, as :attr:`TableFile.types`; those of others are told by
             their first rows, which is not enough where these may be empty.
+        escape_formulas: In CSV and TSV, put an apostrophe before text that a spreadsheet would run as a formula.
 
     Raises:
         InputError: When writing fails; a full disk is said in words.
@@ -83,14 +89,16 @@ def open_output(
     name = "standard output" if path is None else str(path)
     with _in_words(name):
         if path is None:
-            with _rows(sys.stdout.buffer, form, types) as write:
+            if sys.stdout is None:
+                raise InputError("standard output is closed. Give --out a file, or send the output to one.")
+            with _rows(sys.stdout.buffer, form, types, escape_formulas) as write:
                 yield write
         elif _is_device(path):
-            with path.open("wb") as device, _rows(device, form, types) as write:
+            with path.open("wb") as device, _rows(device, form, types, escape_formulas) as write:
                 yield write
         else:
             with replacing(path) as stream:
-                with _rows(stream, form, types) as write:
+                with _rows(stream, form, types, escape_formulas) as write:
                     yield write
                 _refuse_existing(path, force)  # again: the rows may have taken hours
 
@@ -105,10 +113,40 @@ def _is_device(path: Path) -> bool:
 
 
 # -- formats -------------------------------------------------------------------------------------
-def _rows(stream: IO[bytes], form: Form, types: Mapping[str, Any] | None) -> AbstractContextManager[Write]:
+def _rows(
+    stream: IO[bytes], form: Form, types: Mapping[str, Any] | None, escape_formulas: bool
+) -> AbstractContextManager[Write]:
     if form == "parquet":
         return _parquet(stream, types or {})
-    return _text(stream, _json_lines if form == "jsonl" else _delimited("\t" if form == "tsv" else ","))
+    if form == "jsonl":
+        return _text(stream, _json_lines)
+    return _text(stream, _delimited("\t" if form == "tsv" else ",", escaped if escape_formulas else _as_it_is))
+
+
+def _as_it_is(cell: Any) -> Any:
+    return cell
+
+
+def escaped(cell: Any) -> Any:
+    """Return a cell that no spreadsheet runs as a formula: an apostrophe before text that begins like one.
+
+    Numbers stay as they are, also where they are text.
+
+    Examples:
+        >>> [escaped(cell) for cell in ("=1+1", "-2.5", "- 2", "@x", 3.0)]
+        ["'=1+1", '-2.5', "'- 2", "'@x", 3.0]
+    """
+    if not isinstance(cell, str) or not cell.lstrip(" ").startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""What text begins with that spreadsheets run, or skip before they look for a formula."""
 
 
 @contextmanager
@@ -123,7 +161,7 @@ def _text(stream: IO[bytes], start: Callable[[TextIO], Write]) -> Iterator[Write
             text.detach()
 
 
-def _delimited(separator: str) -> Callable[[TextIO], Write]:
+def _delimited(separator: str, cell: Callable[[Any], Any]) -> Callable[[TextIO], Write]:
     """Comma or tab: floats in the shortest form that reads back as the same float, ``nan`` where there is none."""
 
     def start(text: TextIO) -> Write:
@@ -133,9 +171,10 @@ def _delimited(separator: str) -> Callable[[TextIO], Write]:
         def write(columns: Columns) -> None:
             nonlocal named
             if not named:
-                writer.writerow(columns)
+                writer.writerow(map(cell, columns))
                 named = True
-            writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+            texts = ([cell(value) for value in values.tolist()] for values in columns.values())
+            writer.writerows(zip(*texts, strict=True))
 
         return write
 

@@ -1,0 +1,65 @@
+"""Signals in the middle of commands: the old model or the new one, whole; a part of a file after SIGKILL alone."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import vhat
+from tests.hostile.commands import contents, place, shell
+from tests.hostile.outcome import Outcome
+
+Case = dict[str, Any]
+LINES = {
+    "fit": ["fit", "data.csv", "--target", "y", "--hidden", "0", "--weight-decay", "0.1", "--out", "model", "--force"],
+    "calibrate": ["calibrate", "model", "new.csv"],
+    "predict": ["predict", "model", "new.csv", "--out", "out.csv"],
+    "report": ["report", "model", "--out", "page.html"],
+}
+SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGKILL")
+LONGEST = {"fit": 1.5, "calibrate": 0.6, "predict": 0.6, "report": 1.5}
+"""Seconds within which the signal comes: some come after the end."""
+
+
+def draw(rng: random.Random) -> Case:
+    """Draw a case."""
+    command = rng.choice(list(LINES))
+    return {"command": command, "signal": rng.choice(SIGNALS), "after": round(rng.uniform(0, LONGEST[command]), 4)}
+
+
+def run(case: Case) -> Outcome:  # noqa: PLR0911  (one return a verdict)
+    """Send the signal, and look at what is left."""
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / "here"
+        shutil.copytree(place(), folder)
+        before = contents(folder)
+        number = getattr(signal, case["signal"])
+        ended = shell().signalled(LINES[case["command"]], folder, number, case["after"])
+        after = contents(folder)
+        told = f"exit {ended.code}: {ended.err.strip()[-400:]}"
+        if "Traceback" in ended.err or "unexpected" in ended.err:
+            return Outcome("raw", told)
+        if ended.code not in (0, 3, 128 + number):
+            return Outcome("raw", told)
+        parts = [name for name in after if name.endswith(".part")]
+        if parts and number != signal.SIGKILL:
+            return Outcome("wrong", f"{parts} left behind; {told}")
+        for name in ("out.csv", "page.html"):
+            if name in after and not _whole(folder / name):
+                return Outcome("wrong", f"{name} is cut off; {told}")
+        if any(before[name] != after.get(name) for name in ("data.csv", "new.csv")):
+            return Outcome("wrong", f"a table was changed; {told}")
+        try:
+            vhat.NetworkRegressor.load(folder / "model")
+        except Exception as error:
+            return Outcome("wrong", f"the model cannot be loaded: {error}; {told}")
+        return Outcome("finished" if ended.code in (0, 3) else "stopped", told)
+
+
+def _whole(path: Path) -> bool:
+    text = path.read_text()
+    return text.count("\n") == 13 if path.suffix == ".csv" else text.rstrip().endswith("</html>")
