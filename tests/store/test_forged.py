@@ -155,7 +155,7 @@ def put(value, *path, model="ridge"):
         (put([1], "model"), "entry model"),
         (put("magic", "polished", "status"), "entry status is 'magic'"),
         (put({"$array": "y"}, "noise_shape"), r"noise_shape is malformed: it is shape \(24,\)"),
-        ({"model": "ridge", "act": "array", "name": "weight_decay", "how": "huge"}, "weight_decay is malformed"),
+        ({"model": "ridge", "act": "array", "name": "weight_decay", "how": "huge"}, "weight_decay has 1e.308"),
         ({"model": "weighted", "act": "array", "name": "sample_weight", "how": "nan"}, "sample_weight is malformed"),
     ],
 )  # fmt: skip
