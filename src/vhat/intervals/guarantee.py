@@ -221,7 +221,8 @@ def _assumed(basis: Basis) -> list[str]:
         found.append("g'h in place of V, which it is where the fit interpolates without decay")
     found.append(_assumed_noise(basis))
     if basis.probes is not None:
-        held = ", unsupported is that of Gauss-Newton" if basis.fit.chosen.curvature == "hessian" else ""
+        other = basis.fit.chosen.curvature == "hessian" and not basis.fit.linear
+        held = ", unsupported is that of Gauss-Newton" if other else ""
         found.append(
             f"points chosen without sight of the {basis.probes:,} random probes that V is estimated from (the sampling "
             f"error of V is allowed for{held})"

@@ -125,7 +125,9 @@ def make_roots(
     _require_memory(problem, problem.p if exact else probes)
     gradients = np.stack([problem.numpy(problem.penalty_gradient()), problem.numpy(problem.gradient())])
     pull, slope = _solved(problem, prepared, gradients)
-    ratio = variance_ratio(problem.loss_derivatives, level.values) if chosen.curvature == "ggn" or exact else None
+    # The Hessian of a linear model is its Gauss-Newton matrix.
+    gauss_newton = chosen.curvature == "ggn" or problem.linear
+    ratio = variance_ratio(problem.loss_derivatives, level.values) if gauss_newton or exact else None
     if exact:
         return _exact_roots(problem, prepared, level, pull, slope, ratio)
 
@@ -133,7 +135,7 @@ def make_roots(
     draw = _Draws(problem, level, probes, seed)
     key = ("sketch", chosen.curvature, level.digest, probes, seed)
     done: dict[str, list[np.ndarray]] = work.keep(key, dict)
-    held = None if chosen.curvature == "ggn" else work.own_solver("ggn")
+    held = None if gauss_newton else work.own_solver("ggn")
     sets: list[tuple[str, Prepared, Callable[[int, int], np.ndarray]]] = [("variance", prepared, draw.noise)]
     if ratio is None:
         sets.append(("supported", held or prepared, draw.data))
