@@ -41,7 +41,7 @@ from vhat.atomic_files import write_new
 from vhat.errors import StoreError
 from vhat.store.document import Document, join, split
 
-__all__ = ["FORMAT", "kind_of", "read", "write"]
+__all__ = ["FORMAT", "fingerprint", "kind_of", "read", "write"]
 
 FORMAT = 1
 """The format that is written, and the newest that can be read."""
@@ -118,6 +118,15 @@ def kind_of(directory: str | os.PathLike[str]) -> str:
     folder = Path(directory)
     with _in_words(f"reading {folder} failed"):
         return str(_read_manifest(folder, _read_pointer(folder))["kind"])
+
+
+def fingerprint(directory: str | os.PathLike[str]) -> str:
+    """Return the checksum of what a directory holds, as its pointer states it: another save has another one.
+
+    Raises:
+        StoreError: When there is no such directory.
+    """
+    return str(_read_pointer(Path(directory))["manifest_sha256"])
 
 
 # -- writing -------------------------------------------------------------------------------------
