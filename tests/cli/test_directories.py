@@ -19,7 +19,7 @@ import pyarrow.parquet
 import pytest
 
 import vhat
-from tests.cli.cases import TARGET, fitted, load_once, model, run, table  # noqa: F401
+from tests.cli.cases import TARGET, load_once, loaded, model, run, table  # noqa: F401
 from vhat.cli import predict_stream
 from vhat.cli.directories import FramePredictor, engines
 from vhat.cli.directories.partition import Finished, predict_partition
@@ -201,8 +201,7 @@ def test_what_does_not_agree_is_refused_and_computed_again_by_force(parts, rows,
     shutil.copytree(parts / "y=2", parts / "y=3")
     assert "2 were there already" in predict(parts, "--out", out, "--delta", "0.1")  # files may be added
     saved = tmp_path / "model"
-    vhat.NetworkRegressor.load(model()).save(saved)
-    vhat.NetworkRegressor.load(model()).save(saved)
+    loaded().sketch().save(saved)
     done = run("predict", saved, parts, "--out", out, "--delta", "0.1")
     assert done.exit_code == 2
     assert "intervals of another model" in done.stderr

@@ -91,9 +91,11 @@ def predict(
 
     Intervals of a new observation are calibrated: by the training rows, each left out in turn, or by the held-out rows
     of vhat calibrate. Columns are matched by name; others are ignored. Rows keep their order. A file of any size goes
-    through in chunks; of a directory of Parquet or CSV files every file goes to a Parquet file of its name in the
-    directory --out, and a run that was stopped goes on where it was. On a terminal the first rows are shown; a pipe or
-    a file gets all of them. When rows have no interval (their status says why), the exit code is 3.
+    through in chunks. On a terminal the first rows are shown; a pipe or a file gets all of them. When rows have no
+    interval (their status says why), the exit code is 3.
+
+    DATA may be a directory of Parquet or CSV files: each goes to a Parquet file of its name in the directory --out, by
+    --jobs processes or by a Dask cluster, and the same command goes on with a run that was stopped.
     """
     from vhat.cli import saved_models
     from vhat.cli.predict_stream import Asked, Tally, chunk_rows

@@ -73,7 +73,8 @@ class FramePredictor:
             table = FrameTable(frame)
             columns = self.columns_of(network, table)
             if not len(frame):
-                return pd.DataFrame(self.no_rows(network), index=frame.index)
+                types = {name: frame[name].dtype for name in self.keep}
+                return pd.DataFrame(self.no_rows(network), index=frame.index).astype(types)
             parts = [rows for _, _, rows in self.answers(network, table, columns, Tally())]
         return pd.DataFrame(
             {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, index=frame.index
