@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,8 @@ import pytest
 
 import vhat
 from tests.cli.cases import TARGET, load_once, loaded, model, run, table  # noqa: F401
-from vhat.cli import predict_stream
-from vhat.cli.directories import FramePredictor, engines
+from vhat.cli import predict_stream, saved_models
+from vhat.cli.directories import FramePredictor, engines, worker_models
 from vhat.cli.directories.partition import Finished, predict_partition
 
 pytestmark = pytest.mark.usefixtures("load_once")
@@ -110,6 +111,23 @@ def test_the_function_is_pickled_and_takes_frames_one_after_the_other(parts, row
     assert list(found[2].index) == list(rows.index[50:])
     with pytest.raises(vhat.InputError, match="has no column 'salt', which the model was trained with"):
         function(rows.drop(columns="salt"))
+
+
+@pytest.mark.parametrize("options", [{"delta": 2.0}, {"target": "median"}, {"keep": "id"}])
+def test_options_are_checked_when_the_function_is_made(options):
+    with pytest.raises(vhat.InputError, match=next(iter(options))):
+        FramePredictor("model", **options)
+
+
+def test_a_process_loads_a_model_once(parts, rows, tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(worker_models, "_models", OrderedDict())
+    monkeypatch.setattr(saved_models, "load", lambda place: read.append(place) or loaded())
+    predict(parts, "--out", tmp_path / "out")
+    FramePredictor(str(model().resolve()))(rows[:5])
+    assert read == [model().resolve()]
+    with pytest.raises(vhat.StoreError, match="saved anew while it was in use"):
+        FramePredictor(str(model()), fingerprint="another")(rows[:5])
 
 
 def test_statuses_places_and_exit_code_are_those_of_a_table(tmp_path):
@@ -364,11 +382,12 @@ def test_two_dask_workers_write_the_same_bytes(many, tmp_path, victim):
     ("how", "engine"),
     [
         (signal.SIGKILL, ["--jobs", "1"]),
+        (signal.SIGKILL, ["--jobs", "2"]),
         (signal.SIGINT, ["--jobs", "1"]),
         (signal.SIGINT, ["--jobs", "2"]),
         (signal.SIGINT, ["--engine", "dask", "--jobs", "2"]),
     ],
-    ids=["killed", "stopped", "stopped with processes", "stopped with Dask"],
+    ids=["killed", "killed with processes", "stopped", "stopped with processes", "stopped with Dask"],
 )
 def test_a_run_that_was_stopped_goes_on(many, tmp_path, how, engine):
     predict(many, "--out", tmp_path / "fresh")
@@ -379,6 +398,7 @@ def test_a_run_that_was_stopped_goes_on(many, tmp_path, how, engine):
         os.killpg(process.pid, how)  # as Ctrl-C of a terminal, which reaches workers too
     else:
         process.send_signal(how)
+    # standard error ends when the last process that holds it does: none outlives the first
     _, said = process.communicate(timeout=100)
     before = finished_lines(out)
     assert 2 <= before < MANY

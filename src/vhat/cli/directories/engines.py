@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import threading
 import uuid
@@ -72,7 +73,7 @@ def _by_processes(work: Work, jobs: int) -> Iterator[Finished]:
     before = set(multiprocessing.active_children())
     # a forked child would have the threads' locks of its parent and not the threads
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(jobs, len(work.partitions)), mp_context=context, initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(min(jobs, len(work.partitions)), mp_context=context, initializer=_serve_parent)
     ended = False
     try:
         tasks = [pool.submit(predict_partition, *work.arguments(partition)) for partition in work.partitions]
@@ -91,9 +92,17 @@ def _by_processes(work: Work, jobs: int) -> Iterator[Finished]:
                 child.terminate()
 
 
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C, which reaches all processes of a terminal, to the one that started the others."""
+def _serve_parent() -> None:
+    """Leave Ctrl-C, which reaches all processes of a terminal, to the parent, and end when it ends, however it does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)  # a killed parent reads no answer, and its queues, which children hold open, never say so
 
 
 def _by_dask(work: Work, jobs: int, scheduler: str | None) -> Iterator[Finished]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vhat.checks import check_choice, check_delta
 from vhat.errors import InputError
 from vhat.tables.files.cells import Chunk
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from vhat.tables.files import TableFile
 
 __all__ = ["FramePredictor", "FrameTable"]
+
+TARGETS = ("mean", "observation")
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,12 @@ class FramePredictor:
     observation_noise: float | None = None
     keep: tuple[str, ...] = ()
     fingerprint: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        check_choice("target", self.target, TARGETS)
+        if isinstance(self.keep, str):
+            raise InputError(f"keep={self.keep!r} is text; give a tuple of names, such as ({self.keep!r},).")
 
     def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the intervals of some rows, under the index of their frame.
