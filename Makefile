@@ -11,7 +11,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: setup test test-slow test-all test-costs hostile guard browser demo docs dist minimum bench lint format clean
+.PHONY: setup test test-slow test-dear test-all test-costs hostile guard browser demo docs dist minimum bench lint format clean
 
 setup: $(STAMP)
 
@@ -28,9 +28,13 @@ $(STAMP): pyproject.toml
 test: $(STAMP)
 	$(PYTEST) --tier core
 
-# The rest, with one fifth of the dearest tests, chosen by the commit.
+# The rest, but for the dearest tests.
 test-slow: $(STAMP)
 	$(PYTEST) --tier slow
+
+# One fifth of the dearest tests, chosen by the commit.
+test-dear: $(STAMP)
+	$(PYTEST) --tier dear
 
 test-all: $(STAMP)
 	$(PYTEST) --tier all

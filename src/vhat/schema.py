@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, NotRequired, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import numpy as np
 
@@ -72,10 +72,19 @@ def check(kind: Any, saved: Any, what: str) -> None:
     assert is_typeddict(kind)
     if not isinstance(saved, Mapping):
         raise StoreError(f"the saved {what} is malformed: it is {reprlib.repr(saved)} and no record.")
-    missing = sorted(kind.__required_keys__ - set(saved))
+    missing = sorted(_required(kind) - set(saved))
     if missing:
         raise StoreError(f"the saved {what} is malformed: it has no entry {missing[0]}.")
     _check_types(kind, saved, what)
+
+
+def _required(kind: Any) -> set[str]:
+    """Return the entries that a TypedDict does not mark as ``NotRequired``.
+
+    ``__required_keys__`` does not know the marks of a module whose annotations are text.
+    """
+    hints = get_type_hints(kind, localns=_Names(vars(sys.modules[kind.__module__])), include_extras=True)
+    return {name for name, hint in hints.items() if get_origin(hint) is not NotRequired}
 
 
 def _check_types(kind: type, saved: Mapping[str, Any], what: str = "") -> None:

@@ -76,12 +76,12 @@ def test_forty_thousand_names_twice_are_refused_in_seconds(tmp_path):
 
 
 @pytest.mark.parametrize("value", [1e308, -1e308, 1e160])
-def test_a_column_whose_squares_overflow_is_refused_by_name(tmp_path, value):
+def test_a_column_that_one_value_flattens_is_refused_by_name(tmp_path, value):
     frame = table(40).drop(columns="name")
     frame.loc[3, "salt"] = value
     frame.to_csv(tmp_path / "data.csv", index=False)
     done = run("fit", tmp_path / "data.csv", "--target", TARGET, "--hidden", "0", "--out", tmp_path / "m")
     assert done.exit_code == 2
     assert "column 'salt'" in done.stderr
-    assert "leave the range of double precision" in done.stderr
+    assert "does not tell them apart" in " ".join(done.stderr.split())
     assert not (tmp_path / "m").exists()

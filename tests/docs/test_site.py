@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import subprocess
 import sys
 from importlib.util import find_spec
 
+import cloudpickle
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -131,8 +134,55 @@ def test_the_page_on_solvers_shows_that_they_agree():
     np.testing.assert_allclose(names["spanned"].standard_error, by_hand, rtol=1e-9)
 
 
-def test_the_page_on_scaling_reads_a_loader_and_asks_in_pieces():
+@pytest.fixture(scope="module")
+def scaling():
+    """The names of the page on scaling, run once."""
     names = run("scaling.md")
+    yield names
+    names["place"].cleanup()
+
+
+class SparkRows:
+    """What the page asks of a Spark DataFrame: frames one after the other through a function that was pickled."""
+
+    def __init__(self, frames):
+        self.frames = frames
+
+    def mapInPandas(self, function, schema):
+        sent = pickle.loads(pickle.dumps(function))
+        parts = list(sent(iter(self.frames)))
+        names, kinds = zip(*(field.split() for field in schema.split(", ")), strict=True)
+        types = {"long": "i", "double": "f", "string": "OTU"}
+        for part in parts:
+            assert list(part.columns) == list(names)
+            assert all(
+                part[name].dtype.kind in types[kind] for name, kind in zip(names, kinds, strict=True) if len(part)
+            )
+        return pd.concat(parts)
+
+
+class RayRows(SparkRows):
+    """What the page asks of a Ray Dataset: frames one by one through a function, which Ray pickles by value."""
+
+    def map_batches(self, function, *, batch_format):
+        assert batch_format == "pandas"
+        sent = cloudpickle.loads(cloudpickle.dumps(function))
+        return pd.concat([sent(frame) for frame in self.frames])
+
+
+def test_the_recipes_for_spark_and_ray_give_the_intervals_of_the_whole_table(scaling):
+    table = scaling["table"].drop(columns="warmth")
+    frames = [table[:100], table[:0], table[100:]]
+    expected = scaling["network"].predict_interval(table[["depth"]], 0.1, target="observation")
+    for found in (scaling["by_spark"](SparkRows(frames)), scaling["by_ray"](RayRows(frames))):
+        assert list(found["id"]) == list(table["id"])
+        np.testing.assert_allclose(found["lower"].astype(float), expected.lower, rtol=1e-8)
+        np.testing.assert_allclose(found["upper"].astype(float), expected.upper, rtol=1e-8)
+        assert set(found["status"]) == {"converged"}
+
+
+def test_the_page_on_scaling_reads_a_loader_and_asks_in_pieces(scaling):
+    names = scaling
     assert "drop_last" in names["refused"]
     np.testing.assert_allclose(
         np.concatenate([piece.half_width for piece in names["pieces"]]), names["whole"].half_width, rtol=1e-12

@@ -79,6 +79,16 @@ def predict(
             help="In CSV, put ' before kept text that a spreadsheet would run (it begins with =, +, - or @).",
         ),
     ] = False,
+    engine: Annotated[
+        Literal["local", "dask"] | None,
+        typer.Option(metavar="local|dask", help="Who computes the files of a directory; local by default."),
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Of a Dask cluster; without it one is started here.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="NUMBER", min=1, help="Files of a directory at a time, each by a process.")
+    ] = None,
     separator: Separator = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object a row.")] = False,
     quiet: Quiet = False,
@@ -90,6 +100,9 @@ def predict(
     of vhat calibrate. Columns are matched by name; others are ignored. Rows keep their order. A file of any size goes
     through in chunks. On a terminal the first rows are shown; a pipe or a file gets all of them. When rows have no
     interval (their status says why), the exit code is 3.
+
+    DATA may be a directory of Parquet or CSV files: each goes to a Parquet file of its name in the directory --out, by
+    --jobs processes or by a Dask cluster, and the same command goes on with a run that was stopped.
     """
     from vhat.cli import saved_models
     from vhat.cli.predict_stream import Asked, Tally, chunk_rows
@@ -97,6 +110,26 @@ def predict(
 
     if json and out is not None:
         raise InputError("--json prints to standard output; for a file, give --out a name that ends in .jsonl.")
+    if Path(data).is_dir():
+        from vhat.cli.directories.command import predict_directory
+
+        predict_directory(
+            directory,
+            Path(data),
+            Asked(delta, interval, bound, noise_level(noise), observation_noise),
+            simultaneous=simultaneous,
+            keep=keep,
+            separator=separator,
+            out=None if json else out,
+            engine=engine or "local",
+            scheduler=scheduler,
+            jobs=jobs or 1,
+            force=force,
+            quiet=quiet,
+        )
+        return
+    if engine or scheduler or jobs:
+        raise InputError(f"--engine, --scheduler and --jobs are for directories of files, and {data} is not one.")
     form = "jsonl" if json else "csv" if out is None else check_output(out, force=force)
     table = open_table(data, separator)
     if simultaneous and not table.rereadable:

@@ -29,6 +29,7 @@ __all__ = [
     "POINTER",
     "VERSION",
     "as_folder",
+    "fingerprint",
     "in_words",
     "kind_of",
     "own_version",
@@ -77,6 +78,15 @@ def kind_of(directory: str | os.PathLike[str]) -> str:
     folder = as_folder(directory)
     manifest = _of_current(folder, lambda pointer: _read_manifest(folder / pointer["current"] / MANIFEST, pointer))
     return str(manifest["kind"])
+
+
+def fingerprint(directory: str | os.PathLike[str]) -> str:
+    """Return the checksum of what a directory holds, as its pointer states it: another save has another one.
+
+    Raises:
+        StoreError: When there is no such directory.
+    """
+    return str(read_pointer(as_folder(directory))["manifest_sha256"])
 
 
 def _of_current(folder: Path, take: Callable[[dict[str, Any]], T]) -> T:

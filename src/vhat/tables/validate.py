@@ -26,6 +26,8 @@ __all__ = [
 
 _RESOLVED = 1e-12
 """A column that varies by less than this share of its size has fewer than four digits left in float64."""
+_FLATTENED = 1e-15
+"""Typical deviation of a column, as a share of its largest, below which rounding is all that is left of it."""
 _SQUARED = (1e-130, 1e153)
 """Between these a standard deviation of the target can be squared in float64, and so can the noise in it."""
 
@@ -213,7 +215,7 @@ def check_table(rows: Rows, names: Sequence[Any] | None = None) -> np.ndarray:
         )
     for at in np.flatnonzero(varies):
         _refuse_unresolved(f"column {_name(at, names)} of X", rows.X[:, at])
-        _refuse_unsquared(f"column {_name(at, names)} of X", rows.X[:, at])
+        _refuse_flattened(f"column {_name(at, names)} of X", rows.X[:, at])
     if not varies.all():
         _warn(
             f"{_listed(np.flatnonzero(~varies), names)} the same value in all {n} rows: nothing can be learned from "
@@ -263,6 +265,18 @@ def _refuse_unresolved(where: str, column: np.ndarray) -> None:
         raise InputError(
             f"{where} varies by no more than {spread * size:.1e} around {size:.1e}: double precision hardly tells its "
             "values apart. Subtract a constant from it where it is still exact."
+        )
+
+
+def _refuse_flattened(where: str, column: np.ndarray) -> None:
+    """Refuse a column of which one value is so large that all others are the same number beside it."""
+    size = float(np.abs(column).max())
+    deviations = np.abs(column / size - np.median(column / size))
+    typical = float(np.median(deviations[deviations > 0]))
+    if typical < _FLATTENED * deviations.max():
+        raise InputError(
+            f"{where} has a value of size {size:.1e}, and its others differ by {typical * size:.1e}: beside the first, "
+            "double precision does not tell them apart. Correct that value, or leave its row out."
         )
 
 

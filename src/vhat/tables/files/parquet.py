@@ -15,7 +15,7 @@ from vhat.tables.files.cells import Chunk
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["ParquetFile", "arrow", "open_parquet"]
+__all__ = ["ParquetFile", "arrow", "column_values", "open_parquet"]
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class ParquetFile:
         return self.rows
 
     def _chunk(self, table: pyarrow.Table, columns: Sequence[str], begun: int) -> Chunk:
-        values = {name: _values(table.column(name)) for name in columns}
+        values = {name: column_values(table.column(name)) for name in columns}
         return Chunk(values, np.arange(begun + 1, begun + 1 + len(table)), "row", self.name)
 
 
-def _values(column: Any) -> np.ndarray:
+def column_values(column: Any) -> np.ndarray:
     """The values of a column, each as it is: an array of its type where NumPy has one for all of them, else objects."""
     pyarrow, _ = arrow()
     kinds = pyarrow.types
