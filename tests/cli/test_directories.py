@@ -6,12 +6,7 @@ import json
 import os
 import pickle
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections import OrderedDict
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,44 +15,23 @@ import pyarrow.parquet
 import pytest
 
 import vhat
-from tests.cli.cases import TARGET, load_once, loaded, model, run, table  # noqa: F401
+from tests.cli.cases import TARGET, load_once, loaded, model, run  # noqa: F401
+from tests.cli.directory_cases import RECORD, in_parts, new_rows, predict, written
 from vhat.cli import predict_stream, saved_models
 from vhat.cli.directories import FramePredictor, engines, worker_models
 from vhat.cli.directories.partition import Finished, predict_partition
 
 pytestmark = pytest.mark.usefixtures("load_once")
-RECORD = "_vhat_predict.jsonl"
-
-
-@pytest.fixture(scope="module")
-def rows():
-    frame = table(90, seed=3).drop(columns=TARGET)
-    frame["id"] = np.arange(90) + 2**60
-    frame.loc[::7, "depth"] += 40.0  # where the training data hardly speak
-    return frame
 
 
 @pytest.fixture
-def parts(rows, tmp_path):
-    """Three Parquet files, one of them without rows, in directories that state a column."""
-    folder = tmp_path / "parts"
-    for name, part in (("y=1/a", rows[:50]), ("y=1/b", rows[:0]), ("y=2/a", rows[50:])):
-        path = folder / f"{name}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.to_parquet(path, index=False)
-    (folder / "_SUCCESS").touch()
-    return folder
+def rows():
+    return new_rows()
 
 
-def written(folder):
-    """The bytes of all files of a result, its record among them."""
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def predict(*arguments, code=0):
-    done = run("predict", model(), *arguments)
-    assert done.exit_code == code, done.output
-    return " ".join(done.stderr.split())
+@pytest.fixture
+def parts(tmp_path):
+    return in_parts(tmp_path / "parts")
 
 
 def test_each_file_has_the_intervals_of_its_rows(parts, rows, tmp_path):
@@ -78,13 +52,6 @@ def test_each_file_has_the_intervals_of_its_rows(parts, rows, tmp_path):
     doubtful = int((found["unsupported"] > 0.5).sum())
     assert 0 < doubtful < 90
     assert f"hardly speak for {doubtful} of 90 rows" in said
-
-
-@pytest.mark.slow
-def test_processes_write_the_same_bytes(parts, tmp_path):
-    predict(parts, "--keep", "id", "--out", tmp_path / "one")
-    predict(parts, "--keep", "id", "--out", tmp_path / "two", "--jobs", "2")
-    assert written(tmp_path / "one") == written(tmp_path / "two")
 
 
 def test_files_of_csv_and_chunks(rows, tmp_path, monkeypatch):
@@ -325,86 +292,4 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(parts, tmp_path, mo
     monkeypatch.undo()
     predict(parts, "--out", out)
     predict(parts, "--out", tmp_path / "fresh")
-    assert written(out) == written(tmp_path / "fresh")
-
-
-# -- clusters and processes that are killed ------------------------------------------------------
-MANY = 12
-
-
-@pytest.fixture
-def many(rows, tmp_path):
-    folder = tmp_path / "many"
-    folder.mkdir()
-    big = pd.concat([rows] * 150, ignore_index=True)
-    for at in range(MANY):
-        big.assign(depth=big["depth"] + at / 100).to_parquet(folder / f"part-{at:02}.parquet", index=False)
-    return folder
-
-
-def wait_until(happened, *, at_most=120.0):
-    until = time.monotonic() + at_most
-    while not happened():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.01)
-
-
-def start(*arguments):
-    command = [sys.executable, "-m", "vhat.cli", "predict", str(model()), *(str(each) for each in arguments)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-
-
-def finished_lines(out):
-    record = Path(out) / RECORD
-    return len(record.read_text().splitlines()) - 1 if record.exists() else 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("victim", ["nobody", "a worker"])
-def test_two_dask_workers_write_the_same_bytes(many, tmp_path, victim):
-    distributed = pytest.importorskip("distributed")
-    predict(many, "--keep", "id", "--out", tmp_path / "local")
-    out = tmp_path / "dask"
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
-        address = cluster.scheduler_address
-        process = start(many, "--keep", "id", "--out", out, "--engine", "dask", "--scheduler", address)
-        if victim == "a worker":
-            wait_until(lambda: finished_lines(out) >= 2 or process.poll() is not None)
-            assert finished_lines(out) < MANY
-            os.kill(cluster.workers[0].process.pid, signal.SIGKILL)
-        _, said = process.communicate(timeout=300)
-    assert process.returncode == 0, said
-    assert written(out) == written(tmp_path / "local")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("how", "engine"),
-    [
-        (signal.SIGKILL, ["--jobs", "1"]),
-        (signal.SIGKILL, ["--jobs", "2"]),
-        (signal.SIGINT, ["--jobs", "1"]),
-        (signal.SIGINT, ["--jobs", "2"]),
-        (signal.SIGINT, ["--engine", "dask", "--jobs", "2"]),
-    ],
-    ids=["killed", "killed with processes", "stopped", "stopped with processes", "stopped with Dask"],
-)
-def test_a_run_that_was_stopped_goes_on(many, tmp_path, how, engine):
-    predict(many, "--out", tmp_path / "fresh")
-    out = tmp_path / "out"
-    process = start(many, "--out", out, *engine)
-    wait_until(lambda: finished_lines(out) >= 2 or process.poll() is not None)
-    if how == signal.SIGINT:
-        os.killpg(process.pid, how)  # as Ctrl-C of a terminal, which reaches workers too
-    else:
-        process.send_signal(how)
-    # standard error ends when the last process that holds it does: none outlives the first
-    _, said = process.communicate(timeout=100)
-    before = finished_lines(out)
-    assert 2 <= before < MANY
-    if how == signal.SIGINT:
-        assert process.returncode == 130
-        assert "Traceback" not in said
-        assert f"{before} of {MANY} files are finished and kept" in " ".join(said.split())
-    assert f"{before} were there already" in predict(many, "--out", out)
     assert written(out) == written(tmp_path / "fresh")
