@@ -61,9 +61,9 @@ def seconds_a_row(sketch: Any, x: np.ndarray, options: dict[str, Any]) -> float:
 
 
 def rows() -> dict[str, Any]:
-    fitted = network(10_000, (10, 1024, 1), "tanh", 1e-3)
+    fitted = network(10_000, (10, 1024, 1), "tanh", 1e-2, noise=0.01)
     options = {"bound": "asymptotic"}
-    given = {"noise": 0.05, "curvature": "hessian"}
+    given = {"noise": 0.01, "curvature": "hessian"}
     fitted.interval(points(4, 10), **options, **given)  # compiles and factorises
     exact, band = timed(lambda: fitted.interval(points(16, 10) + 0.1, **options, **given))
     made, sketch = timed(lambda: fitted.sketch(PROBES, **given))
