@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 import vhat
-from vhat.estimator import calibration, cross_validation, held_out
+from vhat.estimator import calibration, calibration_by_refits, held_out
 from vhat.tables.row_names import RowNames
 
 OPTIONS = {"hidden_layer_sizes": (), "weight_decay": 0.02}
@@ -252,7 +252,7 @@ def test_a_fit_that_leans_on_single_rows_is_calibrated_by_refits_without_a_fifth
         return np.sum((predict(theta, kept) - y[kept]) ** 2) / 60 + 3e-3 / 2 * np.sum(theta**2)
 
     end = minimize(objective, problem.theta, options={"gtol": 1e-6}).x
-    fold = cross_validation._refit(network, problem.autodiff.network, points[kept], y[kept], np.ones(24))
+    fold = calibration_by_refits._refit(network, problem.autodiff.network, points[kept], y[kept], np.ones(24))
     moved = predict(end, held) - predict(problem.theta, held)
     np.testing.assert_allclose(fold.predict(points[held]), predict(end, held), atol=0.02 * np.abs(moved).max())
     signs = np.sign(network.calibrated_.signed[held])
@@ -341,7 +341,7 @@ def test_why_a_fit_is_not_calibrated_is_saved_with_it(tmp_path, monkeypatch):
 
 
 def test_the_refits_leave_out_all_copies_of_a_row_together():
-    from vhat.estimator.cross_validation import _parts
+    from vhat.estimator.calibration_by_refits import _parts
 
     twice = fit(np.concatenate([X, X[::-1]]), np.concatenate([Y, Y[::-1]]))
     parts = _parts(twice.fitted_.problem)

@@ -63,7 +63,7 @@ def test_calibration_by_held_out_rows(network, table):
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda network, path: network.audit(),
+        lambda network, path: network.audit(refits=3),
         lambda network, path: network.report(path / "page.html"),
         lambda network, path: network.calibrate(),
         lambda network, path: network.sketch(),
@@ -88,7 +88,18 @@ def test_the_command_line_makes_and_takes_a_sketch(network, table, tmp_path):
         assert answer.exit_code == 0, answer.output
         outs.append(pd.read_csv(out))
     np.testing.assert_allclose(outs[0][["lower", "upper"]], outs[1][["lower", "upper"]], rtol=1e-9)
-    for words in (["audit", deployed], ["plan", deployed, new], ["report", deployed, "--out", f"{deployed}.html"]):
+    for words in (
+        ["audit", deployed, "--refits", "3"],
+        ["plan", deployed, new],
+        ["report", deployed, "--out", f"{deployed}.html"],
+    ):
         answer = run(app, words)
         assert answer.exit_code != 0
         assert "needs the training rows" in " ".join((answer.output + str(answer.exception)).split())
+
+
+def test_another_noise_falls_back_to_the_bound_in_words(network, table):
+    X = table[["depth", "kind"]][120:123]
+    with pytest.warns(vhat.CalibrationWarning, match="a sketch has no training rows to calibrate by"):
+        band = network.sketch().predict_interval(X, target="observation", noise=0.3)
+    assert band.bound == "isoperimetric"

@@ -134,3 +134,71 @@ def test_what_only_training_rows_could_answer_is_refused_in_words(options, words
 def test_leaving_rows_out_is_refused():
     with pytest.raises(vhat.InputError, match="no training rows to leave out"):
         curve().sketch().calibrate("loo")
+
+
+def test_validation_rows_that_calibrate_are_named_as_by_the_fitted_model():
+    rng = np.random.default_rng(7)
+    x = rng.uniform(0, 4, 40)
+    y = 2 * np.exp(-0.7 * x) + 0.05 * rng.normal(size=40)
+    fitted = curve().with_validation(x, y)
+    assert fitted.sketch().calibrate(x, y).guarantee == fitted.calibrate(x, y).guarantee
+    assert "40 OF THEM ARE VALIDATION ROWS" in fitted.sketch().calibrate(x, y).guarantee
+
+
+def test_copies_of_training_rows_in_a_coarse_table_are_counted():
+    rng = np.random.default_rng(0)
+
+    def draw(n):
+        x = rng.integers(0, 3, n).astype(float)
+        return x, np.round(x + rng.normal(size=n))
+
+    fitted = vhat.from_numpy(lambda q, x: q[0] + q[1] * x, [0.0, 1.0], *draw(80)).polish()
+    x, y = draw(30)
+    with pytest.warns(vhat.CalibrationWarning, match="are also training rows"):
+        known = fitted.calibrate(x, y)
+    with pytest.warns(vhat.CalibrationWarning, match="are also training rows"):
+        found = fitted.sketch().calibrate(x, y)
+    assert found.repeated == known.repeated > 0
+    assert found.guarantee == known.guarantee
+
+
+def test_digests_say_nothing_of_the_order_of_rows_and_can_be_left_out():
+    fitted = curve()
+    kept = fitted.sketch().row_digests
+    assert np.all(kept[:-1] <= kept[1:])
+    assert fitted.sketch(digests=False).row_digests is None
+
+
+def test_parameters_off_the_minimum_are_noticed_under_less_noise():
+    fitted = curve()
+    moved = vhat.from_numpy(
+        fitted.problem.autodiff.model.predict,
+        np.asarray(fitted.params) + 3e-4,
+        fitted.problem.X,
+        fitted.problem.targets[:, 0],
+    )
+    sketch = moved.sketch(noise=0.3)
+    with pytest.warns(vhat.NotMinimumWarning):
+        known = moved.interval([1.0], noise=0.003)
+    assert "are not a minimum" in known.guarantee
+    assert "are not a minimum" in sketch.interval([1.0], noise=0.003).guarantee
+    assert "are not a minimum" not in sketch.interval([1.0]).guarantee
+
+
+def test_minimum_norm_fits_are_refused():
+    rng = np.random.default_rng(0)
+    J = rng.normal(size=(6, 10))
+    fitted = vhat.from_numpy(lambda q, X: X @ q, np.linalg.pinv(J) @ np.ones(6), J, np.ones(6), jac=lambda q, X: X)
+    with pytest.raises(vhat.InputError, match="span of the training gradients"):
+        fitted.sketch(noise=0.1, solver=vhat.MinimumNorm())
+
+
+@pytest.mark.parametrize("name", ["report", "leave_one_out", "polish", "acquire"])
+def test_what_a_sketch_does_not_have_is_said_in_words(name):
+    with pytest.raises(AttributeError, match="needs the training rows"):
+        getattr(curve().sketch(), name)
+
+
+def test_an_audit_that_was_not_made_is_named():
+    with pytest.raises(vhat.InputError, match=r"sketch\(audit=True\)"):
+        curve().sketch().audit()

@@ -50,7 +50,7 @@ def test_a_sketch_comes_back_with_everything_it_had(kind, tmp_path):
     one, two = sketch.interval(x), again.interval(x)
     assert np.array_equal(one.upper, two.upper)
     assert one.guarantee == two.guarantee
-    assert str(sketch.audit) == str(again.audit)
+    assert str(sketch.audit()) == str(again.audit())
     assert repr(sketch) == repr(again)
 
 

@@ -181,3 +181,20 @@ def test_draws_by_matrix_products_are_those_by_vector_jacobian_products(monkeypa
     whole = sampled(fitted, 12, monkeypatch, noise=0.1).weighted_norm(x).value
     monkeypatch.setattr("vhat.sketch.roots._MOST_BY_ROWS", 0)
     np.testing.assert_allclose(sampled(fitted, 12, monkeypatch, noise=0.1).weighted_norm(x).value, whole, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("probes", "delta"), [(8, 1e-4), (16, 5e-6), (64, 1e-8)])
+def test_a_delta_beyond_the_tables_is_refused_and_not_missed(probes, delta):
+    """The level that is asked for must have the multiplier that was found, or be refused."""
+    one = np.ones(1)
+    with pytest.raises(vhat.InputError, match="too small for a V that was estimated"):
+        half_widths(Values(one, 1, one, None, None, probes=probes), "isoperimetric", "constant", delta)
+
+
+def test_probes_are_not_the_noise_of_a_user_with_the_same_seed(monkeypatch):
+    from vhat.sketch.roots import _Draws
+
+    fitted = curve()
+    level = fitted.workspace.noise(0.05, "ggn", 0)
+    drawn = _Draws(fitted.problem, level, 8, 0)._normal(0, 0, 0, (60,))
+    assert not np.allclose(drawn, np.random.default_rng(0).standard_normal(60))

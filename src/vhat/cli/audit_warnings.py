@@ -36,10 +36,15 @@ def warning(audit: Audit | None, directory: Path, *, noise: float | str | None =
         made = f"vhat audit {directory} --noise weights makes one for noise by weights"
         return f"The audit saved with this model takes the noise as equal in every row; {made}."
     found = doubts(audit, noise_given=isinstance(noise, float))
-    parts = [f"{' and '.join(names)} {_FOUND[verdict]}" for verdict, names in found.items() if names]
+    parts = [f"{_listed(names)} {_FOUND[verdict]}" for verdict, names in found.items() if names]
     if not parts:
         return None
     return f"warning: in the audit of this model {', '.join(parts)}; vhat audit {directory} says why, and what to do."
+
+
+def _listed(names: list[str]) -> str:
+    """Return names with commas, and "and" before the last."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 _FOUND = {"fails": "failed", "undecided": "could not be decided"}

@@ -12,7 +12,7 @@ def plan(directory: Model, data: Data, separator: Separator = None, json: Json =
     """Say how the intervals of a table would be computed, and what that takes, without computing them."""
     from vhat.cli import saved_models
     from vhat.cli.predict_stream import chunk_rows
-    from vhat.estimator.sketched import refuse_sketched
+    from vhat.estimator.sketch_of import refuse_sketched
     from vhat.linalg.solvers import choose
     from vhat.tables.files import open_table
 

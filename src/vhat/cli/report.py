@@ -58,7 +58,7 @@ def report(
     """
     from vhat.cli import saved_models
     from vhat.estimator import report as reported
-    from vhat.estimator.sketched import refuse_sketched
+    from vhat.estimator.sketch_of import refuse_sketched
     from vhat.report import Options, refuse_existing
 
     for option, text in (("--unit", unit), ("--target", target)):

@@ -30,7 +30,7 @@ def sketch(
     no row of the training table. Intervals cost the same however many training rows there were.
     """
     from vhat.cli import saved_models
-    from vhat.estimator.sketched import sketch_of
+    from vhat.estimator.sketch_of import sketch_of
 
     saved_models.check_place(out, force=force)
     network = saved_models.load(directory)

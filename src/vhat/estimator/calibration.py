@@ -9,8 +9,9 @@ import numpy as np
 
 from vhat.checks import check_delta
 from vhat.errors import CalibrationWarning, InputError, LeverageWarning, VhatError, calling_rows, outside
-from vhat.estimator.cross_validation import LEVERAGE, by_folds, copied_rows
+from vhat.estimator.calibration_by_refits import LEVERAGE, by_folds, copied_rows
 from vhat.estimator.log_target import log_of
+from vhat.estimator.sketch_of import sketch_of
 from vhat.intervals.calibrate import Calibrated, rescaled
 from vhat.intervals.fingerprint import fingerprint
 from vhat.tables import validate
@@ -143,6 +144,8 @@ def calibrated(network: NetworkRegressor, noise: Any) -> tuple[Calibrated | None
             "noise= was given, and this model was calibrated by held-out rows without it. Leave noise= out; "
             f'or ask for bound="{BOUND}"; or calibrate with it, network.fitted_.calibrate(X, y, noise=...).interval(X).'
         )
+    if sketch_of(network) is not None:
+        return None, "noise= was given, and a sketch has no training rows to calibrate by under another noise"
     mark = noise.encode() if isinstance(noise, str) else fingerprint(noise)
     if mark is None:
         return _by_training_rows(network, noise)

@@ -12,7 +12,7 @@ import numpy as np
 from vhat.errors import MissingPackage, StoreError, VhatError
 from vhat.estimator import calibration
 from vhat.estimator.held_out import KeptRows
-from vhat.estimator.sketched import sketch_of
+from vhat.estimator.sketch_of import sketch_of
 from vhat.evidence.audit import Audit, Line
 from vhat.schema import build, check
 from vhat.sketch.persistence import describe_sketch, restore_sketch

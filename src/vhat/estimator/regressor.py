@@ -16,13 +16,15 @@ from vhat.checks import check_choice, check_weights
 from vhat.errors import InputError, MissingPackage, calling_rows
 from vhat.estimator import calibration, log_target, messages, persistence, predictions
 from vhat.estimator import columns as table_columns
-from vhat.estimator.sketched import refuse_sketched, sketch_of, sketched
+from vhat.estimator.sketch_of import refuse_sketched, sketch_of
+from vhat.estimator.sketched import sketched
 from vhat.estimator.standardise import in_user_units
 from vhat.estimator.weight_decay import Decay
 from vhat.fitted.model import FittedModel
 from vhat.models.networks import ACTIVATIONS
 from vhat.models.scaling import Scaling
 from vhat.progress import loss_recorded
+from vhat.sketch.sketch import PROBES
 from vhat.tables import validate
 from vhat.tables.frames import as_pandas
 from vhat.tables.row_names import RowNames
@@ -431,9 +433,14 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         return self
 
     def audit(self, *, noise: Any = None, refits: int = 0) -> Audit:
-        """Check what the intervals assume, one line an assumption: see :meth:`vhat.FittedModel.audit`."""
+        """Check what the intervals assume, one line an assumption: see :meth:`vhat.FittedModel.audit`.
+
+        A sketch returns the audit of the model that it was made of.
+        """
         check_is_fitted(self)
-        refuse_sketched(self, "audit()")
+        if sketch_of(self) is not None and self.audited_ is not None and noise is None and not refits:
+            return self.audited_
+        refuse_sketched(self, "another audit")
         with calling_rows(self.row_names_):
             found = self.fitted_.audit(noise=noise, refits=refits)
         if noise is None:
@@ -467,7 +474,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         options = Options(delta, held_out, response, noise, max_unsupported, refits, seed)
         return write(self, path, options, force=force)
 
-    def sketch(self, probes: int = 256, *, seed: int = 0) -> NetworkRegressor:
+    def sketch(self, probes: int = PROBES, *, seed: int = 0) -> NetworkRegressor:
         """Return an estimator that gives the same predictions and intervals without its training rows.
 
         It is for deployment: :meth:`save` then writes no row of the training table, and a prediction costs the same
@@ -479,8 +486,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             seed: Draws them.
 
         Returns:
-            An estimator whose ``fitted_`` is a :class:`vhat.Sketch`. It predicts and calibrates by held-out rows;
-            :meth:`audit` and :meth:`report` need the training rows and refuse.
+            An estimator whose ``fitted_`` is a :class:`vhat.Sketch`. It predicts, calibrates by held-out rows, and has
+            the audit of before; :meth:`report` needs the training rows and refuses.
         """
         check_is_fitted(self)
         with messages.spoken(self.recipe, self.activation):

@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from vhat.errors import InputError
 from vhat.estimator import calibration
+from vhat.estimator.sketch_of import refuse_sketched
 from vhat.intervals.calibrate import Calibrated, rescaled
-from vhat.sketch.sketch import Sketch
 from vhat.tables.row_names import RowNames
 
 if TYPE_CHECKING:
     from vhat.estimator.regressor import NetworkRegressor
 
-__all__ = ["refuse_sketched", "sketch_of", "sketched"]
-
-
-def sketch_of(network: NetworkRegressor) -> Sketch | None:
-    """Return the sketch that an estimator without training rows asks; None where it has them."""
-    fitted: Any = network.fitted_
-    return fitted if isinstance(fitted, Sketch) else None
-
-
-def refuse_sketched(network: NetworkRegressor, what: str) -> None:
-    """Refuse what needs training rows.
-
-    Args:
-        network: The estimator.
-        what: What was asked for, such as ``"audit()"``.
-
-    Raises:
-        InputError: Naming where to ask.
-    """
-    if sketch_of(network) is not None:
-        raise InputError(f"{what} needs the training rows, which a sketch does not have. Ask the model it was made of.")
+__all__ = ["sketched"]
 
 
 def sketched(network: NetworkRegressor, probes: int, seed: int) -> NetworkRegressor:
@@ -49,6 +29,12 @@ def sketched(network: NetworkRegressor, probes: int, seed: int) -> NetworkRegres
     sketch = network.fitted_.sketch(probes, seed)
     made.fitted_ = cast(Any, sketch)  # which answers what a deployed estimator asks of a fitted model
     made.calibrated_ = None
+    if found is not None and found.source == "split" and sketch.probes is not None:
+        doubt = (
+            f"the scores were made with V itself and the widths with V from {sketch.probes} probes, so that this "
+            "probability is not promised (calibrate the sketch)"
+        )
+        found = replace(found, doubt=doubt)
     if found is not None:
         made.calibrated_ = Calibrated.restored(found.record(), rescaled(sketch.interval, noise=None))
     made.not_calibrated_ = reason

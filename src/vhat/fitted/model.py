@@ -50,7 +50,7 @@ from vhat.models.loaders import is_loader, read_pair
 from vhat.models.problem import Array, Problem
 from vhat.models.tangent import TangentAutodiff, tangent_problem
 from vhat.progress import steps_shown
-from vhat.sketch.sketch import Sketch, make_sketch
+from vhat.sketch.sketch import PROBES, Sketch, make_sketch
 from vhat.variance.repeated_rows import row_digests
 from vhat.variance.ridge_refit import EarlyStopping, RidgeRefit
 from vhat.variance.tangent_kernel import tangent_kernel
@@ -329,13 +329,14 @@ class FittedModel:
     @_scoped
     def sketch(
         self,
-        probes: int = 256,
+        probes: int = PROBES,
         seed: int = 0,
         *,
         noise: Any = None,
         solver: Solver | str = "auto",
         curvature: str = "auto",
         audit: bool = False,
+        digests: bool = True,
     ) -> Sketch:
         """Work out once what every later interval needs, so that none looks at the training data again.
 
@@ -344,13 +345,16 @@ class FittedModel:
         much (4.4% for 256), and the level allows for it.
 
         Args:
-            probes: How many random probes, at least 8.
+            probes: How many random probes, at least 8; not used where V stays exact.
             seed: Draws them.
             noise: As in :meth:`interval`.
             solver: As in :meth:`interval`.
             curvature: As in :meth:`interval`; with the exact Hessian and probes, ``unsupported`` is that of the
                 Gauss-Newton matrix.
             audit: Whether to audit the model and keep the result with the sketch.
+            digests: Whether to keep eight bytes a training row, so that a training row is refused as a calibration
+                row. A row with few possible values can be found again from them: leave them out where rows are
+                confidential.
 
         Returns:
             The sketch: ``.interval(x)``, ``.calibrate(X, y)``, ``.save(directory)``.
@@ -380,6 +384,7 @@ class FittedModel:
             curvature=curvature,
             given=self.given,
             audit=found,
+            digests=digests,
         )
 
     @_scoped

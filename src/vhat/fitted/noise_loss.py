@@ -22,7 +22,9 @@ import scipy.linalg
 
 from vhat.checks import check_choice, check_count, check_delta, check_memory
 from vhat.errors import InputError, MemoryBudgetError, ModelError, NotMinimumWarning, NotPositiveDefinite, outside
+from vhat.intervals.estimated_tail import EstimatedTail, Redraws
 from vhat.intervals.half_width import Values, half_widths
+from vhat.intervals.options import Options
 from vhat.intervals.tail import MODERATE, Tail
 from vhat.level import level_text
 from vhat.linalg.memory import in_words
@@ -137,6 +139,9 @@ class NoiseLossModel:
         """
         delta = check_delta(delta)
         check_choice("bound", bound, _BOUNDS)
+        if isinstance(tail, Redraws | EstimatedTail) or (isinstance(tail, str) and tail == "estimated"):
+            raise InputError("tail='estimated' follows refits, which there are none of here. Give vhat.Tail(v, c).")
+        Options(delta, bound=bound, tail=tail)  # refuses a tail that this bound cannot use
         value, gradient = self._functional(q)
         offset = self.offset
         if offset > _STATIONARY:

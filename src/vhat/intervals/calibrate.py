@@ -433,9 +433,9 @@ def _sentence(found: Calibrated, level: str, miss: str) -> str:
             f"the new row and the training rows exchangeable, and refits that err as the fit does{unsure}."
         )
     known = f", BUT {found.repeated} OF THEM ARE TRAINING ROWS TOO" if found.repeated else ""
-    doubt = ""
+    doubt = f"; beware: {found.doubt}" if found.doubt else ""
     if found.reused:
-        doubt = (
+        doubt += (
             f"; beware: {found.reused} OF THEM ARE VALIDATION ROWS, which told the noise and may have chosen lam, so "
             "that this probability is not promised (give other rows)"
         )

@@ -15,7 +15,7 @@ from vhat.errors import InputError, NotPositiveDefinite
 from vhat.evidence.audit import Verdict
 from vhat.intervals.guarantee import assumed_minimum
 from vhat.intervals.parameter_covariance import Covariance, parameter_covariance
-from vhat.intervals.prepare import at_minimum
+from vhat.intervals.prepare import at_minimum, warn_of_weights
 from vhat.level import level_text
 from vhat.variance.workspace import Workspace
 
@@ -148,7 +148,7 @@ class ConfidenceSet(_Ellipsoid):
         radius2 = _quantile(2, self.delta, self.df) if alone else self.radius2
         return Ellipse(self.center[pair], self.covariance[np.ix_(pair, pair)], radius2, (int(i), int(j)))
 
-    def plot(self, i: int, j: int, ax: Axes | None = None, *, alone: bool = False) -> Axes:
+    def plot(self, i: int = 0, j: int = 1, ax: Axes | None = None, *, alone: bool = False) -> Axes:
         """Draw the ellipse of two parameters; see :meth:`project`."""
         from vhat import plot
 
@@ -169,6 +169,8 @@ def find_set(work: Workspace, delta: float, *, noise: Any, curvature: str, seed:
         NotPositiveDefinite: When the noise does not move the parameters in every direction.
     """
     delta = check_delta(delta)
+    if noise is None:
+        warn_of_weights(work)
     found = parameter_covariance(work, noise, curvature, seed)
     _require_full_rank(found.matrix, work.problem.n * work.problem.outputs)
     stationary = at_minimum(work, found.noise, found.chosen, seed)
@@ -206,12 +208,27 @@ def _require_full_rank(covariance: np.ndarray, responses: int) -> None:
         )
 
 
+def _level_is_sound(work: Workspace, found: Covariance) -> bool:
+    """Whether nothing but the noise is random: its level is known or independent of the fit, all else was given."""
+    known = not found.noise.estimated
+    if not known:
+        one = found.noise.level.size == 1
+        known = found.noise.independent and one and work.weights_match(found.noise)
+    held = bool(getattr(work.problem.autodiff, "held_fixed", False))
+    return known and not held and not work.decay_from_data and work.refit is None
+
+
 def _sentence(work: Workspace, found: Covariance, delta: float, df: float | None, stationary: Verdict) -> str:
     """Say what the set is for and what it rests on."""
     p = work.problem.p
     law = f"chi-square with {p} degrees of freedom" if df is None else f"F with {p} and {df:.3g} degrees of freedom"
     linear = work.problem.linear and work.problem.loss_derivatives.square
-    shape = "exact for a model linear in its parameters" if linear else "right only as the noise becomes small"
+    if linear and _level_is_sound(work, found):
+        shape = "exact for a model linear in its parameters"
+    elif linear:
+        shape = "which the noise level, or a decay or features that came from these responses, make approximate"
+    else:
+        shape = "right only as the noise becomes small"
     penalised = bool(np.any(work.problem.numpy(work.problem.decay) > 0))
     subject = "the mean of the fitted parameters over fresh noise"
     truth = (
@@ -225,6 +242,11 @@ def _sentence(work: Workspace, found: Covariance, delta: float, df: float | None
     ]
     if found.chosen.curvature == "ggn" and not linear:
         assumed.append("Gauss-Newton in place of the exact Hessian")
+    if getattr(work.problem.autodiff, "held_fixed", False):
+        assumed.append(
+            "that the parameters which are held fixed were not trained on these responses (if they were, the set may "
+            "be far too small)"
+        )
     if stationary != "holds":
         assumed.insert(0, assumed_minimum(stationary))
     return (

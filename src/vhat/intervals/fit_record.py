@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vhat.evidence.audit import Verdict, moved_by
+from vhat.evidence.audit import Verdict, moved_by, stationarity_line
 from vhat.intervals.prepare import at_minimum, warn_of_weights
 from vhat.models.problem import Problem
 from vhat.variance.noise import Noise
@@ -28,6 +28,8 @@ class FitRecord:
         solver: The name of the solver.
         noise: The noise of the training responses.
         stationary: Verdict of the audit on whether the gradient vanishes.
+        distance: The distance to the minimum that the verdict rests on, over its threshold; inversely proportional to
+            the noise level. NaN where it was not compared with the noise.
         matched: Whether the sample weights are the inverse variances of the noise, up to a factor.
         decay_from_data: Whether the weight decay, or its unit, is known to come from these responses.
         moved: How far polish moved the training predictions, in noise levels; None where it was not called.
@@ -46,6 +48,7 @@ class FitRecord:
     solver: str
     noise: Noise
     stationary: Verdict
+    distance: float
     matched: bool
     decay_from_data: bool
     moved: float | None
@@ -79,13 +82,16 @@ def record_fit(
         given: The model before it was polished, or None.
     """
     problem = work.problem
+    verdict = at_minimum(work, level, chosen, seed)
+    line = stationarity_line(work, chosen.curvature, level, seed)
     return FitRecord(
         rows=problem.n,
         squeeze=problem.squeeze,
         chosen=chosen,
         solver=solver,
         noise=level,
-        stationary=at_minimum(work, level, chosen, seed),
+        stationary=verdict,
+        distance=line.value / line.threshold,
         matched=work.weights_match(level),
         decay_from_data=work.decay_from_data,
         moved=None if given is None else moved_by(given, problem, level),

@@ -83,13 +83,10 @@ def delta_of_sampled(
         return float(weight @ misses(c * np.sqrt(u))) - delta
 
     start = float(np.asarray(multiplier(np.array([delta])))[0])
-    stop = start
-    while excess(stop) > 0:
-        if stop > highest:  # beyond which nothing is known of D
-            raise InputError(
-                f"delta={delta:g} is too small for a V that was estimated from {probes} probes. Make the sketch with "
-                "more of them, or ask for a larger delta."
-            )
-        stop *= 1.25
-    c = start if stop == start else brentq(excess, start, stop, xtol=1e-12 * start)
+    if excess(highest) > 0:  # nothing is known of D beyond the largest multiplier of the table
+        raise InputError(
+            f"delta={delta:g} is too small for a V that was estimated from {probes} probes. Make the sketch with more "
+            "of them, or ask for a larger delta."
+        )
+    c = start if excess(start) <= 0 else brentq(excess, start, highest, xtol=1e-12 * start)
     return float(misses(np.array([c]))[0])

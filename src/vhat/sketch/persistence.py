@@ -54,8 +54,9 @@ def describe_sketch(sketch: Sketch) -> Document:
         "model": describe(bare),  # type: ignore[arg-type]
         "roots": _fields(sketch.roots),
         "fit": _describe_fit(sketch.fit),
-        "audit": None if sketch.audit is None else [vars(line) for line in sketch.audit],
+        "audit": None if sketch.audited is None else [vars(line) for line in sketch.audited],
         "row_digests": sketch.row_digests,
+        "validation_digests": sketch.validation_digests,
     }
 
 
@@ -76,8 +77,9 @@ def restore_sketch(saved: Document, brought: Brought | None = None) -> Sketch:
         problem=restore(saved["model"], brought).problem,
         roots=build(Roots, saved["roots"]),
         fit=_restore_fit(saved["fit"]),
-        audit=None if lines is None else Audit(tuple(build(Line, line) for line in lines)),
+        audited=None if lines is None else Audit(tuple(build(Line, line) for line in lines)),
         row_digests=saved["row_digests"],
+        validation_digests=saved["validation_digests"],
     )
 
 

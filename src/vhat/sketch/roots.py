@@ -5,7 +5,7 @@ ones: the variance ``sigma^2 V``, what the training rows hold of ``g'h``, the re
 h with the gradients of the penalty and of the loss. A form ``g'Mg`` is kept as a root, rows W
 with ``W'W = M``, so that it is ``|W g|^2``. Two kinds of roots are used:
 
-- *exact*, p rows: ``M`` is a p x p matrix, for models of up to :data:`MOST_EXACT` parameters;
+- *exact*, p rows: ``M`` is a p x p matrix, for models of few parameters;
 - *sampled*, K rows ``u_j / sqrt(K)``, ``u_j = A^-1 J't_j / sqrt(n)`` with ``t_j`` a draw of noise over the training
   responses: ``(g'u_j)^2`` has the mean ``sigma^2 V``, and the mean over j is, for a g chosen without sight of the
   draws, exactly ``sigma^2 V`` times a chi-square variable with K degrees of freedom over K.
@@ -32,10 +32,8 @@ from vhat.variance.noise import Noise
 from vhat.variance.weighted_norm import Measured
 from vhat.variance.workspace import Chosen, Workspace
 
-__all__ = ["MOST_EXACT", "Roots", "make_roots"]
+__all__ = ["Roots", "make_roots"]
 
-MOST_EXACT = 2000
-"""Parameters up to which roots are exact: a p x p matrix of 32 MB each."""
 _BLOCK_ROWS = 1024
 """Rows of the Jacobian, one an output, that are multiplied together, and of the training data that are drawn for."""
 _MOST_BY_ROWS = 30_000
@@ -293,9 +291,11 @@ class _Draws:
         return np.stack([self._normal(kind, j, rows.start, shape) for j in range(start, stop)])
 
     def _normal(self, kind: int, number: int, at: int, shape: tuple[int, ...]) -> np.ndarray:
-        return np.random.default_rng([self.seed, kind, number, at]).standard_normal(shape)
+        return np.random.default_rng([_STREAM, self.seed, kind, number, at]).standard_normal(shape)
 
 
+_STREAM = 0x5E7C
+"""Sets the draws apart from those of a user who seeds a generator by the same number."""
 _NOISE, _DATA, _PENALTY = range(3)
 """Which set of probes is drawn."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from vhat.checks import as_numbers, check_count, check_delta
-from vhat.errors import InputError
+from vhat.errors import CalibrationWarning, InputError, outside
 from vhat.evidence.audit import Audit
 from vhat.intervals.ask import about_predictions, shaped
 from vhat.intervals.build import answer
@@ -23,17 +24,28 @@ from vhat.intervals.tail import Tail
 from vhat.models.loaders import read_pair
 from vhat.models.problem import Problem
 from vhat.sketch.persistence import save_sketch
-from vhat.sketch.roots import MOST_EXACT, Roots, make_roots
+from vhat.sketch.roots import Roots, make_roots
 from vhat.sketch.stand_in import stand_in
 from vhat.variance.noise import Noise
 from vhat.variance.repeated_rows import is_more_than_chance, row_digests
 from vhat.variance.weighted_norm import Measured, Recorder, WeightedNorm, gradient_blocks, join_measured
 from vhat.variance.workspace import Workspace
 
-__all__ = ["Sketch", "make_sketch"]
+__all__ = ["MOST_EXACT", "PROBES", "Sketch", "make_sketch"]
 
+PROBES = 256
+"""Random probes by default: the relative standard deviation of a width is 4.4%."""
+MOST_EXACT = 2000
+"""Parameters up to which V is exact: its roots are p x p matrices of 32 MB each."""
 _FEWEST = 8
 """Probes: with fewer, the sampling error of V is larger than V."""
+
+
+_NEED_ROWS = frozenset(
+    {"acquire", "confidence_set", "covariance", "fisher", "functional", "leave_one_out", "linearised", "plan", "polish"}
+    | {"report", "scale_weight_decay", "sensitivity", "sketch", "tangent_kernel", "uniform", "with_validation"}
+)
+"""Methods of a fitted model that a sketch cannot have."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,16 +59,18 @@ class Sketch:
         problem: The model, on made-up rows in place of its training rows.
         roots: What intervals need of the fit.
         fit: What was measured, checked and assumed of the fit.
-        audit: The audit of the fitted model; None where it was not asked for.
-        row_digests: Eight bytes a training row, (n,), by which a training row is refused as a calibration row; None
-            where rows cannot be compared.
+        audited: The audit of the fitted model; None where ``sketch(audit=True)`` did not ask for it.
+        row_digests: Eight bytes a training row, sorted, by which a training row is refused as a calibration row; None
+            where rows cannot be compared, or are not to be remembered.
+        validation_digests: The same of validation rows, which are named where they calibrate.
     """
 
     problem: Problem = field(repr=False)
     roots: Roots
     fit: FitRecord = field(repr=False)
-    audit: Audit | None = field(default=None, repr=False)
+    audited: Audit | None = field(default=None, repr=False)
     row_digests: np.ndarray | None = field(default=None, repr=False)
+    validation_digests: np.ndarray | None = field(default=None, repr=False)
     _told: set[str] = field(default_factory=set, repr=False)
 
     def first(self, event: str) -> bool:
@@ -64,6 +78,28 @@ class Sketch:
         new = event not in self._told
         self._told.add(event)
         return new
+
+    def __getattr__(self, name: str) -> Any:
+        """Say of what only a fitted model has that it needs the training rows."""
+        if name in _NEED_ROWS:
+            raise AttributeError(
+                f"a Sketch has no {name}(): that needs the training rows, which it does not have. Ask the fitted model "
+                "that it was made of."
+            )
+        raise AttributeError(f"'Sketch' object has no attribute {name!r}")
+
+    def audit(self) -> Audit:
+        """Return the audit that was made with the sketch.
+
+        Raises:
+            InputError: Where there is none.
+        """
+        if self.audited is None:
+            raise InputError(
+                "this sketch was made without an audit, and has no training rows to make one from. Ask the fitted "
+                "model for fitted.audit(), or make the sketch by fitted.sketch(audit=True)."
+            )
+        return self.audited
 
     @property
     def probes(self) -> int | None:
@@ -198,17 +234,15 @@ class Sketch:
             inputs = self.problem.inputs(X_cal)
             responses = as_numbers("y_cal", y_cal).reshape(-1, self.problem.outputs)
             digests = row_digests(self.problem, inputs, responses)
-        if self.row_digests is not None and digests is not None and is_more_than_chance(digests, self.row_digests):
-            raise InputError(
-                "calibration rows are also training rows, input and response alike, more than chance explains: their "
-                "errors say nothing about a new response. Give rows that training did not see."
-            )
+        repeated = self._count_training_rows(digests)
+        reused = _count_known(digests, self.validation_digests)
         common, per_row = common_noise(observation_noise)
         return Calibrated(
             "split",
             sizes_of(signed),
-            0,
+            repeated,
             base,
+            reused=reused,
             signed=signed,
             observation_noise=common,
             per_row=per_row,
@@ -231,6 +265,26 @@ class Sketch:
         problem = self.problem
         blocks = gradient_blocks(problem, inputs)
         return join_measured([self.roots.measure(np.asarray(problem.numpy(g))) for g in blocks])
+
+    def _count_training_rows(self, digests: np.ndarray | None) -> int:
+        """Return how many calibration rows are training rows too: warn of some, refuse many."""
+        count = _count_known(digests, self.row_digests)
+        if not count:
+            return 0
+        assert digests is not None
+        assert self.row_digests is not None
+        told = f"{count} of {len(digests)} calibration rows are also training rows, input and response alike"
+        if is_more_than_chance(digests, self.row_digests):
+            raise InputError(
+                f"{told}, which is more than chance explains: their errors say nothing about a new response. Give rows "
+                "that training did not see."
+            )
+        warnings.warn(
+            f"{told}. If training saw them, leave them out: the level does not hold with them.",
+            CalibrationWarning,
+            stacklevel=outside(),
+        )
+        return count
 
     def _check(self, options: Options) -> None:
         """Refuse what only the training rows could answer.
@@ -266,7 +320,17 @@ class Sketch:
             raise InputError(f"noise={noise!r} is not positive and finite. It is the standard deviation of y.")
         factor = float(level / known.level[0])
         given = Noise(known.values, level.reshape(1), float(level), "given", None, uniform=True)
-        return replace(self.fit, noise=given, own_factor=None), factor
+        stationary = self.fit.stationary
+        if stationary == "holds" and self.fit.refit is None:
+            # Less noise leaves less room for the distance to the minimum.
+            distance = self.fit.distance / factor
+            stationary = "undecided" if np.isnan(distance) else "holds" if distance <= 1 else "fails"
+        return replace(self.fit, noise=given, own_factor=None, stationary=stationary), factor
+
+
+def _count_known(digests: np.ndarray | None, known: np.ndarray | None) -> int:
+    """Return how many rows are among known ones."""
+    return 0 if digests is None or known is None else int(np.sum(np.isin(digests, known)))
 
 
 def make_sketch(
@@ -279,6 +343,7 @@ def make_sketch(
     curvature: str,
     given: Problem | None,
     audit: Audit | None = None,
+    digests: bool = True,
 ) -> Sketch:
     """Make a sketch of a fitted model: see :meth:`vhat.FittedModel.sketch`."""
     check_count("seed", seed)
@@ -286,14 +351,27 @@ def make_sketch(
     work = work.for_solver(solver)
     problem = work.problem
     chosen, prepared = ready(work, solver, curvature, probes)
+    if chosen.span:
+        raise InputError(
+            f"solver={solver!r} inverts the matrix on the span of the training gradients, and a sketch would not know "
+            "what lies outside of it. Ask the fitted model for intervals."
+        )
     level = find_noise(work, noise, chosen, seed)
     fit = record_fit(work, chosen, prepared.name, level, seed, given)
     exact = problem.p <= MOST_EXACT and prepared.half is not None
+    rows = work.validation
     roots = make_roots(work, prepared, chosen, level, probes, seed, exact=exact)
     return Sketch(
         problem=stand_in(problem),
         roots=roots,
-        fit=fit.without_rows(),
-        audit=audit,
-        row_digests=row_digests(problem, problem.X, problem.targets),
+        fit=replace(fit.without_rows(), solver="sketch"),
+        audited=audit,
+        row_digests=_sorted_digests(problem, problem.X, problem.targets) if digests else None,
+        validation_digests=_sorted_digests(problem, rows.inputs, rows.targets) if digests and rows else None,
     )
+
+
+def _sorted_digests(problem: Problem, inputs: Any, targets: np.ndarray) -> np.ndarray | None:
+    """Return digests of rows, in an order that says nothing of that of the rows."""
+    found = row_digests(problem, inputs, targets)
+    return None if found is None else np.sort(found)

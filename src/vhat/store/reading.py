@@ -206,13 +206,20 @@ def _read_version(folder: Path, pointer: dict[str, Any], kind: str) -> Document:
     version = folder / pointer["current"]
     manifest = _read_manifest(version / MANIFEST, pointer)
     if manifest["kind"] != kind:
-        raise StoreError(f"{folder} holds a {manifest['kind']}, not a {kind}. Load it as what it is.")
+        raise StoreError(f"{folder} holds a {manifest['kind']}, not a {kind}. {_loaded_by(folder, manifest['kind'])}")
     _check_arrays(version / ARRAYS, manifest["arrays"])
     try:
         document: Document = join(manifest["document"], load_file(version / ARRAYS))
     except SafetensorError as error:
         raise StoreError(f"{version / ARRAYS} cannot be read: {error}. {_RESTORE}") from error
     return document
+
+
+def _loaded_by(folder: Path, kind: str) -> str:
+    """Return the call that loads what a directory holds."""
+    if kind == "NetworkRegressor":
+        return f"Use vhat.NetworkRegressor.load({str(folder)!r})."
+    return f"Use vhat.load({str(folder)!r}), with model= where it is your own code."
 
 
 def _read_manifest(path: Path, pointer: dict[str, Any]) -> dict[str, Any]:

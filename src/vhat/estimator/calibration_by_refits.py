@@ -41,7 +41,7 @@ _FOLDS = 5
 _CLOSE = 1e-3
 """Relative gradient at which a refit ends; its errors at rows that it has not seen then move in the fourth digit."""
 _MOST_STEPS = 80
-_LEANS = 0.3
+_MOST_LEVERAGE = 0.3
 """Mean leverage above which refits are not relied on either: 90% intervals covered 86% of new responses at 0.32 (see
 the table above), and 65% to 93% at 0.6 to 0.8. They are not widened instead: what is missing varies from fit to fit."""
 _STOPPED = 0.05
@@ -85,7 +85,7 @@ def by_folds(network: NetworkRegressor, noise: Any = None, leverage: float = 0.0
     scores = signed[:, 0] if problem.squeeze else signed
     base = rescaled(fitted.interval, noise=noise, solver="auto", curvature="auto", seed=0)
     doubt = ""
-    if leverage > _LEANS:
+    if leverage > _MOST_LEVERAGE:
         doubt = (
             f"the fit spends {leverage:.2f} of a degree of freedom on a row, and refits of such networks have told too "
             "little of new rows; raise weight_decay, or take fewer units"
