@@ -182,7 +182,7 @@ def check_magnitude(name: str, array: np.ndarray) -> None:
         )
 
 
-def check_loss(loss: Any) -> None:
+def check_loss(loss: Any, known: tuple[str, ...] = ("half_mse", "mse")) -> None:
     """Refuse a loss that is neither a known name nor callable."""
     if isinstance(loss, str) and loss == "gaussian_nll":
         raise InputError(
@@ -191,7 +191,7 @@ def check_loss(loss: Any) -> None:
             "the variances that the model predicts."
         )
     if not callable(loss):
-        check_choice("loss", loss, ("half_mse", "mse"))
+        check_choice("loss", loss, known)
 
 
 def decay_factor(loss: Any, outputs: int) -> float:

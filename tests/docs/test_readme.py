@@ -23,3 +23,5 @@ def test_the_quick_start_runs_and_prints_intervals(name, block, capsys):
     printed = capsys.readouterr().out
     assert "Interval: " in printed
     assert "WHICH THEY ARE NOT" not in printed
+    if name == "trained":
+        assert "beware" not in printed

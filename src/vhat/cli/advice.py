@@ -17,6 +17,10 @@ MESSAGES: Mapping[str, str] = MappingProxyType(
         "Give held_out= other rows.": "Give --held-out other rows.",
         "or use calibrate('loo').": "or leave vhat calibrate out: vhat fit has calibrated by leave-one-out.",
         "Give smaller hidden_layer_sizes.": "Give a smaller --hidden.",
+        "noise= was given": "--noise was given",
+        'Leave noise= out; or ask for bound="isoperimetric"; or calibrate with it, network.fitted_.calibrate(X, y, '
+        "noise=...).interval(X).": "Leave --noise out, or ask for --bound isoperimetric.",
+        "Give noise=, from replicates": "Give --noise, from replicates",
         "raise weight_decay, or take fewer units": "fit with more --weight-decay, or fewer units (--hidden)",
     }
 )

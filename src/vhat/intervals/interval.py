@@ -174,7 +174,14 @@ class Interval:
         x = self.inputs if x is None else x
         if x is None:
             raise InputError("this interval does not belong to points of one array; give x to plot it against.")
-        return plot.band(self, x, ax, **options)
+        return plot.band(self, x, ax, **{"label": self._label(), **options})
+
+    def _label(self) -> str:
+        """Say in a legend what the band is."""
+        level = "interval" if np.isnan(self.delta) else f"{level_text(self.delta)} interval"
+        of = "a new response" if self.target == "observation" else "the mean"
+        together = ", all points at once" if "points at once" in self.guarantee.split(";")[0] else ""
+        return f"{level} of {of}{together}"
 
     def __repr__(self) -> str:
         good = int(np.sum(self.status == Status.CONVERGED))
