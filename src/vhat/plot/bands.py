@@ -42,6 +42,10 @@ class Band(Protocol):
         """The upper limits."""
 
 
+_ONE_LINE = 50
+"""Letters of a legend that fit into one line above an axis of column width."""
+
+
 def band(
     interval: Band,
     x: Any,
@@ -80,7 +84,9 @@ def band(
         ax.set_xlabel("$x$")
         ax.set_ylabel("$y$")
         if legend:
-            ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, frameon=False, **LEGEND)
+            written = sum(len(each) for each in ax.get_legend_handles_labels()[1])
+            columns = 5 if written <= _ONE_LINE else 1
+            ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False, **LEGEND)
     return ax
 
 
