@@ -300,3 +300,14 @@ def test_rows_kept_apart_by_a_fit_are_named_by_line_in_its_warnings(tmp_path):
     told = " ".join(done.stderr.split())
     assert f"is not in lines {held[2] + 2}, {held[5] + 2}:" in told
     assert not re.search(r"\brows? \d", told)
+
+
+def test_a_page_of_the_command_line_gives_advice_in_commands(saved, tmp_path):
+    from vhat.cli.advice import AUDIT
+
+    out = tmp_path / "page.html"
+    assert run(saved / "model", "--out", out).exit_code == 0
+    advice = " ".join(f"{line['meaning']} {line['remedy']}" for line in data_of(out)["audit"]["lines"])
+    assert "--refits 10" in advice
+    for python in AUDIT:
+        assert python not in advice, python

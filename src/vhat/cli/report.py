@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -57,6 +58,7 @@ def report(
     The file is complete: it opens without a network, on a phone, in the dark, and on paper.
     """
     from vhat.cli import saved_models
+    from vhat.cli.advice import AUDIT, in_options
     from vhat.estimator import report as reported
     from vhat.estimator.sketch_of import refuse_sketched
     from vhat.report import Options, refuse_existing
@@ -75,7 +77,9 @@ def report(
     name = f"{target or network.target_name_ or 'y'}" + (f" ({unit})" if unit else "")
     with silence(quiet), warnings.catch_warnings():
         warnings.simplefilter("ignore", TableWarning)  # rows of the table were counted where it was read
-        options = Options(delta, pair, name, level, max_unsupported, refits, seed, rows)
+        options = Options(
+            delta, pair, name, level, max_unsupported, refits, seed, rows, partial(in_options, names=AUDIT)
+        )
         written = reported.write(network, out, options, force=force)
     if not quiet:
         note(

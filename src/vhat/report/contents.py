@@ -70,7 +70,7 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
             "responses": list(names),
             "facts": [list(pair) for pair in fit_facts(subject, table, options)],
             "readings": [list(line) for line in subject.readings],
-            "audit": _audit(audit),
+            "audit": _audit(audit, options),
             "curve": _curve(subject),
             "versions": [list(pair) for pair in versions()],
             "trouble": "",
@@ -278,7 +278,7 @@ def _notes(
     return notes
 
 
-def _audit(audit: Audit) -> dict[str, Any]:
+def _audit(audit: Audit, options: Options) -> dict[str, Any]:
     failed = [line.name for line in audit if line.verdict in ("fails", "undecided")]
     return {
         "holds": audit.holds,
@@ -289,8 +289,8 @@ def _audit(audit: Audit) -> dict[str, Any]:
                 "verdict": line.verdict,
                 "value": None if isnan(line.value) else plain(line.value),
                 "threshold": None if isnan(line.threshold) else plain(line.threshold),
-                "meaning": line.meaning,
-                "remedy": line.remedy,
+                "meaning": options.advice(line.meaning),
+                "remedy": options.advice(line.remedy),
             }
             for line in audit
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,7 @@ class Options:
         refits: As in :meth:`vhat.FittedModel.audit`.
         seed: Seed of random probes, and of the choice of rows where there are too many to show.
         held_out_rows: What the held-out rows are called, or None to ask their inputs.
+        advice: From the audit's advice, which names calls of Python, to what the reader of the page can type.
 
     Raises:
         InputError: For options that cannot be used.
@@ -79,6 +81,7 @@ class Options:
     refits: int = 0
     seed: int = 0
     held_out_rows: RowNames | None = field(default=None, repr=False)
+    advice: Callable[[str], str] = field(default=str, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", check_delta(self.delta))
