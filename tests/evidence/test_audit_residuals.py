@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -475,3 +476,19 @@ def test_a_right_linear_model_with_strong_decay_has_no_outliers():
         outliers = audit.residual_lines(work, "ggn", work.noise(None, "ggn", 0), 0, True)[2]
         alarms += outliers.verdict == "fails"
     assert alarms <= fits * 0.01 + 4 * np.sqrt(fits * 0.01)
+
+
+def test_rows_of_filled_cells_are_named_as_such_and_not_by_the_value_that_fills_them():
+    """Where a gap is filled the model misses what the cell would say: the gap is to be named, not the middle fifth."""
+    rng = np.random.default_rng(0)
+    n = 400
+    area = rng.uniform(0, 10, n)
+    y = 3 * area + 0.3 * rng.normal(size=n)
+    frame = pd.DataFrame({"area": np.where(np.arange(n) % 10 == 0, np.nan, area), "other": rng.normal(size=n)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network = vhat.NetworkRegressor(hidden_layer_sizes=(), weight_decay=1e-6).fit(frame, y)
+    line = {each.name: each for each in network.audit()}["unequal noise"]
+    assert line.verdict == "fails"
+    assert "in which column area is missing" in f"{line.meaning} {line.remedy}"
+    assert "fifth" not in line.meaning

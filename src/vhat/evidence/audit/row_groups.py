@@ -22,6 +22,8 @@ _LEAST_IN_GROUP = 8
 """Rows of the smallest group: a noise level is known from them to a quarter (one standard error)."""
 _FEW_VALUES = 5
 """A column with at most so many distinct values is grouped by value."""
+_MISSING = " is missing"
+"""What the name of a column ends in that marks the filled cells of another: see :mod:`vhat.tables.columns.kinds`."""
 _PARTS = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
 _PLACES = {
     2: ("lower", "upper"),
@@ -107,9 +109,8 @@ def group_rows(problem: Problem, found: Residuals) -> Groups | None:
         found: The rows, in their order.
     """
     # columns first: where a prediction follows one column alone, the groups are the same, and the column is named
-    made = [
-        (each, -1) for name, column in input_columns(problem) if (each := _grouped(column[found.rows], f"with {name}"))
-    ]
+    columns = {name: column[found.rows] for name, column in input_columns(problem)}
+    made = [(each, -1) for name in columns if (each := _along_column(columns, name))]
     redrawn: dict[int, tuple[slice, np.ndarray]] = {}
     for k in range(problem.outputs):
         grouping = _grouped(found.predictions[:, k], "whose prediction is")
@@ -130,6 +131,27 @@ def group_rows(problem: Problem, found: Residuals) -> Groups | None:
         np.concatenate([np.full(len(grouping.words), at) for at, (grouping, _) in enumerate(made)]),
         redrawn,
     )
+
+
+def _along_column(columns: dict[str, np.ndarray], name: str) -> _Grouping | None:
+    """Group rows along a column of a table: measured cells by their values, filled ones by being filled.
+
+    Args:
+        columns: The columns by name; one called "... is missing" marks the filled cells of another.
+        name: Which of them.
+    """
+    column = columns[name]
+    measured = name.removesuffix(_MISSING)
+    if measured != name and measured in columns:
+        labels = (f"rows in which {measured} is there", f"rows in which {measured} is missing")
+        return _large_enough((column > 0).astype(int), labels, ranked=False)
+    filled = columns.get(name + _MISSING, np.zeros(len(column))) > 0
+    found = _grouped(column[~filled], f"with {name}")
+    if found is None or not filled.any():
+        return found
+    group = np.full(len(column), -1)
+    group[~filled] = found.group
+    return _Grouping(group, found.words, found.ranked)
 
 
 def _parts_of(column: np.ndarray, parts: int) -> np.ndarray:
