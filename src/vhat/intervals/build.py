@@ -18,7 +18,7 @@ from vhat.errors import InputError
 from vhat.evidence.audit import Verdict
 from vhat.intervals import sup_t
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws, estimate_tail
-from vhat.intervals.fit_record import FitRecord, find_noise, record_fit
+from vhat.intervals.fit_record import FitRecord, find_noise, record_fit, with_undetermined
 from vhat.intervals.guarantee import Basis, sentence
 from vhat.intervals.half_width import Values, half_widths
 from vhat.intervals.interval import Interval
@@ -117,7 +117,7 @@ def build(
     warn_of_failed(problem, found)
     if question.shortcut:
         found = _shortcut(problem, question, found, np.broadcast_to(unit, shape))
-    return answer(fit, question, found)
+    return answer(with_undetermined(fit, work, options.seed), question, found)
 
 
 def answer(fit: FitRecord, question: Question, found: Measured, *, probes: int | None = None) -> Interval:

@@ -14,7 +14,7 @@ from vhat.variance.ridge_refit import RidgeRefit
 from vhat.variance.weighted_norm import MOSTLY
 from vhat.variance.workspace import Chosen, Workspace
 
-__all__ = ["FitRecord", "find_noise", "record_fit"]
+__all__ = ["FitRecord", "find_noise", "record_fit", "with_undetermined"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +73,8 @@ def record_fit(
 ) -> FitRecord:
     """Return the record of a fit; warn, once, where its parameters are not a minimum.
 
+    What the data leave open is added by :func:`with_undetermined`, after the solves that a user waits for.
+
     Args:
         work: The fitted model.
         chosen: The curvature in use.
@@ -95,7 +97,7 @@ def record_fit(
         matched=work.weights_match(level),
         decay_from_data=work.decay_from_data,
         moved=None if given is None else moved_by(given, problem, level),
-        undetermined=_undetermined(work, level, chosen, seed),
+        undetermined=None,
         refit=work.refit,
         own_factor=work.own_factor(level),
         held_fixed=bool(getattr(problem.autodiff, "held_fixed", False)),
@@ -110,13 +112,13 @@ def find_noise(work: Workspace, noise: object, chosen: Chosen, seed: int) -> Noi
     return work.noise(noise, chosen.curvature, seed)
 
 
-def _undetermined(work: Workspace, level: Noise, chosen: Chosen, seed: int) -> float | None:
-    """Return the share of the fit's own freedom that the data leave open, where it exceeds one half.
+def with_undetermined(fit: FitRecord, work: Workspace, seed: int) -> FitRecord:
+    """Return the record with the share of the fit's own freedom that the data leave open, where it exceeds one half.
 
     None also where it would be expensive: it needs the traces of the smoother, which an estimated noise level has
     needed already.
     """
-    if not (level.estimated or work.solver.forms_matrix):
-        return None
-    share = work.residual_freedom(chosen.curvature, seed).undetermined(work.problem.p)
-    return share if share > MOSTLY else None
+    if not (fit.noise.estimated or work.solver.forms_matrix):
+        return fit
+    share = work.residual_freedom(fit.chosen.curvature, seed).undetermined(work.problem.p)
+    return replace(fit, undetermined=share) if share > MOSTLY else fit

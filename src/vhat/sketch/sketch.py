@@ -16,7 +16,7 @@ from vhat.evidence.audit import Audit
 from vhat.intervals.ask import about_predictions, shaped
 from vhat.intervals.build import answer
 from vhat.intervals.calibrate import Calibrated, common_noise, rescaled, sizes_of, split_scores
-from vhat.intervals.fit_record import FitRecord, find_noise, record_fit
+from vhat.intervals.fit_record import FitRecord, find_noise, record_fit, with_undetermined
 from vhat.intervals.interval import Interval
 from vhat.intervals.options import Options
 from vhat.intervals.prepare import ready, warn_of_failed
@@ -357,7 +357,7 @@ def make_sketch(
             "what lies outside of it. Ask the fitted model for intervals."
         )
     level = find_noise(work, noise, chosen, seed)
-    fit = record_fit(work, chosen, prepared.name, level, seed, given)
+    fit = with_undetermined(record_fit(work, chosen, prepared.name, level, seed, given), work, seed)
     exact = problem.p <= MOST_EXACT and prepared.half is not None
     rows = work.validation
     roots = make_roots(work, prepared, chosen, level, probes, seed, exact=exact)
