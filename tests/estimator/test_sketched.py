@@ -103,3 +103,16 @@ def test_another_noise_falls_back_to_the_bound_in_words(network, table):
     with pytest.warns(vhat.CalibrationWarning, match="a sketch has no training rows to calibrate by"):
         band = network.sketch().predict_interval(X, target="observation", noise=0.3)
     assert band.bound == "isoperimetric"
+
+
+def test_quantiles_by_the_formula_allow_for_a_sampled_norm(network, table, monkeypatch):
+    """The distance of a quantile from the prediction is the half width of the interval with as much on each side."""
+    monkeypatch.setattr("vhat.sketch.sketch.MOST_EXACT", 0)
+    made = network.sketch(16)
+    made.calibrated_, made.not_calibrated_ = None, "not asked for"
+    X = table[["depth", "kind"]][120:125]
+    with pytest.warns(vhat.CalibrationWarning, match="Student's distribution"):
+        low, high = made.predict_quantiles(X, [0.05, 0.95]).T
+    band = made.predict_interval(X, 0.1, target="observation", bound="asymptotic")
+    np.testing.assert_allclose(low, band.lower, rtol=1e-12)
+    np.testing.assert_allclose(high, band.upper, rtol=1e-12)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat import bounds
 from vhat.checks import as_numbers, check_delta
 from vhat.errors import CalibrationWarning, InputError, outside
 from vhat.estimator import calibration
@@ -68,21 +67,26 @@ def quantiles(network: NetworkRegressor, points: np.ndarray, levels: Sequence[fl
             return found.quantiles(points, asked)
         except InputError as error:
             reason = f"{error}".split(". ")[0]
-    band = network.fitted_.interval(points, DELTA, bound="asymptotic", target="observation")
-    # of a level q, the bound is the upper limit of an interval that misses 2 (1 - q)
-    factors = [np.sign(q - 0.5) * _textbook_factor(band, 2 * min(q, 1 - q)) for q in asked.tolist()]
+    found_by_level = [_textbook_quantile(network, points, q) for q in asked.tolist()]
     warnings.warn(
         f"these quantiles are not calibrated but those of Student's distribution around the prediction: {reason}. "
         f"{calibration.BY_ROWS}.",
         CalibrationWarning,
         stacklevel=outside(),
     )
-    return np.asarray(band.center[..., None] + np.stack([each * spread(band, None) for each in factors], axis=-1))
+    return np.stack(found_by_level, axis=-1)
 
 
-def _textbook_factor(band: Interval, delta: float) -> Any:
-    """Return the half width of a two-sided interval in standard deviations."""
-    return 0.0 if delta >= 1 else bounds.asymptotic(1.0, 1, 1.0, delta, df=band.df)
+def _textbook_quantile(network: NetworkRegressor, points: np.ndarray, level: float) -> np.ndarray:
+    """Return a quantile of a new response: a limit of the two-sided interval that misses as much on its other side.
+
+    Asking for the interval, rather than for its factor, allows for a V that a sketch has estimated by probes.
+    """
+    if level == 0.5:
+        return np.asarray(network.fitted_.predict(points))
+    both = 2 * min(level, 1 - level)
+    band = network.fitted_.interval(points, both, bound="asymptotic", target="observation")
+    return band.upper if level > 0.5 else band.lower
 
 
 def summary_frame(network: NetworkRegressor, X: Any, alpha: float, options: dict[str, Any]) -> Any:

@@ -115,8 +115,8 @@ def find_noise(work: Workspace, noise: object, chosen: Chosen, seed: int) -> Noi
 def with_undetermined(fit: FitRecord, work: Workspace, seed: int) -> FitRecord:
     """Return the record with the share of the fit's own freedom that the data leave open, where it exceeds one half.
 
-    None also where it would be expensive: it needs the traces of the smoother, which an estimated noise level has
-    needed already.
+    The record is unchanged where it does not, or where it would be expensive: it needs the traces of the smoother,
+    which an estimated noise level has needed already.
     """
     if not (fit.noise.estimated or work.solver.forms_matrix):
         return fit
