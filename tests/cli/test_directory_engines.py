@@ -29,14 +29,22 @@ def parts(tmp_path):
     return in_parts(tmp_path / "parts")
 
 
-@pytest.fixture
-def many(tmp_path):
-    folder = tmp_path / "many"
+def many_files(folder, *, copies=150):
     folder.mkdir()
-    big = pd.concat([new_rows()] * 150, ignore_index=True)
+    big = pd.concat([new_rows()] * copies, ignore_index=True)
     for at in range(MANY):
         big.assign(depth=big["depth"] + at / 100).to_parquet(folder / f"part-{at:02}.parquet", index=False)
     return folder
+
+
+def caught_in_the_middle(tmp_path, attempt):
+    """The folders of a run that was disturbed before its end: the files grow until this process is quick enough."""
+    for copies in (150, 600, 2400):
+        many = many_files(tmp_path / f"many-{copies}", copies=copies)
+        out = tmp_path / f"out-{copies}"
+        if attempt(many, out):
+            return many, out
+    pytest.fail("each of the runs had ended before it could be disturbed")
 
 
 def wait_until(happened, *, at_most=120.0):
@@ -57,19 +65,26 @@ def finished_lines(out):
 
 
 @pytest.mark.parametrize("victim", ["nobody", "a worker"])
-def test_two_dask_workers_write_the_same_bytes(many, tmp_path, victim):
+def test_two_dask_workers_write_the_same_bytes(tmp_path, victim):
     distributed = pytest.importorskip("distributed")
+
+    def attempt(many, out):
+        with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster:
+            address = cluster.scheduler_address
+            process = start(many, "--keep", "id", "--out", out, "--engine", "dask", "--scheduler", address)
+            caught = True
+            if victim == "a worker":
+                wait_until(lambda: finished_lines(out) >= 2 or process.poll() is not None)
+                os.kill(cluster.workers[0].process.pid, signal.SIGKILL)
+                caught = finished_lines(out) < MANY
+            _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+        return caught
+
+    many, out = caught_in_the_middle(tmp_path, attempt)
     predict(many, "--keep", "id", "--out", tmp_path / "local")
-    out = tmp_path / "dask"
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
-        address = cluster.scheduler_address
-        process = start(many, "--keep", "id", "--out", out, "--engine", "dask", "--scheduler", address)
-        if victim == "a worker":
-            wait_until(lambda: finished_lines(out) >= 2 or process.poll() is not None)
-            assert finished_lines(out) < MANY
-            os.kill(cluster.workers[0].process.pid, signal.SIGKILL)
-        _, said = process.communicate(timeout=300)
-    assert process.returncode == 0, said
     assert written(out) == written(tmp_path / "local")
 
 
@@ -84,24 +99,32 @@ def test_two_dask_workers_write_the_same_bytes(many, tmp_path, victim):
     ],
     ids=["killed", "killed with processes", "stopped", "stopped with processes", "stopped with Dask"],
 )
-def test_a_run_that_was_stopped_goes_on(many, tmp_path, how, engine):
-    predict(many, "--out", tmp_path / "fresh")
-    out = tmp_path / "out"
-    process = start(many, "--out", out, *engine)
-    wait_until(lambda: finished_lines(out) >= 2 or process.poll() is not None)
-    if how == signal.SIGINT:
-        os.killpg(process.pid, how)  # as Ctrl-C of a terminal, which reaches workers too
-    else:
-        process.send_signal(how)
-    # standard error ends when the last process that holds it does: none outlives the first
-    _, said = process.communicate(timeout=100)
-    before = finished_lines(out)
-    assert 2 <= before < MANY
-    if how == signal.SIGINT:
-        assert process.returncode == 130
+def test_a_run_that_was_stopped_goes_on(tmp_path, how, engine):
+    said = ""
+
+    def attempt(many, out):
+        nonlocal said
+        process = start(many, "--out", out, *engine)
+        wait_until(lambda: finished_lines(out) >= 2 or process.poll() is not None)
+        if how == signal.SIGINT:
+            os.killpg(process.pid, how)  # as Ctrl-C of a terminal, which reaches workers too
+        else:
+            process.send_signal(how)
+        # standard error ends when the last process that holds it does: none outlives the first
+        _, said = process.communicate(timeout=100)
+        assert finished_lines(out) >= 2
         assert "Traceback" not in said
+        if finished_lines(out) == MANY:
+            return False
+        assert process.returncode == (130 if how == signal.SIGINT else -how)
+        return True
+
+    many, out = caught_in_the_middle(tmp_path, attempt)
+    before = finished_lines(out)
+    if how == signal.SIGINT:
         assert f"{before} of {MANY} files are finished and kept" in " ".join(said.split())
     assert f"{before} were there already" in predict(many, "--out", out)
+    predict(many, "--out", tmp_path / "fresh")
     assert written(out) == written(tmp_path / "fresh")
 
 
