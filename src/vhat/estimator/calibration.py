@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.checks import check_delta
-from vhat.errors import CalibrationWarning, InputError, LeverageWarning, VhatError, calling_rows, outside
+from vhat.checks import check_choice, check_delta
+from vhat.errors import CalibrationWarning, InputError, LeverageWarning, VhatError, VhatWarning, calling_rows, outside
 from vhat.estimator.calibration_by_refits import LEVERAGE, by_folds, copied_rows
 from vhat.estimator.log_target import log_of
 from vhat.estimator.sketch_of import sketch_of
@@ -21,6 +21,7 @@ from vhat.tables.row_names import RowNames
 if TYPE_CHECKING:
     from vhat.estimator.regressor import NetworkRegressor
     from vhat.intervals.interval import Interval
+    from vhat.intervals.noise_shape import NoiseShape
 
 __all__ = ["BOUND", "BY_ROWS", "calibrate", "calibrated", "describe", "for_report", "observation_interval", "restore"]
 
@@ -28,17 +29,23 @@ BOUND = "isoperimetric"
 """The bound of intervals that are not calibrated."""
 _COPIES = 0.05
 """Share of training rows that are copies of others above which leaving single rows out tells too little."""
+VARYING = "prediction"
+"""Noise that may vary with the prediction: the default, see :mod:`vhat.intervals.noise_shape`."""
 BY_ROWS = "network.calibrate(X_held_out, y_held_out) calibrates by rows that training did not see"
 
 
-def calibrate(network: NetworkRegressor, X: Any, y: Any, names: RowNames | None = None) -> None:
+def calibrate(
+    network: NetworkRegressor, X: Any, y: Any, names: RowNames | None = None, *, noise_shape: str = VARYING
+) -> None:
     """Calibrate an estimator by rows or, without any, by leave-one-out: see :meth:`vhat.NetworkRegressor.calibrate`."""
+    check_choice("noise_shape", noise_shape, (VARYING, "constant"))
     if (X is None) != (y is None):
         raise InputError("calibrate(X, y) needs inputs and responses of held-out rows; calibrate() needs neither.")
     if X is not None:
-        network.calibrated_, network.not_calibrated_ = _by_held_out_rows(network, X, y, names), ""
+        network.calibrated_ = _by_held_out_rows(network, X, y, names, noise_shape)
+        network.not_calibrated_ = ""
         return
-    network.calibrated_, network.not_calibrated_ = _by_training_rows(network)
+    network.calibrated_, network.not_calibrated_ = _by_training_rows(network, noise_shape=noise_shape)
     if network.not_calibrated_:
         warnings.warn(
             f"leave-one-out cannot calibrate this fit: {network.not_calibrated_}. {BY_ROWS}.",
@@ -47,18 +54,35 @@ def calibrate(network: NetworkRegressor, X: Any, y: Any, names: RowNames | None 
         )
 
 
-def _by_held_out_rows(network: NetworkRegressor, X: Any, y: Any, names: RowNames | None) -> Calibrated:
-    X, y = as_pandas(X), as_pandas(y)
+def _by_held_out_rows(
+    network: NetworkRegressor, X: Any, y: Any, names: RowNames | None, noise_shape: str
+) -> Calibrated:
+    X = as_pandas(X)
+    y = as_pandas(y)
     validate.refuse_responses(y)
     responses = np.asarray(y, dtype=np.float64)
     if responses.ndim == 2 and responses.shape[1] == 1:
         responses = responses[:, 0]
     with calling_rows(names or RowNames.of(X, (*np.shape(X), 0)[0])):
         responses = log_of(responses) if network.log_target else responses
-        return network.fitted_.calibrate(network._points(X), responses)
+        # Of training rows alone: a shape that had seen the calibration rows would cost their level its guarantee.
+        shape = _shape_of_training_rows(network) if noise_shape == VARYING else None
+        return network.fitted_.calibrate(network._points(X), responses, noise_shape=shape or "constant")
 
 
-def _by_training_rows(network: NetworkRegressor, noise: Any = None) -> tuple[Calibrated | None, str]:
+def _shape_of_training_rows(network: NetworkRegressor) -> NoiseShape | None:
+    """Return how the noise varies with the prediction, by the training rows; None where it is constant or unknown."""
+    kept = network.calibrated_
+    if kept is None and sketch_of(network) is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", VhatWarning)  # of a calibration that is not used
+            kept, _ = _by_training_rows(network)
+    return None if kept is None else kept.noise_shape
+
+
+def _by_training_rows(
+    network: NetworkRegressor, noise: Any = None, *, noise_shape: str = VARYING
+) -> tuple[Calibrated | None, str]:
     """Calibrate by leave-one-out; by five folds where single rows matter too much for a first-order step.
 
     Returns:
@@ -68,12 +92,13 @@ def _by_training_rows(network: NetworkRegressor, noise: Any = None) -> tuple[Cal
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", LeverageWarning)
         try:
-            found = fitted.calibrate("loo", noise=noise)
+            found = fitted.calibrate("loo", noise=noise, noise_shape=noise_shape)
         except VhatError as error:
             return None, f"{error}".rstrip(".")
     copies = copied_rows(fitted.problem)
-    refitted = found.leverage > LEVERAGE or copies > _COPIES * fitted.problem.n
-    folds = by_folds(network, noise, found.leverage) if refitted and not found.per_row else None
+    folds = None
+    if not found.per_row and (found.leverage > LEVERAGE or copies > _COPIES * fitted.problem.n):
+        folds = by_folds(network, noise, found.leverage, varying=noise_shape == VARYING)
     for each in said:
         # of a calibration that is not used, the reason tells the same
         if not ((folds or found.doubt) and isinstance(each.message, LeverageWarning)):

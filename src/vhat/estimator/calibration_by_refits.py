@@ -19,12 +19,13 @@ fit itself and together take about as long as one.
 from __future__ import annotations
 
 import warnings
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vhat.errors import NotConverged, VhatError, VhatWarning
-from vhat.intervals.calibrate import Calibrated, rescaled, sizes_of, split_scores
+from vhat.intervals.calibrate import Calibrated, HeldOutErrors, held_out_errors, rescaled, sizes_of
 from vhat.progress import bar
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
     from vhat.models.networks import Network
     from vhat.models.problem import Problem
+    from vhat.models.scaling import Scaling
 
 __all__ = ["LEVERAGE", "by_folds", "copied_rows"]
 
@@ -53,13 +55,16 @@ def copied_rows(problem: Problem) -> int:
     return problem.n - int(_groups(problem).max()) - 1
 
 
-def by_folds(network: NetworkRegressor, noise: Any = None, leverage: float = 0.0) -> Calibrated | None:
+def by_folds(
+    network: NetworkRegressor, noise: Any = None, leverage: float = 0.0, *, varying: bool = True
+) -> Calibrated | None:
     """Calibrate by refits, each without one of five random parts of the rows.
 
     Args:
         network: The fitted estimator.
         noise: As in :meth:`vhat.FittedModel.interval`: None, or one number for all rows.
         leverage: The mean leverage of the training rows.
+        varying: Whether the noise may vary with the prediction.
 
     Returns:
         The calibration; None for networks that are not small, other recipes than the minimum, noise that differs
@@ -71,17 +76,21 @@ def by_folds(network: NetworkRegressor, noise: Any = None, leverage: float = 0.0
     fitted = network.fitted_
     problem = fitted.problem
     parts = _parts(problem)
-    signed = np.full(problem.targets.shape, np.nan)
+    errors = HeldOutErrors(*(np.full(problem.targets.shape, np.nan) for _ in fields(HeldOutErrors)))
     try:
         with warnings.catch_warnings(), bar("folds", _FOLDS) as advance:
             warnings.simplefilter("ignore", VhatWarning)  # what is to be said of the fit is said of the fit
             level = np.atleast_2d(fitted.interval(problem.X[:1], noise=noise).noise) / network.scaling_.unit
             for part in range(_FOLDS):
                 held = np.flatnonzero(parts == part)
-                signed[held] = _scored(network, net, held, level).reshape(len(held), -1)
+                _fill(errors, held, _left_out(network, net, held, level), network.scaling_)
                 advance("")
     except VhatError:
         return None
+    shape = None
+    signed = errors.scores()
+    if varying:
+        shape, signed = errors.varying()
     scores = signed[:, 0] if problem.squeeze else signed
     base = rescaled(fitted.interval, noise=noise, solver="auto", curvature="auto", seed=0)
     doubt = ""
@@ -90,7 +99,7 @@ def by_folds(network: NetworkRegressor, noise: Any = None, leverage: float = 0.0
             f"the fit spends {leverage:.2f} of a degree of freedom on a row, and refits of such networks have told too "
             "little of new rows; raise weight_decay, or take fewer units"
         )
-    return Calibrated("cv", sizes_of(scores), 0, base, leverage=leverage, doubt=doubt, signed=scores)
+    return Calibrated("cv", sizes_of(scores), 0, base, leverage=leverage, doubt=doubt, signed=scores, noise_shape=shape)
 
 
 def _parts(problem: Problem) -> np.ndarray:
@@ -120,8 +129,17 @@ def _small_network(network: NetworkRegressor) -> Network | None:
     return autodiff.network if served else None
 
 
-def _scored(network: NetworkRegressor, net: Network, held: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Return the signed scores of some rows by a refit without them."""
+def _fill(errors: HeldOutErrors, held: np.ndarray, found: HeldOutErrors, scaling: Scaling) -> None:
+    """Write the errors of some rows, which are in standardised units, in the units of the user."""
+    outputs = errors.error.shape[1]
+    errors.prediction[held] = scaling.predictions(found.prediction.reshape(-1, outputs))
+    errors.error[held] = scaling.unit * found.error.reshape(-1, outputs)
+    errors.standard_error[held] = scaling.unit * found.standard_error.reshape(-1, outputs)
+    errors.noise[held] = scaling.unit * np.reshape(found.noise, (-1, outputs))
+
+
+def _left_out(network: NetworkRegressor, net: Network, held: np.ndarray, noise: np.ndarray) -> HeldOutErrors:
+    """Return the errors of some rows by a refit without them, in standardised units."""
     problem, scaling = network.fitted_.problem, network.scaling_
     kept = np.setdiff1d(np.arange(problem.n), held)
     y = problem.targets[:, 0] if problem.squeeze else problem.targets
@@ -129,7 +147,7 @@ def _scored(network: NetworkRegressor, net: Network, held: np.ndarray, noise: np
     fold = _refit(network, net, X[kept], responses[kept], problem.numpy(problem.weights)[kept])
     level = float(noise[0, 0]) if problem.squeeze else noise
     band = fold.interval(X[held], bound="asymptotic", target="observation", noise=level)
-    return split_scores(band, responses[held], None)
+    return held_out_errors(band, responses[held], None)
 
 
 def _refit(network: NetworkRegressor, net: Network, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> FittedModel:

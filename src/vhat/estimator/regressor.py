@@ -396,7 +396,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         """
         return predictions.summary_frame(self, X, alpha, {"bound": bound, "noise": noise})
 
-    def calibrate(self, X: Any = None, y: Any = None) -> NetworkRegressor:
+    def calibrate(self, X: Any = None, y: Any = None, *, noise_shape: str = calibration.VARYING) -> NetworkRegressor:
         """Calibrate the intervals of new responses, by held-out rows or, without any, by leave-one-out.
 
         ``predict_interval(X, target="observation")`` calibrates by leave-one-out itself when it is first asked.
@@ -404,6 +404,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         Args:
             X: Inputs of rows that training did not see; None for leave-one-out.
             y: Their responses.
+            noise_shape: ``"prediction"``: the noise may vary with the prediction, where the errors of left-out training
+                rows show that it does; ``"constant"``: it is the same everywhere.
 
         Returns:
             The estimator itself, with the calibration in ``calibrated_``: saved with it, and gone with the next fit.
@@ -429,7 +431,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         if X is None:
             refuse_sketched(self, "calibrate() without rows")
         with messages.spoken(self.recipe, self.activation):
-            calibration.calibrate(self, X, y)
+            calibration.calibrate(self, X, y, noise_shape=noise_shape)
         return self
 
     def audit(self, *, noise: Any = None, refits: int = 0) -> Audit:

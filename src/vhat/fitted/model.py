@@ -29,16 +29,18 @@ from vhat.intervals.calibrate import (
     common_noise,
     count_validation_rows,
     doubt_of,
-    left_out_scores,
+    given_shape,
+    held_out_errors,
+    left_out_errors,
     refuse_calibration_rows,
     rescaled,
     rows_to_score,
     sizes_of,
-    split_scores,
 )
 from vhat.intervals.confidence_set import ConfidenceSet, find_set
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
 from vhat.intervals.interval import Interval
+from vhat.intervals.noise_shape import NoiseShape
 from vhat.intervals.options import Options
 from vhat.intervals.parameter_covariance import parameter_covariance
 from vhat.intervals.prepare import at_minimum, measured, nothing_yet, ready, require_residuals, warn_of_failed
@@ -612,6 +614,7 @@ class FittedModel:
         *,
         noise: Any = None,
         observation_noise: Any = None,
+        noise_shape: NoiseShape | str = "constant",
         solver: Solver | str = "auto",
         curvature: str = "auto",
         seed: int = 0,
@@ -627,6 +630,10 @@ class FittedModel:
             observation_noise: Standard deviation of the calibration responses, where it differs from ``noise``: a
                 number, which ``.interval(x)`` then uses for new responses too; or one per row, and
                 ``.interval(x, observation_noise=...)`` needs that of the new ones.
+            noise_shape: ``"constant"``: one noise level, so that all widths are rescaled alike. ``"prediction"``, with
+                ``"loo"`` alone: noise that varies with the prediction, where the left-out errors show that it does (see
+                :class:`~vhat.intervals.noise_shape.NoiseShape`). For calibration rows, the ``noise_shape`` of such a
+                calibration: made before these rows were seen, it leaves their level exact.
             solver: As in :meth:`interval`.
             curvature: As in :meth:`interval`.
             seed: As in :meth:`interval`.
@@ -645,12 +652,16 @@ class FittedModel:
                 raise InputError(f"X_cal={X_cal!r} is neither rows, to be given with y_cal, nor 'loo'.")
             if y_cal is not None or observation_noise is not None:
                 raise InputError("calibrate('loo') scores the training rows: give neither y_cal nor observation_noise.")
-            return self._calibrated_by_training_rows(noise, curvature, seed, base)
+            if noise_shape not in ("constant", "prediction"):
+                raise InputError(f"noise_shape={noise_shape!r} is neither 'constant' nor 'prediction'.")
+            return self._calibrated_by_training_rows(noise, curvature, seed, base, noise_shape == "prediction")
+        shape = given_shape(noise_shape, observation_noise)
         X_cal, y_cal = read_pair(self.problem, X_cal, y_cal, "calibrate(X_cal, y_cal)")
         if y_cal is None:
             raise InputError("calibrate(X_cal, y_cal) needs the responses y_cal; calibrate('loo') needs no rows.")
         inputs = self._checked("X_cal", X_cal)
-        signed = split_scores(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
+        errors = held_out_errors(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
+        signed = errors.scores(1.0 if shape is None else shape(errors.prediction))
         repeated = refuse_calibration_rows(self.problem, inputs, y_cal)
         reused = count_validation_rows(self._work, inputs, y_cal)
         common, per_row = common_noise(observation_noise)
@@ -665,6 +676,7 @@ class FittedModel:
             per_row=per_row,
             reused=reused,
             digests=digests,
+            noise_shape=shape,
         )
 
     @_scoped
@@ -928,7 +940,7 @@ class FittedModel:
             raise InputError(f"{name}: {error}") from None
 
     def _calibrated_by_training_rows(
-        self, noise: Any, curvature: str, seed: int, base: Callable[..., Interval]
+        self, noise: Any, curvature: str, seed: int, base: Callable[..., Interval], varying: bool
     ) -> Calibrated:
         require_residuals(self.problem)
         chosen = self._work.choose_curvature(curvature)
@@ -937,8 +949,13 @@ class FittedModel:
         prepared = self._work.own_solver(chosen.curvature)
         rows = rows_to_score(self.problem, prepared.half, seed)
         found = leave_rows_out(self.problem, prepared, level.values, rows)
-        signed = self._shaped(left_out_scores(self.problem, found, level, rows))
+        errors = left_out_errors(self.problem, found, level, rows)
         known_everywhere = level.uniform or self._work.own_factor(level) is not None
+        shape = None
+        signed = errors.scores()
+        if varying and level.uniform:
+            shape, signed = errors.varying()
+        signed = self._shaped(signed)
         doubt = doubt_of(found, minimum=minimum, reason=chosen.reason)
         return Calibrated(
             "loo",
@@ -950,6 +967,7 @@ class FittedModel:
             leverage=found.mean_leverage,
             doubt=doubt,
             signed=signed,
+            noise_shape=shape,
         )
 
     def _ready(

@@ -4,6 +4,8 @@ A score is the size of a miss in units of the spread that the model itself claim
 
     score = |y - f(x)| / sqrt(sigma^2 + sigma^2 V(x) / n)
 
+Where the noise varies with the prediction, sigma is that of the prediction at x: see :mod:`vhat.intervals.noise_shape`.
+
 With m scores, the interval ``f(x) +- q spread(x)`` takes for q the ``ceil((1 - delta)(m + 1))``-th smallest of them.
 The scores and the interval must take the noise of a response from the same source: a level that was given for the
 scores is kept for the interval, and one that is given for the interval alone is refused.
@@ -25,6 +27,7 @@ from vhat.errors import InputError
 from vhat.evidence.factored_rows import is_worthwhile
 from vhat.evidence.leave_one_out import ROUGH, LeftOut, warn_of_rows
 from vhat.intervals.interval import Interval
+from vhat.intervals.noise_shape import NoiseShape, estimate_noise_shape, spread_of
 from vhat.level import level_text
 from vhat.linalg.solvers import Status
 from vhat.models.problem import Problem
@@ -36,16 +39,18 @@ from vhat.variance.workspace import Workspace
 __all__ = [
     "MOST_SOLVED",
     "Calibrated",
+    "HeldOutErrors",
     "Source",
     "common_noise",
     "count_validation_rows",
     "doubt_of",
-    "left_out_scores",
+    "given_shape",
+    "held_out_errors",
+    "left_out_errors",
     "refuse_calibration_rows",
     "rescaled",
     "rows_to_score",
     "sizes_of",
-    "split_scores",
 ]
 
 Source = Literal["split", "loo", "cv"]
@@ -56,6 +61,37 @@ _OPTIMISTIC = 0.2
 16 units: 90% intervals cover 89% at a mean leverage of 0.19, 86 to 88% at 0.28 and 82 to 87% at 0.32."""
 MOST_SOLVED = 5000
 """Training rows that leave-one-out scores where each of them is a solve: their 95% point is known to 0.3 points."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutErrors:
+    """Errors of rows at a model that had not seen them, and the spread that it claims for them.
+
+    Attributes:
+        prediction: (m,) or (m, outputs).
+        error: ``y - f``, shaped alike; NaN where a row has none.
+        standard_error: Of the prediction, shaped alike.
+        noise: Standard deviation of the response around its mean; broadcasts to that shape.
+    """
+
+    prediction: np.ndarray
+    error: np.ndarray
+    standard_error: np.ndarray
+    noise: np.ndarray
+
+    def scores(self, relative: Any = 1.0) -> np.ndarray:
+        """Return the errors in units of the spread, with their sign.
+
+        Args:
+            relative: The noise at each row relative to ``noise``.
+        """
+        found: np.ndarray = self.error / spread_of(self.standard_error, self.noise, relative)
+        return found
+
+    def varying(self) -> tuple[NoiseShape | None, np.ndarray]:
+        """Return how the noise varies with the prediction, None where it does not, and the scores that allow for it."""
+        shape, relative = estimate_noise_shape(self.prediction, self.scores())
+        return shape, self.scores(relative)
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,6 +117,7 @@ class Calibrated:
         signed: The scores with the sign of ``y - f``, NaN where a row has none; they tell one-sided quantiles.
         digests: Eight bytes a calibration row, (m,), by which these rows are recognised when they are offered as
             held-out rows; None for leave-one-out, and where rows cannot be compared.
+        noise_shape: How the noise varies with the prediction, estimated from training rows; None for constant noise.
 
     Examples:
         >>> import numpy as np, vhat
@@ -105,6 +142,7 @@ class Calibrated:
     doubt: str = ""
     signed: np.ndarray | None = field(default=None, repr=False)
     digests: np.ndarray | None = field(default=None, repr=False)
+    noise_shape: NoiseShape | None = field(default=None, repr=False)
 
     @property
     def guarantee(self) -> str:
@@ -175,7 +213,7 @@ class Calibrated:
         share = band.delta / band.center.size if simultaneous else band.delta
         if simultaneous:
             factor = self.quantile(share)
-        width = factor * spread(band, fresh)
+        width = factor * self.spread(band, fresh)
         sentence = _sentence(self, level_text(share), f"{share:g}")
         if simultaneous and band.center.size > 1:
             sentence = (
@@ -212,7 +250,7 @@ class Calibrated:
         factors = [self._signed_quantile(level) for level in asked.tolist()]
         fresh = self._fresh_noise(observation_noise)
         band = self.base(x, _ANY_DELTA, observation_noise=fresh)
-        sizes = spread(band, fresh)
+        sizes = self.spread(band, fresh)
         return np.stack([band.center + factor * sizes for factor in factors], axis=-1)
 
     def _signed_quantile(self, level: float) -> np.ndarray:
@@ -235,14 +273,32 @@ class Calibrated:
             )
         return np.asarray(factor)
 
+    def spread(self, band: Interval, observation_noise: Any = None) -> np.ndarray:
+        """Return the standard deviation of a new response around its prediction, before the scores rescale it.
+
+        Args:
+            band: The interval that ``base`` makes.
+            observation_noise: The noise of the new responses, where it was given.
+        """
+        noise: Any = band.noise if band.observation_noise is None else band.observation_noise
+        if observation_noise is not None:
+            noise = as_numbers("observation_noise", observation_noise)
+        relative = 1.0 if self.noise_shape is None else self.noise_shape(band.center)
+        return spread_of(band.standard_error, noise, relative)
+
     def record(self) -> dict[str, Any]:
         """Return everything but the model, as plain data and arrays, for :meth:`restored`."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "base"}
+        kept = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "base"}
+        if self.noise_shape is not None:
+            kept["noise_shape"] = {each.name: getattr(self.noise_shape, each.name) for each in fields(NoiseShape)}
+        return kept
 
     @classmethod
     def restored(cls, record: dict[str, Any], base: Callable[..., Interval]) -> Calibrated:
         """Return a calibration that was recorded, of the model that ``base`` asks."""
-        return build(cls, record, base=base)
+        saved = record.get("noise_shape")
+        shape = None if saved is None else build(NoiseShape, saved)
+        return build(cls, record, base=base, noise_shape=shape)
 
     def _fresh_noise(self, given: Any) -> Any:
         """Return the noise level of new responses, on the same footing as that of the scores.
@@ -349,15 +405,27 @@ def common_noise(observation_noise: Any) -> tuple[np.ndarray | None, bool]:
     return levels, False
 
 
-def spread(band: Interval, observation_noise: Any) -> np.ndarray:
-    """Return the standard deviation that the model claims for a new response: that of the mean and of the noise."""
-    if observation_noise is not None:
-        return np.hypot(band.standard_error, as_numbers("observation_noise", observation_noise))
-    return np.hypot(band.standard_error, band.noise if band.observation_noise is None else band.observation_noise)
+def given_shape(noise_shape: NoiseShape | str, observation_noise: Any) -> NoiseShape | None:
+    """Return how the noise of calibration rows varies with the prediction; None for constant noise.
+
+    Raises:
+        InputError: For anything but ``"constant"`` and a shape that was estimated before, and for a shape beside a
+            noise level of the responses.
+    """
+    if isinstance(noise_shape, NoiseShape):
+        if observation_noise is not None:
+            raise InputError("noise_shape and observation_noise both say how noisy a response is. Give one of them.")
+        return noise_shape
+    if noise_shape != "constant":
+        raise InputError(
+            f"noise_shape={noise_shape!r} beside calibration rows must be 'constant' or a shape estimated without "
+            "them, such as fitted.calibrate('loo', noise_shape='prediction').noise_shape."
+        )
+    return None
 
 
-def split_scores(band: Interval, y: Any, observation_noise: Any) -> np.ndarray:
-    """Score calibration responses against the model's own observation interval at their inputs, with their sign.
+def held_out_errors(band: Interval, y: Any, observation_noise: Any) -> HeldOutErrors:
+    """Compare responses with the model's own observation interval at their inputs.
 
     Raises:
         InputError: For responses of another shape, or that are not finite.
@@ -369,8 +437,11 @@ def split_scores(band: Interval, y: Any, observation_noise: Any) -> np.ndarray:
             "one shape, one row a calibration point."
         )
     check_finite("y_cal", responses)
-    scores = (responses - band.center) / spread(band, observation_noise)
-    return np.where(band.status == Status.CONVERGED, scores, np.nan)
+    noise: Any = band.noise if band.observation_noise is None else band.observation_noise
+    if observation_noise is not None:
+        noise = as_numbers("observation_noise", observation_noise)
+    error = np.where(band.status == Status.CONVERGED, responses - band.center, np.nan)
+    return HeldOutErrors(band.center, error, band.standard_error, np.asarray(noise))
 
 
 def rows_to_score(problem: Problem, half: Any, seed: int) -> np.ndarray | None:
@@ -386,14 +457,14 @@ def rows_to_score(problem: Problem, half: Any, seed: int) -> np.ndarray | None:
     return np.sort(np.random.default_rng(seed).choice(problem.n, size=MOST_SOLVED, replace=False))
 
 
-def left_out_scores(problem: Problem, found: LeftOut, noise: Noise, rows: np.ndarray | None = None) -> np.ndarray:
-    """Score the training rows that the loss sees, each against the model that never saw it, with sign, (rows, K)."""
+def left_out_errors(problem: Problem, found: LeftOut, noise: Noise, rows: np.ndarray | None = None) -> HeldOutErrors:
+    """Compare the training rows that the loss sees, each with the model that never saw it; fields are (rows, K)."""
     warn_of_rows(found)
     index = np.arange(problem.n) if rows is None else rows
-    sizes = np.sqrt(noise.values[index] ** 2 + found.variance / problem.n)
-    scores = (problem.targets[index] - found.prediction) / sizes
     seen = np.any(problem.loss_derivatives.cross.reshape(problem.n, -1)[index] != 0, axis=1)
-    return scores[seen]
+    error = problem.targets[index] - found.prediction
+    standard_error = np.sqrt(found.variance / problem.n)
+    return HeldOutErrors(found.prediction[seen], error[seen], standard_error[seen], noise.values[index][seen])
 
 
 def refuse_calibration_rows(problem: Problem, inputs: Any, y: Any) -> int:
@@ -412,25 +483,38 @@ def count_validation_rows(work: Workspace, inputs: Any, y: Any) -> int:
     return len(repeated_rows(work.problem, inputs, responses, (rows.inputs, rows.targets)))
 
 
+def _varying(found: Calibrated) -> str:
+    """Return the clause on noise that varies with the prediction; empty for constant noise."""
+    if found.noise_shape is None:
+        return ""
+    least, most = found.noise_shape.extremes
+    return (
+        f"; widths follow noise that varies with the prediction, {least:.2g} to {most:.2g} times its root mean square "
+        "(estimated from training rows)"
+    )
+
+
 def _sentence(found: Calibrated, level: str, miss: str) -> str:
-    m, each = len(found.scores), " (each output alone)" if found.scores.ndim == 2 else ""
+    m = len(found.scores)
+    each = " (each output alone)" if found.scores.ndim == 2 else ""
+    varying = _varying(found)
     if found.source == "loo":
         leans = f", BUT {found.rough} OF THEM HAVE LEVERAGE ABOVE {ROUGH}" if found.rough else ""
         if found.doubt:
             leans += f"; NOT TO BE RELIED ON: {found.doubt}"
         return (
             f"Nominal {level} for a new response at one point{each}, bias included, from {m} training rows, each "
-            "left out in turn to first order; there is no finite-sample guarantee (jackknife+ with exact refits would "
-            f"miss with probability at most 2 x {miss}); assumed: the new row and the training rows exchangeable, and "
-            f"a fit that hardly depends on any one row{leans}."
+            f"left out in turn to first order{varying}; there is no finite-sample guarantee (jackknife+ with exact "
+            f"refits would miss with probability at most 2 x {miss}); assumed: the new row and the training rows "
+            f"exchangeable, and a fit that hardly depends on any one row{leans}."
         )
     if found.source == "cv":
         unsure = f"; NOT TO BE RELIED ON: {found.doubt}" if found.doubt else ""
         return (
             f"Nominal {level} for a new response at one point{each}, bias included, from {m} training rows, each "
-            "predicted by a refit without a fifth of the rows, its own among them; there is no finite-sample guarantee "
-            f"(cross-conformal prediction would miss with probability at most 2 x {miss} and a little more); assumed: "
-            f"the new row and the training rows exchangeable, and refits that err as the fit does{unsure}."
+            f"predicted by a refit without a fifth of the rows, its own among them{varying}; there is no finite-sample "
+            f"guarantee (cross-conformal prediction would miss with probability at most 2 x {miss} and a little more); "
+            f"assumed: the new row and the training rows exchangeable, and refits that err as the fit does{unsure}."
         )
     known = f", BUT {found.repeated} OF THEM ARE TRAINING ROWS TOO" if found.repeated else ""
     doubt = f"; beware: {found.doubt}" if found.doubt else ""
@@ -442,7 +526,7 @@ def _sentence(found: Calibrated, level: str, miss: str) -> str:
     return (
         f"A new response at one point{each} is missed with probability at most {miss}, bias included, in the mean over "
         f"draws of the {m} calibration rows and of the new one together, not for each x nor for these {m} rows given "
-        f"(split conformal){doubt}; assumed: calibration rows and the new row exchangeable (the same population, no "
-        "shift), and model, noise level and weight decay fixed before these rows were seen, not chosen with "
-        f"them{known}; nothing is assumed of the model, its minimum or its noise."
+        f"(split conformal){varying}{doubt}; assumed: calibration rows and the new row exchangeable (the same "
+        "population, no shift), and model, noise level and weight decay fixed before these rows were seen, not chosen "
+        f"with them{known}; nothing is assumed of the model, its minimum or its noise."
     )

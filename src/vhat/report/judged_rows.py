@@ -9,6 +9,7 @@ import numpy as np
 
 from vhat import bounds
 from vhat.errors import InputError, calling_rows
+from vhat.intervals.noise_shape import spread_of
 from vhat.report.options import Options, Subject
 from vhat.report.table import Table
 from vhat.tables.row_names import RowNames
@@ -155,7 +156,8 @@ def left_out_judges(
 ) -> JudgedRows | None:
     """Return the training rows that the loss sees, each beside what the model without it says.
 
-    The interval is ``f_-i(x_i) +- q sigma sqrt(1 + V_-i(x_i) / n)``. The factor q is that of the calibration, where
+    The interval is ``f_-i(x_i) +- q sigma sqrt(1 + V_-i(x_i) / n)``, with the noise that the calibration has found at
+    this prediction, where it varies. The factor q is that of the calibration, where
     the intervals of the page are calibrated; otherwise it is the quantile of Student's t.
 
     Returns:
@@ -171,14 +173,17 @@ def left_out_judges(
     mean = shown.training.mean
     if shown.training.fresh is not None:
         noise = np.broadcast_to(mean.noise, problem.outputs)
-        spread = noise * np.sqrt(1 + left_out.weighted_norm.reshape(problem.n, -1)[seen] / problem.n)
+        relative: Any = 1.0
         if subject.calibrated is not None:
             bound = subject.calibrated.source
             factor = subject.calibrated.quantile(options.delta)
+            if subject.calibrated.noise_shape is not None:
+                relative = subject.calibrated.noise_shape(prediction)
         else:
             bound = "asymptotic"
             factor = bounds.asymptotic(1.0, 1, 1.0, options.delta, df=mean.df)
-        half = spread * np.broadcast_to(factor, problem.outputs)
+        standard_error = noise * np.sqrt(left_out.weighted_norm.reshape(problem.n, -1)[seen] / problem.n)
+        half = spread_of(standard_error, noise, relative) * np.broadcast_to(factor, problem.outputs)
     return JudgedRows(
         "left-out",
         rows.take(seen),

@@ -15,9 +15,10 @@ from vhat.errors import CalibrationWarning, InputError, outside
 from vhat.evidence.audit import Audit
 from vhat.intervals.ask import about_predictions, shaped
 from vhat.intervals.build import answer
-from vhat.intervals.calibrate import Calibrated, common_noise, rescaled, sizes_of, split_scores
+from vhat.intervals.calibrate import Calibrated, common_noise, given_shape, held_out_errors, rescaled, sizes_of
 from vhat.intervals.fit_record import FitRecord, find_noise, record_fit, with_undetermined
 from vhat.intervals.interval import Interval
+from vhat.intervals.noise_shape import NoiseShape
 from vhat.intervals.options import Options
 from vhat.intervals.prepare import ready, warn_of_failed
 from vhat.intervals.tail import Tail
@@ -206,7 +207,13 @@ class Sketch:
         return value * K / chi2.isf(share, K), value * K / chi2.ppf(share, K)
 
     def calibrate(
-        self, X_cal: Any, y_cal: Any = None, *, noise: Any = None, observation_noise: Any = None
+        self,
+        X_cal: Any,
+        y_cal: Any = None,
+        *,
+        noise: Any = None,
+        observation_noise: Any = None,
+        noise_shape: NoiseShape | str = "constant",
     ) -> Calibrated:
         """Take the level of observation intervals from responses that the fit has not seen, bias included.
 
@@ -215,6 +222,7 @@ class Sketch:
             y_cal: Their responses.
             noise: As in :meth:`interval`.
             observation_noise: As in :meth:`vhat.FittedModel.calibrate`.
+            noise_shape: As in :meth:`vhat.FittedModel.calibrate`, for calibration rows.
 
         Returns:
             The calibrated model: ``.interval(x, delta)``, with what it may claim in ``.guarantee``.
@@ -229,7 +237,9 @@ class Sketch:
                 "a sketch has no training rows to leave out: give calibrate(X_cal, y_cal) rows that training did not "
                 "see, or calibrate the fitted model before it is sketched."
             )
-        signed = split_scores(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
+        shape = given_shape(noise_shape, observation_noise)
+        errors = held_out_errors(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
+        signed = errors.scores(1.0 if shape is None else shape(errors.prediction))
         with self.problem.scope():
             inputs = self.problem.inputs(X_cal)
             responses = as_numbers("y_cal", y_cal).reshape(-1, self.problem.outputs)
@@ -247,6 +257,7 @@ class Sketch:
             observation_noise=common,
             per_row=per_row,
             digests=digests,
+            noise_shape=shape,
         )
 
     def save(self, directory: str | os.PathLike[str]) -> None:
