@@ -262,7 +262,7 @@ def test_a_fit_that_leans_on_single_rows_is_calibrated_by_refits_without_a_fifth
 
 @pytest.mark.filterwarnings("ignore::vhat.SupportWarning")
 def test_a_fit_that_leans_on_single_rows_and_has_no_refits_falls_back_in_words(monkeypatch):
-    monkeypatch.setattr(calibration, "by_folds", lambda *_: None)  # as for other recipes, and larger networks
+    monkeypatch.setattr(calibration, "by_folds", lambda *_, **__: None)  # as for other recipes, and larger networks
     network = vhat.NetworkRegressor((8,), weight_decay=1e-3).fit(X[:25], Y[:25])
     with pytest.warns(vhat.LeverageWarning):
         assert np.mean(network.fitted_.leave_one_out().leverage > 0.5) > 0.25
@@ -331,7 +331,7 @@ def test_a_calibration_is_saved_with_the_model_and_not_made_again(network, tmp_p
 
 
 def test_why_a_fit_is_not_calibrated_is_saved_with_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(calibration, "by_folds", lambda *_: None)
+    monkeypatch.setattr(calibration, "by_folds", lambda *_, **__: None)
     network = vhat.NetworkRegressor((8,), weight_decay=1e-3).fit(X[:25], Y[:25])
     with pytest.warns(vhat.CalibrationWarning):
         network.calibrate()

@@ -100,6 +100,17 @@ def test_each_row_is_judged_by_other_rows():
     assert np.ptp(moved) < 1e-12
 
 
+def test_copies_are_no_further_evidence():
+    rng = np.random.default_rng(6)
+    prediction = rng.normal(size=120)
+    scores = scores_of(rng, prediction, 0.12)
+    copied = np.tile(prediction, 30), np.tile(scores, 30)
+    groups = np.tile(np.arange(120), 30)
+    assert estimate_noise_shape(prediction, scores)[0] is None
+    assert estimate_noise_shape(*copied)[0] is not None
+    assert estimate_noise_shape(*copied, groups)[0] is None
+
+
 @pytest.mark.parametrize("case", ["few rows", "one prediction", "no error", "no score"])
 def test_what_tells_nothing_of_the_noise_leaves_it_constant(case):
     rows = 99 if case == "few rows" else ROWS
@@ -120,6 +131,7 @@ def test_little_noise_does_not_narrow_what_the_model_does_not_know():
     assert spread_of(3.0, 4.0, 2.0) == 10.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["prediction", "constant"])
 def test_intervals_cover_alike_where_the_noise_is_small_and_where_it_is_large(kind):
     covered = np.zeros(2)
@@ -142,6 +154,7 @@ def test_intervals_cover_alike_where_the_noise_is_small_and_where_it_is_large(ki
     assert np.all(np.abs(covered / asked - 0.9) < 4 * error + 0.01)
 
 
+@pytest.mark.slow
 def test_a_shape_of_training_rows_keeps_the_level_of_split_conformal_prediction():
     misses = 0
     for seed in range(400):

@@ -90,7 +90,7 @@ def by_folds(
     shape = None
     signed = errors.scores()
     if varying:
-        shape, signed = errors.varying()
+        shape, signed = errors.varying(_groups(problem))
     scores = signed[:, 0] if problem.squeeze else signed
     base = rescaled(fitted.interval, noise=noise, solver="auto", curvature="auto", seed=0)
     doubt = ""

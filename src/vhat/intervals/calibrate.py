@@ -88,9 +88,13 @@ class HeldOutErrors:
         found: np.ndarray = self.error / spread_of(self.standard_error, self.noise, relative)
         return found
 
-    def varying(self) -> tuple[NoiseShape | None, np.ndarray]:
-        """Return how the noise varies with the prediction, None where it does not, and the scores that allow for it."""
-        shape, relative = estimate_noise_shape(self.prediction, self.scores())
+    def varying(self, groups: np.ndarray | None = None) -> tuple[NoiseShape | None, np.ndarray]:
+        """Return how the noise varies with the prediction, None where it does not, and the scores that allow for it.
+
+        Args:
+            groups: A number for each row; rows with one number are copies of each other.
+        """
+        shape, relative = estimate_noise_shape(self.prediction, self.scores(), groups)
         return shape, self.scores(relative)
 
 

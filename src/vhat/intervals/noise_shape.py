@@ -86,12 +86,16 @@ def spread_of(standard_error: Any, noise: Any, relative: Any) -> np.ndarray:
     return found
 
 
-def estimate_noise_shape(prediction: np.ndarray, scores: np.ndarray) -> tuple[NoiseShape | None, np.ndarray]:
+def estimate_noise_shape(
+    prediction: np.ndarray, scores: np.ndarray, groups: np.ndarray | None = None
+) -> tuple[NoiseShape | None, np.ndarray]:
     """Estimate how the noise varies with the prediction.
 
     Args:
         prediction: Of each row, by a model that had not seen it, (m,) or (m, outputs).
         scores: Its errors in units of the spread under constant noise, shaped alike; NaN where a row has none.
+        groups: A number for each row, (m,): rows of one group, such as copies, have one error between them. None where
+            every row is a group of its own.
 
     Returns:
         The shape, or None where no output has noise that varies; and ``r`` at each row, shaped like the scores, from
@@ -100,7 +104,9 @@ def estimate_noise_shape(prediction: np.ndarray, scores: np.ndarray) -> tuple[No
     outputs = 1 if scores.ndim == 1 else scores.shape[1]
     flat_scores = np.abs(scores).reshape(-1, outputs)
     flat_prediction = prediction.reshape(-1, outputs)
-    found = [_estimate(flat_prediction[:, k], flat_scores[:, k]) for k in range(outputs)]
+    if groups is None:
+        groups = np.arange(len(flat_scores))
+    found = [_estimate(flat_prediction[:, k], flat_scores[:, k], groups) for k in range(outputs)]
     if all(each is None for each in found):
         return None, np.ones(scores.shape)
     relative = np.ones(flat_scores.shape)
@@ -115,16 +121,19 @@ def estimate_noise_shape(prediction: np.ndarray, scores: np.ndarray) -> tuple[No
     return NoiseShape(mean, scale, lower, upper, coefficients), relative.reshape(scores.shape)
 
 
-def _estimate(prediction: np.ndarray, sizes: np.ndarray) -> tuple[Any, np.ndarray] | None:
+def _estimate(prediction: np.ndarray, sizes: np.ndarray, groups: np.ndarray) -> tuple[Any, np.ndarray] | None:
     """Return the fields of a shape and ``r`` at each row from the other rows; None where the noise is constant."""
     usable = np.isfinite(sizes) & np.isfinite(prediction)
     f = prediction[usable]
     a = sizes[usable]
-    if len(a) < _FEWEST or not f.std() > 0 or not a.mean() > 0:
+    _, group = np.unique(groups[usable], return_inverse=True)
+    independent = len(a) and int(group.max()) + 1
+    if independent < _FEWEST or not f.std() > 0 or not a.mean() > 0:
         return None
     z = (f - f.mean()) / f.std()
     basis = np.column_stack([np.ones_like(z), z, z**2])
-    held_out, gain = _cross_validate(basis, a)
+    held_out, row_gain = _cross_validate(basis, a, group)
+    gain = np.bincount(group, row_gain)
     # A standard error of 0 would be an exact tie: no gain.
     if not gain.sum() > _STANDARD_ERRORS * gain.std() * np.sqrt(len(gain)):
         return None
@@ -137,9 +146,9 @@ def _estimate(prediction: np.ndarray, sizes: np.ndarray) -> tuple[Any, np.ndarra
     return (f.mean(), f.std(), f.min(), f.max(), b), relative
 
 
-def _cross_validate(basis: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``log r`` of each row from other rows, and how much better it does there than a constant, (m,) each."""
-    part = np.random.default_rng(0).permutation(len(a)) % _FOLDS
+def _cross_validate(basis: np.ndarray, a: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``log r`` of each row from other groups, and how much better it does there than a constant, (m,) each."""
+    part = np.random.default_rng(0).permutation(int(group.max()) + 1)[group] % _FOLDS
     varying = np.empty(len(a))
     constant = np.empty(len(a))
     for fold in range(_FOLDS):
