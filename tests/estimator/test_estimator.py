@@ -441,7 +441,7 @@ def test_the_index_of_a_frame_is_that_of_the_interval(named):
     pd.testing.assert_index_equal(named.fitted_.interval(frame).to_pandas().index, frame.index)
     assert list(named.fitted_.interval(NEW).to_pandas().index) == list(range(7))
     both = vhat.NetworkRegressor((), weight_decay=1e-2).fit(frame.assign(age=np.arange(7.0)), NEW[:, :2])
-    twice = both.predict_interval(frame, noise=1.0, bound="chebyshev").to_pandas()
+    twice = both.predict_interval(frame.assign(age=3.0), noise=1.0, bound="chebyshev").to_pandas()
     assert twice.index.names == ["well", "output"]
     assert list(twice.index[:3]) == [("a", 0), ("a", 1), ("b", 0)]
 

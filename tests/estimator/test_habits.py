@@ -205,6 +205,7 @@ def test_a_power_transformation_covers_new_responses_at_its_level():
     assert np.mean(shares) == pytest.approx(0.9, abs=3 * np.std(shares) / np.sqrt(30))
 
 
+@pytest.mark.filterwarnings("ignore:column 'b' was between:vhat.SupportWarning")
 @pytest.mark.parametrize(
     "transformer",
     [

@@ -53,6 +53,7 @@ def read_held_out(network: NetworkRegressor, held_out: str, target: str, separat
     tally = Tally()
     rows = Rows.judging(network, chunk, names, target, tally.filled)
     tally.note_moved(network, chunk, rows.X)
-    for sentence in [*tally.told_moved(table), *rows.told(network, tally.filled, table.name)]:
+    tally.note_far(network, chunk, rows.X)
+    for sentence in [*tally.told_moved(table), *tally.told_far(table), *rows.told(network, tally.filled, table.name)]:
         note(sentence)
     return rows

@@ -210,6 +210,7 @@ def _kept(table: TableFile, keep: str | None) -> list[str]:
 def _remarks(network: NetworkRegressor, asked: Asked, tally: Tally, table: TableFile) -> list[str]:
     """What a reader of the intervals must know, one sentence each."""
     from vhat.cli.predict_stream import MOVED
+    from vhat.estimator.columns import FAR
 
     said = []
     if asked.together is not None and tally.chunks > 1:
@@ -225,6 +226,8 @@ def _remarks(network: NetworkRegressor, asked: Asked, tally: Tally, table: Table
         )
     if tally.moved:
         said += [*tally.told_moved(table), f"The status of such rows is {MOVED!r}."]
+    if tally.far:
+        said += [*tally.told_far(table), f"The status of such rows is {FAR!r}."]
     if network.columns_ is not None:
         said += tally.filled.told(network.columns_, table.name, tally.rows)
     for status, count in tally.failed.items():

@@ -12,6 +12,7 @@ import numpy as np
 
 from vhat.cli.encode_rows import Filled, encode_rows
 from vhat.errors import ConvergenceWarning, InputError, SupportWarning, TableWarning
+from vhat.estimator.columns import FAR
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,6 +75,7 @@ class Tally:
         failed: How many rows have no interval, by status.
         unsupported: For how many rows the training data hardly speak.
         moved: Columns that were constant in training and are not here: in how many rows, and where first.
+        far: Columns that are far outside the range they had in training: in how many rows, and where first.
         filled: Cells of which training knew nothing.
         guarantee: The sentence of the intervals.
     """
@@ -83,6 +85,7 @@ class Tally:
     failed: Counter[str] = field(default_factory=Counter)
     unsupported: int = 0
     moved: dict[str, tuple[int, str]] = field(default_factory=dict)
+    far: dict[str, tuple[int, str]] = field(default_factory=dict)
     filled: Filled = field(default_factory=Filled)
     guarantee: str = ""
 
@@ -92,7 +95,7 @@ class Tally:
 
         self.chunks += 1
         self.rows += len(band.center)
-        self.failed.update(str(status) for status in band.status.ravel() if status != "converged")
+        self.failed.update(str(status) for status in band.status.ravel() if status not in ("converged", FAR))
         self.unsupported += int(np.sum(hardly_supported(band.unsupported)))
 
     def note_moved(self, network: NetworkRegressor, chunk: Chunk, inputs: pd.DataFrame) -> np.ndarray:
@@ -102,10 +105,14 @@ class Tally:
             name = str(inputs.columns[at])
             here = inputs.iloc[:, at].to_numpy() != value
             anywhere |= here
-            if here.any():
-                count, first = self.moved.get(name, (0, f"{chunk.noun} {chunk.places[here.argmax()]}"))
-                self.moved[name] = (count + int(here.sum()), first)
+            _count(self.moved, name, here, chunk)
         return anywhere
+
+    def note_far(self, network: NetworkRegressor, chunk: Chunk, inputs: pd.DataFrame) -> None:
+        """Count the rows far outside the range that a column had in training."""
+        far = network.scaling_.far(inputs.to_numpy(dtype=np.float64))
+        for k in np.flatnonzero(far.any(axis=0)):
+            _count(self.far, str(inputs.columns[network.scaling_.kept[k]]), far[:, k], chunk)
 
     def told_moved(self, table: TableFile) -> list[str]:
         """Say of every such column in how many rows it differs, and where first."""
@@ -115,6 +122,22 @@ class Tally:
             "and no interval tells. Do not rely on these predictions."
             for name, (count, first) in self.moved.items()
         ]
+
+    def told_far(self, table: TableFile) -> list[str]:
+        """Say of every column in how many rows it is far outside its training range, and where first."""
+        return [
+            f"warning: column {name!r} is far outside the range that it had in training in {count:,} "
+            f"{'row' if count == 1 else 'rows'} of {table.name} (first in {first}): the model was fitted to nothing "
+            "there, and no interval tells how it errs. Do not rely on these predictions."
+            for name, (count, first) in self.far.items()
+        ]
+
+
+def _count(seen: dict[str, tuple[int, str]], name: str, here: np.ndarray, chunk: Chunk) -> None:
+    """Add the rows of a chunk at which something was seen of a column, and where it was seen first."""
+    if here.any():
+        count, first = seen.get(name, (0, f"{chunk.noun} {chunk.places[here.argmax()]}"))
+        seen[name] = (count + int(here.sum()), first)
 
 
 def chunk_rows(network: NetworkRegressor) -> int:
@@ -145,6 +168,7 @@ def intervals(
     for chunk in table.chunks(list(dict.fromkeys([*columns, *keep])), chunk_rows(network)):
         inputs, status = encode_rows(network, chunk, columns, tally.filled)
         moved = tally.note_moved(network, chunk, inputs)
+        tally.note_far(network, chunk, inputs)
         with warnings.catch_warnings():  # they count rows within the chunk; the tally counts them in the table
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", SupportWarning)
@@ -170,7 +194,7 @@ def intervals(
 def _marked(band: Interval, rows: np.ndarray, status: np.ndarray | str) -> Interval:
     """Let the status of some rows say what is to be known of them; that they converged is no news."""
     shape = (-1, *(1,) * (band.status.ndim - 1))
-    told = rows.reshape(shape) & (band.status == "converged")
+    told = rows.reshape(shape) & ((band.status == "converged") | (band.status == FAR))
     return replace(band, status=np.where(told, np.array(status, dtype=object).reshape(shape), band.status))
 
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from vhat.estimator.regressor import NetworkRegressor
     from vhat.intervals.interval import Interval
 
-__all__ = ["Points", "Table", "ask", "learn"]
+__all__ = ["FAR", "Points", "Table", "ask", "learn"]
+
+FAR = "outside training range"
+"""Status of a point that has an interval, and a value far outside the range that its column had in training."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,12 +151,18 @@ class Points:
     numbers: np.ndarray
     status: np.ndarray | None = None
 
-    def marked(self, band: Interval) -> Interval:
-        """Let the status of points say what was filled in; that they converged is no news."""
-        if self.status is None:
-            return band
-        status = self.status.reshape(-1, *(1,) * (band.status.ndim - 1))
+    def marked(self, band: Interval, far: np.ndarray) -> Interval:
+        """Let the status of points say what was filled in, or is far outside; that they converged is no news.
+
+        Args:
+            band: The interval.
+            far: Which points are far outside the training range, (points,).
+        """
+        status = np.full(len(self.numbers), "", dtype=object) if self.status is None else self.status
+        status = np.where(far & (status == ""), FAR, status).reshape(-1, *(1,) * (band.status.ndim - 1))
         told = (status != "") & (band.status == Status.CONVERGED)
+        if not told.any():
+            return band
         return replace(band, status=np.where(told, status, band.status))
 
 

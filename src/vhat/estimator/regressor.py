@@ -360,7 +360,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
 
         Warns:
             SupportWarning: Of rows that the training data hardly speak for, and, once, of a fit that weight decay
-                decides: there the error is bias, which is not in the width.
+                decides: there the error is bias, which is not in the width. Of rows far outside the range that a column
+                had in training; their status says so, too.
             NoiseWarning: Once, of sample weights that vary where ``noise`` does not say what they mean.
             NotMinimumWarning: Once, of a recipe that has not ended at a minimum.
             CalibrationWarning: Where leave-one-out cannot calibrate the intervals of new responses, so that they are
@@ -378,7 +379,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
                 band = self.fitted_.interval(asked.numbers, delta, target=target, bound=chosen, **options)
         told = sketch_of(self) or self.fitted_.workspace
         messages.warn_of_support(band, first=told.first)
-        band = asked.marked(replace(band, index=X.index if hasattr(X, "iloc") else None))
+        far = np.asarray(self.scaling_.far(asked.numbers).any(axis=1))
+        band = asked.marked(replace(band, index=X.index if hasattr(X, "iloc") else None), far)
         return log_target.in_own_units(band) if self.log_target else band
 
     def summary_frame(self, X: Any, alpha: float = 0.05, *, bound: str | None = None, noise: Any = None) -> Any:

@@ -28,6 +28,8 @@ def sketched(network: NetworkRegressor, probes: int, seed: int) -> NetworkRegres
     made = copy(network)
     sketch = network.fitted_.sketch(probes, seed)
     made.fitted_ = cast(Any, sketch)  # which answers what a deployed estimator asks of a fitted model
+    assert sketch.problem.scaling is not None
+    made.scaling_ = sketch.problem.scaling
     made.calibrated_ = None
     if found is not None and found.source == "split" and sketch.probes is not None:
         doubt = (

@@ -24,6 +24,10 @@ from vhat.tables import validate
 
 __all__ = ["Scaling"]
 
+_MARGIN = 0.5
+"""How far beyond the training range, in widths of that range, a value is far outside: fresh rows of the same population
+often lie somewhat beyond it, and never so far unless their column has heavy tails."""
+
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
@@ -36,6 +40,8 @@ class Scaling:
         power: The power by which each is then transformed, 1 for no change; None where no column is.
         power_center: The means after that.
         power_spread: The standard deviations after that.
+        lower: The smallest value of each column that the model sees, in the user's units; None where it is not known.
+        upper: The largest value of each.
         shift: The mean of each response, (K,).
         unit: The standard deviation of each response, (K,).
         columns: The names of all columns, or None.
@@ -50,6 +56,8 @@ class Scaling:
     power: np.ndarray | None = None
     power_center: np.ndarray | None = None
     power_spread: np.ndarray | None = None
+    lower: np.ndarray | None = None
+    upper: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -78,7 +86,10 @@ class Scaling:
         center, spread = (np.array(part) for part in zip(*moments, strict=True))
         shift, unit = (np.array(part) for part in zip(*responses, strict=True))
         given = np.full(len(kept), np.nan) if spreads is None else spreads[kept]
-        found = cls(kept, center, np.where(np.isnan(given), spread, given), shift, unit)
+        seen = X[:, kept][weights > 0]
+        lower = seen.min(axis=0)
+        upper = seen.max(axis=0)
+        found = cls(kept, center, np.where(np.isnan(given), spread, given), shift, unit, lower=lower, upper=upper)
         return found._with_powers(X, weights) if powers else found
 
     def _with_powers(self, X: np.ndarray, weights: np.ndarray) -> Scaling:
@@ -110,6 +121,19 @@ class Scaling:
         """Columns that do not vary in the training inputs X, by number, and their value: the model leaves them out."""
         return {int(at): float(X[0, at]) for at in np.setdiff1d(np.arange(X.shape[1]), self.kept)}
 
+    def far(self, X: np.ndarray) -> np.ndarray:
+        """Return where a value is far outside the range that its column had in training, (m, kept).
+
+        Args:
+            X: Inputs in the user's units, (m, d).
+        """
+        if self.lower is None or self.upper is None:
+            return np.zeros((len(X), len(self.kept)), dtype=bool)
+        values = X[:, self.kept]
+        margin = _MARGIN * (self.upper - self.lower)
+        found: np.ndarray = (values < self.lower - margin) | (values > self.upper + margin)
+        return found
+
     def responses(self, y: np.ndarray) -> np.ndarray:
         """Standardise responses, (n,) or (n, K)."""
         shift, unit = (self.shift[0], self.unit[0]) if y.ndim == 1 else (self.shift, self.unit)
@@ -132,6 +156,7 @@ class Scaling:
 
         Warns:
             TableWarning: Of points at which a column differs that was constant in training.
+            SupportWarning: Of points at which a column is far outside the range that it had in training.
         """
         validate.refuse_text(x)
         matched = match_columns("x", x, self.columns)
@@ -146,6 +171,8 @@ class Scaling:
             )
         validate.refuse_missing(rows, self.columns)
         validate.warn_of_moved(rows, self.constants(X), self.columns)
+        if self.lower is not None and self.upper is not None:
+            validate.warn_of_far(rows, self.far(rows), self.kept, (self.lower, self.upper), self.columns)
         return rows
 
 

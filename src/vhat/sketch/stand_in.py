@@ -11,6 +11,7 @@ import numpy as np
 from vhat.errors import InputError
 from vhat.models.linear_head import HeadAutodiff
 from vhat.models.problem import Problem
+from vhat.models.scaling import Scaling
 from vhat.models.tangent import TangentAutodiff
 
 __all__ = ["stand_in"]
@@ -39,8 +40,13 @@ def stand_in(problem: Problem) -> Problem:
         targets=_means(problem.targets),
         weights=np.ones(_ROWS),
         memory=problem.memory,
-        scaling=problem.scaling,
+        scaling=_without_range(problem.scaling),
     )
+
+
+def _without_range(scaling: Scaling | None) -> Scaling | None:
+    """Return the scaling without the extremes of the columns, which are values of training rows."""
+    return None if scaling is None else replace(scaling, lower=None, upper=None)
 
 
 def _made_up(problem: Problem, rows: Any) -> Any:

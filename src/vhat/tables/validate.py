@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vhat.checks import column_names, refuse_masked
-from vhat.errors import InputError, TableWarning, name_rows, outside
+from vhat.errors import InputError, SupportWarning, TableWarning, name_rows, outside
 
 __all__ = [
     "Rows",
@@ -20,6 +20,7 @@ __all__ = [
     "refuse_missing",
     "refuse_responses",
     "refuse_text",
+    "warn_of_far",
     "warn_of_moved",
     "weighted",
 ]
@@ -256,6 +257,37 @@ def warn_of_moved(X: np.ndarray, constants: dict[int, float], names: Sequence[An
                 f"column {_name(at, names)} was {value!r} in all training rows and is not in {name_rows(moved)}: what "
                 "it does there is not known, and no interval tells. Do not rely on these rows."
             )
+
+
+def warn_of_far(
+    X: np.ndarray,
+    far: np.ndarray,
+    kept: np.ndarray,
+    ranges: tuple[np.ndarray, np.ndarray],
+    names: Sequence[Any] | None = None,
+) -> None:
+    """Warn of points far outside the range that a column had in training.
+
+    Args:
+        X: The points, (m, d).
+        far: Where a value is far outside, (m, kept).
+        kept: The columns that the model sees, as indices.
+        ranges: The smallest and the largest training value of each of these.
+        names: The names of all columns, or None.
+
+    Warns:
+        SupportWarning: One for each such column.
+    """
+    for k in np.flatnonzero(far.any(axis=0)):
+        rows = np.flatnonzero(far[:, k])
+        lower, upper = ranges[0][k], ranges[1][k]
+        warnings.warn(
+            f"column {_name(kept[k], names)} was between {lower:.6g} and {upper:.6g} in training and is far outside in "
+            f"{name_rows(rows)} ({X[rows[0], kept[k]]:.6g} in the first): the model was fitted to nothing there, and "
+            "no interval tells how it errs. Do not rely on these rows.",
+            SupportWarning,
+            stacklevel=outside(),
+        )
 
 
 def _refuse_unresolved(where: str, column: np.ndarray) -> None:

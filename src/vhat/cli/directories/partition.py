@@ -64,6 +64,7 @@ class Finished:
             | {
                 "failed": Counter(saved["failed"]),
                 "moved": {name: (count, first) for name, (count, first) in saved["moved"].items()},
+                "far": {name: (count, first) for name, (count, first) in saved["far"].items()},
                 "filled": Filled({(status, name): (count, first) for status, name, count, first in saved["filled"]}),
             }
         )

@@ -23,6 +23,7 @@ def joined(files: Sequence[Finished], *, together: bool) -> Tally:
     """
     whole = Tally()
     moved: dict[str, tuple[int, str]] = {}
+    far: dict[str, tuple[int, str]] = {}
     cells: dict[tuple[str, str], tuple[int, str]] = {}
     for file in files:
         tally = file.tally
@@ -33,10 +34,14 @@ def joined(files: Sequence[Finished], *, together: bool) -> Tally:
         for name, (count, first) in tally.moved.items():
             so_far, place = moved.get(name, (0, f"{first} of {file.name}"))
             moved[name] = (so_far + count, place)
+        for name, (count, first) in tally.far.items():
+            so_far, place = far.get(name, (0, f"{first} of {file.name}"))
+            far[name] = (so_far + count, place)
         for key, (count, first) in tally.filled.cells.items():
             so_far, place = cells.get(key, (0, f"{first} of {file.name}"))
             cells[key] = (so_far + count, place)
     whole.moved = moved
+    whole.far = far
     whole.filled = Filled(cells)
     speaking = [file for file in files if file.tally.rows]
     if len(speaking) == 1 and not together:
