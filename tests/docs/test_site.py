@@ -36,6 +36,7 @@ def test_the_jax_page_loads_what_it_saved():
     assert names["band"].center.shape == (5,)
     assert names["size"].center == pytest.approx(np.sum(np.asarray(names["fitted"].params["v"]) ** 2))
     np.testing.assert_array_equal(names["again"].predict(names["X"]), names["fitted"].predict(names["X"]))
+    assert (bool(names["inside"]), bool(names["beyond"])) == (False, True)
 
 
 def test_the_scipy_page_has_the_standard_errors_of_scipy():
