@@ -1,4 +1,4 @@
-"""The README: short, its quick starts run as they are printed, its links lead somewhere and its numbers are measured."""
+"""The README is short; its quick starts run as they are printed, its links lead somewhere, its numbers are measured."""
 
 from __future__ import annotations
 
