@@ -85,8 +85,11 @@ $(DOCS)/.installed: pyproject.toml tools/requirements.py
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -r $(DOCS)/requirements.txt
 	touch $@
 
-# Wheel and sdist, in dist/; the wheel is then installed where there is nothing else, no torch either, and runs the demo.
-DIST := .venv-dist
+# Wheel and sdist, in dist/; the wheel is then installed where there is nothing else, no torch either, and runs the demo. With the
+# extra for tables it runs the quick starts of the README that need no torch. `make dist TORCH=torch==2.13.0` installs that torch as
+# well and runs all of them.
+DIST  := .venv-dist
+TORCH ?=
 
 dist:
 	rm -rf build dist $(DIST)
@@ -97,6 +100,8 @@ dist:
 	$(DIST)/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
 	cd $(DIST) && empty/bin/python -c "import importlib.util as u; assert u.find_spec('torch') is None"
 	cd $(DIST) && empty/bin/vhat --version && empty/bin/vhat demo --out demo
+	$(DIST)/empty/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls dist/*.whl)[sklearn]" $(TORCH)
+	$(DIST)/empty/bin/python tools/readme_starts.py $(if $(TORCH),,--no-torch)
 
 # The oldest versions that pyproject.toml allows, and the tests that need no more than them. Old packages are warned of
 # by new ones that they rest on, which is no fault of ours: deprecations are left aside here, and here only.

@@ -91,8 +91,6 @@ def _publish(results: Any, folder: Path, console: Console) -> None:
     (folder / "results.md").write_text(report.markdown(results))
     if shown := tables.markdown(results.rows):
         (folder / "tables.md").write_text(shown)
-    if folder == HERE:
-        report.write_between(HERE.parent / "README.md", "costs", report.for_readme(results))
     if results.growth:
         growth.plot(results.growth, folder / "growth.png")
         for panel, powers in growth.slopes(results.growth).items():

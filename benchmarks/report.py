@@ -165,16 +165,6 @@ def _processors(results: Results) -> str:
     return most + "".join(f" ({', '.join(names[processor])}: {processor})" for processor in others)
 
 
-def for_readme(results: Results) -> str:
-    """The rows that have a goal of cost: title, measured, goal."""
-    shown = [found for found in results.rows.values() if found["goal"] and not found["name"].startswith("plan-")]
-    lines = ["| | measured | goal |", "|---|---:|---:|"]
-    for found in shown:
-        value = f"**{measured(found)}**" if found["reached"] else measured(found)
-        lines.append(f"| {found['title']} | {value} | {found['goal']} |")
-    return "\n".join(lines)
-
-
 def write_between(file: Path, name: str, text: str) -> None:
     """Replace what stands between the two comments of that name in a Markdown file."""
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"

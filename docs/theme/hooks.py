@@ -32,7 +32,7 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001
-    """Let links from docs/ into the repository, as they read there, point to the same files of the site.
+    """Let links between docs/ and the rest of the repository, as they read there, point to the same files of the site.
 
     A picture that a command has yet to make is a line that says so.
     """
@@ -44,7 +44,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
         made = (root / found[2]).exists()
         return f"![{found[1]}]({found[2]})" if made else f"*Not made yet: {found[1]} (`{found[2]}`).*"
 
-    return _PICTURE.sub(there, markdown).replace("](../", "](")
+    return _PICTURE.sub(there, markdown).replace("](../", "](").replace("](docs/", "](")
 
 
 def on_page_content(html: str, *, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from vhat.variance.ridge_refit import EarlyStopping
     from vhat.variance.weighted_norm import WeightedNorm
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "errors": (

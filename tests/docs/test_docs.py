@@ -40,6 +40,22 @@ def test_which_interval_shows_that_only_the_calibrated_one_holds_where_the_model
     assert "missed with probability at most delta" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_the_decision_page_ends_each_case_in_a_call_that_runs(capsys):
+    names = run("which-call.md")
+    assert names["new_response"].noise_source == "estimated from 200 validation rows"
+    assert names["regressor"].columns_["city"].told == "category: 3 levels"
+    area = 5.0 * 0.8 * np.sqrt(2 * np.pi)  # of the peak that was drawn
+    assert names["area_below"].center == pytest.approx(area, abs=4 * float(names["area_below"].standard_error))
+    errors = np.sqrt(np.diag(names["pcov"]))
+    by_vhat = names["curve"].functional(lambda q: q, bound="asymptotic", curvature="ggn").standard_error
+    np.testing.assert_allclose(by_vhat, errors, rtol=1e-3)
+    assert names["region"].contains(names["popt"])
+    np.testing.assert_allclose(names["V"] / 60, np.sum(names["sensitivity"] ** 2, axis=-1), rtol=1e-6)
+    assert [each.status for each in names["found"].outcomes] == ["answered"] * 3
+    assert "by the delta method" in capsys.readouterr().out
+
+
 def test_comparing_shows_a_refusal_among_answers_and_bootstraps_a_loop_of_torch(capsys):
     names = run("comparing.md")
     status = {each.method: each.status for each in names["found"].outcomes}

@@ -1,4 +1,4 @@
-"""The quick starts of the README run as they are printed."""
+"""The README is short; its quick starts run as they are printed, its links lead somewhere, its numbers are measured."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 
 import vhat
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "README.md").read_text(), re.DOTALL)
-NAMES = ["trained", "torch", "jax", "scipy", "recipe", "table"]
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+NAMES = ["trained", "table", "curve"]
 
 
 @pytest.mark.slow
@@ -25,3 +27,34 @@ def test_the_quick_start_runs_and_prints_intervals(name, block, capsys):
     assert "WHICH THEY ARE NOT" not in printed
     if name == "trained":
         assert "beware" not in printed
+
+
+def test_it_is_read_in_five_minutes():
+    assert len(README.split()) < 1200
+
+
+def test_every_link_and_picture_is_a_file_of_the_repository():
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", README)
+    assert len(targets) > 20
+    for target in targets:
+        assert (ROOT / target).exists(), target
+
+
+def _comparison():
+    """The rows of the table that compares vhat with others: each names its source in the last cell."""
+    table = README.partition("## How it compares")[2].partition("\n## ")[0]
+    return [line for line in table.splitlines() if line.startswith("| ") and "](benchmarks/" in line]
+
+
+@pytest.mark.parametrize("row", _comparison(), ids=lambda row: row.split("|")[1].strip()[:30])
+def test_every_number_of_the_comparison_is_in_the_page_that_its_row_names(row):
+    source = re.findall(r"\]\((benchmarks/[^)]+)\)", row)[0]
+    text = (ROOT / source).read_text(encoding="utf-8")
+    said = re.findall(r"\d+\.\d+", row)
+    assert said
+    for number in said:
+        assert re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", text), f"{number} is no longer in {source}"
+
+
+def test_the_comparison_says_where_vhat_loses():
+    assert sum("**" in row for row in _comparison()) >= 3

@@ -36,6 +36,7 @@ def test_the_jax_page_loads_what_it_saved():
     assert names["band"].center.shape == (5,)
     assert names["size"].center == pytest.approx(np.sum(np.asarray(names["fitted"].params["v"]) ** 2))
     np.testing.assert_array_equal(names["again"].predict(names["X"]), names["fitted"].predict(names["X"]))
+    assert (bool(names["inside"]), bool(names["beyond"])) == (False, True)
 
 
 def test_the_scipy_page_has_the_standard_errors_of_scipy():
@@ -99,6 +100,21 @@ def test_the_page_on_reading_has_every_line_of_the_audit():
     text = (DOCS / "reading.md").read_text()
     rows = {name.strip() for cells in re.findall(r"^\| ([a-z, ]+) \|", text, re.MULTILINE) for name in cells.split(",")}
     assert {line.name for line in names["audit"]} | {"moved"} <= rows
+
+
+@pytest.mark.slow
+def test_the_sharp_bits_are_told_as_the_page_says(capsys):
+    names = run("sharp-bits.md")
+    printed = capsys.readouterr().out
+    shown = re.findall(r"```text\n(.*?)```", (DOCS / "sharp-bits.md").read_text(), re.DOTALL)
+    assert len(shown) > 10
+    for line in re.sub(r"\n +", " ", "".join(shown)).splitlines():  # a line that is indented continues the one above
+        assert line in printed, line
+    assert saturating_at(0.1) < names["line"].interval([0.1]).lower  # the truth is not in the interval
+
+
+def saturating_at(x):
+    return 3.0 * x / (0.8 + x)
 
 
 def test_the_page_on_troubles_raises_what_it_names():
