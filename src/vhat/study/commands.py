@@ -24,7 +24,7 @@ Methods = Annotated[
     str, typer.Option(metavar="A,B,...", help="Methods, with commas: proposed, bootstrap, deep-ensemble, wald, ...")
 ]
 Versions = Annotated[
-    str, typer.Option(metavar="A,B", help="published, met (every assumption met), or both with a comma.")
+    str, typer.Option(metavar="A,B", help="published, met (every assumption met), penalised (lam inside the loss).")
 ]
 Truths = Annotated[str, typer.Option(metavar="A,B", help="matern, smooth (d = 10 only), or both with a comma.")]
 Steps = Annotated[
@@ -44,14 +44,16 @@ _OUT = Path("study/results")
 _METHODS, _VERSIONS, _TRUTHS = "proposed,bootstrap", "published,met", "matern,smooth"
 
 
-def _command(experiments: tuple[str, ...], about: str) -> Callable[..., None]:
+def _command(
+    experiments: tuple[str, ...], about: str, known_methods: str = _METHODS, known_versions: str = _VERSIONS
+) -> Callable[..., None]:
     """Make the command of one or more experiments; all of them have the same options."""
 
     def command(
         trials: Trials = 5,
         sizes: Sizes = "",
-        methods: Methods = _METHODS,
-        versions: Versions = _VERSIONS,
+        methods: Methods = known_methods,
+        versions: Versions = known_versions,
         truths: Truths = _TRUTHS,
         steps: Steps = _STEPS,
         out: Out = _OUT,
@@ -112,6 +114,16 @@ for _name, _experiments, _about in (
     ("all", ("table1", "table2", "figure1", "figure2"), "Everything: tables and figure 1, then figure 2 by trials."),
 ):
     app.command(_name, epilog=f"Example: vhat study {_name} --sizes 100 --trials 1")(_command(_experiments, _about))
+
+
+app.command("variants", epilog="Example: vhat study variants --trials 1")(
+    _command(
+        ("variants",),
+        "The proposed method at n = 100 by the paper's own iteration, and with lam inside the loss.",
+        known_methods="proposed,paper-cg,bootstrap",
+        known_versions="published,penalised",
+    )
+)
 
 
 @app.command(epilog="Example: vhat study page")

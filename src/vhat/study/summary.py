@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vhat.study.cell import STEPS, Cell, decay_text
-from vhat.study.protocol import PUBLISHED_DECAY
+from vhat.study.protocol import PAPER_CG, PUBLISHED_DECAY
 from vhat.study.published import PUBLISHED, Value
 from vhat.study.results import Results
 from vhat.study.stored_norms import ISOPERIMETRIC, has_isoperimetric, read_isoperimetric
@@ -105,7 +105,8 @@ def _first(cell: Cell) -> Cell:
 
 def _row(first: Cell, cells: Sequence[Cell], results: Results) -> Row:
     comparable = first.truth == "matern" and first.lam == PUBLISHED_DECAY.get(first.d)
-    published = PUBLISHED.get((first.d, first.method, first.n), {}) if comparable else {}
+    method = "proposed" if first.method == PAPER_CG else first.method
+    published = PUBLISHED.get((first.d, method, first.n), {}) if comparable else {}
     beside = {column.title: published[column.published] for column in COLUMNS if published}
     return _averaged(first, first.method, len(cells), results.found(cells), beside)
 
