@@ -92,7 +92,7 @@ def make_truth(cell: Cell) -> MaternTruth:
 
 
 def draw(cell: Cell) -> Data:
-    """Draw the data of a cell; the paper's iteration is so slow that it gets no validation points, and few of a grid."""
+    """Draw the data of a cell; the paper's iteration is slow: it gets no validation points, and 20 of the grid."""
     truth, seeds = make_truth(cell), cell.seeds
     train = sample(truth, cell.n, seed=seeds.train, noise=NOISE, gap=GAP)
     if cell.d == 1:
@@ -117,8 +117,9 @@ def make_recipe(cell: Cell) -> NetworkRecipe:
     *As published*: ReLU, AdamW. In one dimension two hidden layers with "variance scaling with standard deviation
     100", read as the scale 100 that initialisers of that name take, a variance of 100 over the fan: with a standard
     deviation of 100 over its root the loss is still above 10^6 after 2,500 steps. Biases alike; with zero biases every
-    kink would sit at 0. *Penalised*: the same, but Adam on ``L_lam``. *With every assumption met*: the same width and first weights, a smooth activation, and a
-    certified minimum of the objective; in one dimension one layer of 64 units whose first weights and biases are wide.
+    kink would sit at 0. *Penalised*: the same, but Adam on ``L_lam``. *With every assumption met*: the same width and
+    first weights, a smooth activation, and a certified minimum of the objective; in one dimension one layer of 64 units
+    whose first weights and biases are wide.
     """
     from vhat.fit import Adam, AdamW, Minimum, Network, VarianceScaling, glorot, normal
 
