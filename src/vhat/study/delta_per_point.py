@@ -1,7 +1,8 @@
 """The published rows of the proposed method with delta for each test point, in place of delta shared among them.
 
-The paper divides delta by the number of test points. Its widths are those of intervals that do not: this is how one
-can see it. Nothing is trained or solved anew; the weighted norms of the cells are kept in their results.
+The paper says that delta is divided by the number of test points. Some of its rows are nearer to intervals that do not
+share delta, others are not: the table of :func:`to_markdown` shows both, and decides nothing. Nothing is trained or
+solved anew; the weighted norms of the cells are kept in their results.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 
 from vhat.study.cell import STEPS, Cell, decay_text
 from vhat.study.protocol import PAPER_CG, PUBLISHED_DECAY
-from vhat.study.published import PUBLISHED, Value
+from vhat.study.published import PUBLISHED, PUBLISHED_TRIALS, Value
 from vhat.study.results import Results
 from vhat.study.stored_norms import ISOPERIMETRIC, has_isoperimetric, read_isoperimetric
 
@@ -69,11 +70,17 @@ class Row:
     published: dict[str, Value] = field(default_factory=dict)
 
     def difference(self, title: str) -> float | None:
-        """Ours less the published, in published standard deviations."""
+        """Ours less the published, in standard errors of that difference; None where there is no spread to judge by."""
         ours, published = self.ours.get(title), self.published.get(title)
-        if ours is None or published is None or not published.sd:
+        if ours is None or published is None or published.sd is None:
             return None
-        return (ours.mean - published.mean) / published.sd
+        # The standard deviations divide by the number of trials k, so that sd^2 / (k - 1) is the mean's variance.
+        of_theirs = published.sd**2 / (PUBLISHED_TRIALS - 1)
+        of_ours = PUBLISHED_TRIALS * of_theirs  # of one trial, which is taken to vary as the published ones do
+        if ours.sd is not None:
+            of_ours = ours.sd**2 / (self.done - 1)
+        error = math.sqrt(of_ours + of_theirs)
+        return (ours.mean - published.mean) / error if error > 0 else None
 
 
 def summarise(cells: Sequence[Cell], results: Results) -> list[Row]:

@@ -26,11 +26,11 @@ _TRUTHS = {
 _NOTE = (
     "Means over trials ± standard deviations. Widths are on test points near the training data (the published filter). "
     "The published column is compared with the median width and with the median half width. Difference: ours less "
-    "published, in published standard deviations."
+    "published, in standard errors of the difference of both means; one trial is taken to vary as the published ones."
 )
 _HEAD = (
     *("version", "truth", "d", "n", "lam", "method", "steps", "trials", "failed", "metric", "mean", "sd"),
-    *("published mean", "published sd", "difference in published sd"),
+    *("published mean", "published sd", "difference in standard errors"),
 )
 
 
