@@ -41,6 +41,7 @@ Report = Annotated[bool, typer.Option("--report", help="Compute nothing: make ou
 
 _STEPS = 10_000
 _OUT = Path("study/results")
+_PAGES = (Path("docs/reproduction.md"), Path("docs/reproduction-tables.md"))
 _METHODS, _VERSIONS, _TRUTHS = "proposed,bootstrap", "published,met", "matern,smooth"
 
 
@@ -128,12 +129,14 @@ app.command("variants", epilog="Example: vhat study variants --trials 1")(
 
 @app.command(epilog="Example: vhat study page")
 def page(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The page; its parts between the study's marks are made anew.")
-    ] = Path("docs/reproduction.md"),
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="Pages; their parts between the study's marks are made anew."),
+    ] = None,
     out: Out = _OUT,
 ) -> None:
-    """Bring the numbers on the page about the reproduction up to date."""
+    """Bring the numbers on the pages about the reproduction up to date."""
     from vhat.study.page import refresh
 
-    refresh(file, out)
+    for file in files or _PAGES:
+        refresh(file, out)

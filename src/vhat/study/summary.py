@@ -15,7 +15,18 @@ from vhat.study.published import PUBLISHED, PUBLISHED_TRIALS, Value
 from vhat.study.results import Results
 from vhat.study.stored_norms import ISOPERIMETRIC, has_isoperimetric, read_isoperimetric
 
-__all__ = ["COLUMNS", "Column", "Gaps", "Row", "gaps", "mean_over_trials", "summarise", "table_rows", "trials_text"]
+__all__ = [
+    "COLUMNS",
+    "Column",
+    "Gaps",
+    "Row",
+    "difference_in_errors",
+    "gaps",
+    "mean_over_trials",
+    "summarise",
+    "table_rows",
+    "trials_text",
+]
 
 
 class Column(NamedTuple):
@@ -71,16 +82,28 @@ class Row:
 
     def difference(self, title: str) -> float | None:
         """Ours less the published, in standard errors of that difference; None where there is no spread to judge by."""
-        ours, published = self.ours.get(title), self.published.get(title)
-        if ours is None or published is None or published.sd is None:
-            return None
-        # The standard deviations divide by the number of trials k, so that sd^2 / (k - 1) is the mean's variance.
-        of_theirs = published.sd**2 / (PUBLISHED_TRIALS - 1)
-        of_ours = PUBLISHED_TRIALS * of_theirs  # of one trial, which is taken to vary as the published ones do
-        if ours.sd is not None:
-            of_ours = ours.sd**2 / (self.done - 1)
-        error = math.sqrt(of_ours + of_theirs)
-        return (ours.mean - published.mean) / error if error > 0 else None
+        return difference_in_errors(self.ours.get(title), self.done, self.published.get(title))
+
+
+def difference_in_errors(ours: Value | None, trials: int, published: Value | None) -> float | None:
+    """Return ours less the published in standard errors of the difference: Welch's statistic.
+
+    One trial of ours is taken to vary as the published ones do.
+
+    Args:
+        ours: Mean and standard deviation over our trials.
+        trials: How many they are.
+        published: The published ones, over :data:`PUBLISHED_TRIALS`.
+    """
+    if ours is None or published is None or published.sd is None:
+        return None
+    # The standard deviations divide by the number of trials k, so that sd^2 / (k - 1) is the mean's variance.
+    of_theirs = published.sd**2 / (PUBLISHED_TRIALS - 1)
+    of_ours = PUBLISHED_TRIALS * of_theirs
+    if ours.sd is not None:
+        of_ours = ours.sd**2 / (trials - 1)
+    error = math.sqrt(of_ours + of_theirs)
+    return (ours.mean - published.mean) / error if error > 0 else None
 
 
 def summarise(cells: Sequence[Cell], results: Results) -> list[Row]:
