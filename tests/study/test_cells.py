@@ -536,6 +536,22 @@ def test_lam_is_chosen_by_the_mean_validation_score_of_shared_trials(tmp_path):
     assert "**1.00**" in selection.to_markdown([choice])
 
 
+def test_the_paper_s_lam_is_compared_with_the_best_on_the_same_trials(tmp_path):
+    from scipy.stats import ttest_rel
+
+    results, cells = Results(tmp_path), [at(lam=lam, trial=trial) for lam in DECAYS for trial in range(4)]
+    scores = np.random.default_rng(0).uniform(2, 3, 4)
+    gains = np.array([0.5, 0.6, 0.4, 0.7])
+    for cell in cells:
+        score = scores[cell.trial] - (gains[cell.trial] if cell.lam == 1e-2 else 0.0)
+        results.write(cell, result(cell, **{"validation winkler": score}))
+    (choice,) = selection.choose(cells, results)
+    assert choice.best == 1e-2
+    assert choice.behind_best(1e-3) == pytest.approx(ttest_rel(scores, scores - gains).statistic)
+    assert choice.behind_best(1e-2) is None
+    assert selection.to_markdown([choice]).splitlines()[-1].endswith(f"| {choice.behind_best(1e-3):.1f} |")
+
+
 # -- a cell -------------------------------------------------------------------------------------------
 
 
