@@ -87,8 +87,8 @@ def _read(cell: Cell, results: Results) -> _Band | None:
     result: dict[str, Any] | None = results.read(cell)
     if result is None or result["status"] != "done":
         return None
-    lines = (np.array(result["test"][name], dtype=float) for name in ("center", "lower", "upper"))
-    return _Band(draw(cell).test.X[:, 0], *lines, curvature=str(result["curvature"]))
+    center, lower, upper = (np.array(result["test"][name], dtype=float) for name in ("center", "lower", "upper"))
+    return _Band(draw(cell).test.X[:, 0], center, lower, upper, str(result["curvature"]))
 
 
 def _draw_band(ax: Axes, cell: Cell, method: str, band: _Band | None, iterated: _Band | None) -> None:
