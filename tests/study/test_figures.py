@@ -126,6 +126,7 @@ def test_figure_2_draws_means_with_their_spread_and_labels_every_decay(tmp_path)
     assert "not computed" in texts(figure.axes[1])
 
 
+@pytest.mark.slow
 def test_the_panels_of_figure_2_have_common_axes_and_labels_that_do_not_collide():
     """The committed results of the study, as published: six panels, those of n = 100 with every decay."""
     plan = Plan("figure2", versions=("published",))
