@@ -20,10 +20,20 @@ from vhat.fit import AdamW, Minimum, Network
 from vhat.study import cached_recipe, exact_draw, selection
 from vhat.study.cached_recipe import Remembered
 from vhat.study.cell import VERSIONS, Cell
-from vhat.study.experiments import EXPERIMENTS, Plan, in_order
+from vhat.study.experiments import EXPERIMENTS, Plan, in_order, variants
 from vhat.study.measure import measure, plain
 from vhat.study.paper_cg import descend
-from vhat.study.protocol import ALPHA, DECAYS, PROTOCOL, draw, known_methods, level, make_method, make_truth
+from vhat.study.protocol import (
+    ALPHA,
+    DECAYS,
+    PROTOCOL,
+    draw,
+    known_methods,
+    level,
+    make_method,
+    make_recipe,
+    make_truth,
+)
 from vhat.study.published import PUBLISHED
 from vhat.study.results import Results, to_text
 from vhat.study.summary import gaps, summarise
@@ -402,11 +412,59 @@ def test_means_spreads_and_differences_are_those_of_the_definition(tmp_path):
     cover = rows[0].ours["coverage %"]
     assert (round(cover.mean, 10), round(cover.sd, 2)) == (99.6, 0.49)
     assert abs(rows[0].difference("coverage %")) < 1e-9
-    assert rows[0].difference("median half width") == pytest.approx((1.0 - 0.5162) / 0.0920)
+    assert rows[0].difference("median half width") == pytest.approx((1.0 - 0.5162) / (0.0920 / 2))  # ours do not vary
     lines = list(csv.DictReader(io.StringIO(to_csv(rows))))
     line = next(each for each in lines if each["metric"] == "test MSE" and each["method"] == "proposed")
-    assert float(line["difference in published sd"]) == pytest.approx((1.0 - 0.0312) / 0.0046)
+    assert float(line["difference in standard errors"]) == pytest.approx((1.0 - 0.0312) / (0.0046 / 2))
     assert (line["trials"], line["lam"]) == ("5", "1e-3")
+
+
+def test_differences_are_in_standard_errors_as_scipy_s_welch_test_has_them(tmp_path):
+    from scipy.stats import ttest_ind_from_stats
+
+    shares = np.array([0.97, 1.0, 0.98, 0.95])
+    rows, _ = table(tmp_path, shares)
+    # SciPy takes standard deviations that divide by k - 1; the published one, 0.49, divides by the number of trials.
+    theirs = (99.60, 0.49 * np.sqrt(5 / 4), 5)
+    ours = (100 * shares.mean(), 100 * shares.std(ddof=1), 4)
+    expected = ttest_ind_from_stats(*ours, *theirs, equal_var=False).statistic
+    assert rows[0].difference("coverage %") == pytest.approx(expected)
+
+
+def test_one_trial_is_judged_by_the_published_spread(tmp_path):
+    rows, _ = table(tmp_path, [0.97])
+    spread = 0.49 * np.sqrt(5 / 4)
+    assert rows[0].difference("coverage %") == pytest.approx((97.0 - 99.60) / (spread * np.sqrt(1 + 1 / 5)))
+
+
+def test_a_version_with_lam_inside_the_loss_is_adam_on_the_same_network_and_data():
+    from vhat.fit import Adam, AdamW
+
+    recipe, published = make_recipe(at(version="penalised")), make_recipe(CELL)
+    assert isinstance(recipe, Adam)
+    assert isinstance(published, AdamW)
+    assert (recipe.network, recipe.weight_decay, recipe.steps) == (
+        published.network,
+        published.weight_decay,
+        published.steps,
+    )
+    assert at(version="penalised").seed == CELL.seed
+    assert make_method(at(version="penalised")) == make_method(CELL)
+
+
+def test_variants_are_the_paper_s_iteration_and_lam_inside_the_loss_at_the_smallest_n():
+    cells = variants(trials=2).cells()
+    kinds = {(cell.version, cell.method, cell.d) for cell in cells}
+    assert kinds == {
+        (version, method, d)
+        for version in ("published", "penalised")
+        for method in ("proposed", "paper-cg", "bootstrap")
+        for d in (10, 100)
+    }
+    assert {(cell.n, cell.truth) for cell in cells} == {(100, "matern")}
+    iterated = next(cell for cell in cells if cell.method == "paper-cg")
+    np.testing.assert_array_equal(draw(iterated).test.X, draw(at(method="proposed")).test.X)  # every test point
+    assert level(iterated) == level(CELL)
 
 
 def test_missing_trials_are_listed_on_every_table(tmp_path):
@@ -476,6 +534,22 @@ def test_lam_is_chosen_by_the_mean_validation_score_of_shared_trials(tmp_path):
     (choice,) = selection.choose(cells, results)
     assert (choice.best, choice.trials) == (1e-4, 1)
     assert "**1.00**" in selection.to_markdown([choice])
+
+
+def test_the_paper_s_lam_is_compared_with_the_best_on_the_same_trials(tmp_path):
+    from scipy.stats import ttest_rel
+
+    results, cells = Results(tmp_path), [at(lam=lam, trial=trial) for lam in DECAYS for trial in range(4)]
+    scores = np.random.default_rng(0).uniform(2, 3, 4)
+    gains = np.array([0.5, 0.6, 0.4, 0.7])
+    for cell in cells:
+        score = scores[cell.trial] - (gains[cell.trial] if cell.lam == 1e-2 else 0.0)
+        results.write(cell, result(cell, **{"validation winkler": score}))
+    (choice,) = selection.choose(cells, results)
+    assert choice.best == 1e-2
+    assert choice.behind_best(1e-3) == pytest.approx(ttest_rel(scores, scores - gains).statistic)
+    assert choice.behind_best(1e-2) is None
+    assert selection.to_markdown([choice]).splitlines()[-1].endswith(f"| {choice.behind_best(1e-3):.1f} |")
 
 
 # -- a cell -------------------------------------------------------------------------------------------

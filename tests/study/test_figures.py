@@ -12,17 +12,20 @@ import numpy as np
 import pytest
 
 from vhat.errors import InputError
-from vhat.study import figures
+from vhat.study import trade_off as trade_off_module
 from vhat.study.delta_per_point import reread
 from vhat.study.experiments import Plan
-from vhat.study.figures import bands, trade_off
+from vhat.study.figures import bands
 from vhat.study.measure import plain, score
 from vhat.study.page import PARTS, fill, refresh
 from vhat.study.protocol import PROTOCOL, draw, level
 from vhat.study.regions import Region, find_regions, to_markdown
 from vhat.study.results import Results, to_text
-from vhat.study.summary import gaps, summarise
+from vhat.study.summary import summarise
+from vhat.study.trade_off import trade_off
 from vhat.study.whole_study import write_outputs
+
+STUDY = Path(__file__).parents[2] / "study" / "results"
 
 
 def store(results, cells, *, half=0.3):
@@ -44,44 +47,101 @@ def texts(figure):
     return "\n".join(text.get_text() for text in figure.findobj(Text))
 
 
+def drawn_lines(ax, label):
+    return [line for line in ax.get_lines() if line.get_label() == label]
+
+
 def test_figure_1_has_a_row_for_each_method_and_a_column_for_each_n(tmp_path):
-    results, plan = Results(tmp_path), Plan("figure1", sizes=(100, 1000), versions=("published",))
+    results, plan = Results(tmp_path), Plan("figure1", sizes=(100, 1000, 10_000), versions=("published",))
     cells = plan.cells()
     assert [cell.method for cell in cells if cell.n == 100] == ["proposed", "bootstrap", "paper-cg"]
-    store(results, [cell for cell in cells if cell.n == 100])
-    figure = bands(cells, results, gaps(cells, results))
+    store(results, [cell for cell in cells if cell.n == 100 or (cell.n, cell.method) == (1000, "proposed")])
+    figure = bands(cells, results)
     shown = texts(figure)
-    assert len(figure.axes) == 4
-    for said in ("$n = 100$", "$n = 1000$", "proposed", "bootstrap", "Gauss-Newton", "the paper's 1000 iterations"):
+    assert len(figure.axes) == 6  # two methods and their widths; no column for a size without a result
+    for said in ("$n = 100$", "$n = 1{,}000$", "proposed", "bootstrap", "Gauss-Newton", "the paper's 1000 CG steps"):
         assert said in shown
-    assert shown.count("missing") == 2
-    assert "Missing cells, 2 of 5: published matern d=1 n=1000" in shown.replace("\n", " ")
+    assert shown.count("not computed") == 1
+    assert "Missing" not in shown
     band = figure.axes[0].collections[0].get_paths()[0].vertices
     truth = draw(cells[0]).test.truth
     assert np.ptp(band[:, 1]) == pytest.approx(np.ptp(truth) + 0.6)
 
 
-def test_decays_whose_points_lie_close_share_a_label():
-    assert figures._near([1.0, 1.02, 1.04, 2.0, 2.0], [90, 90, 91, 90, 70]) == [[0, 1, 2], [3], [4]]
+def test_under_the_bands_of_figure_1_are_their_widths_of_all_methods(tmp_path):
+    results, plan = Results(tmp_path), Plan("figure1", sizes=(100,), versions=("met",))
+    store(results, plan.cells(), half=0.2)
+    widths = bands(plan.cells(), results).axes[-1]
+    assert widths.get_yscale() == "log"
+    drawn = [line.get_ydata() for line in widths.get_lines()]
+    assert len(drawn) == 2
+    np.testing.assert_allclose(drawn, 0.4)
+
+
+def test_many_data_lie_under_the_band_and_few_above_it(tmp_path):
+    results, plan = Results(tmp_path), Plan("figure1", sizes=(100, 10_000), versions=("met",), methods=("proposed",))
+    store(results, plan.cells())
+    few, many = bands(plan.cells(), results).axes[:2]
+    for ax, above in ((few, True), (many, False)):
+        (data,) = drawn_lines(ax, "data")
+        assert (data.get_zorder() > ax.collections[0].get_zorder()) == above
+
+
+@pytest.mark.parametrize(("half", "scale"), [(0.3, "linear"), (500.0, "symlog")])
+def test_an_axis_shows_bands_whole_however_far_they_reach(tmp_path, half, scale):
+    results, plan = Results(tmp_path), Plan("figure1", sizes=(100,), versions=("met",), methods=("proposed",))
+    store(results, plan.cells(), half=half)
+    ax = bands(plan.cells(), results).axes[0]
+    truth = draw(plan.cells()[0]).test.truth
+    assert ax.get_yscale() == scale
+    low, high = ax.get_ylim()
+    assert low < truth.min() - 0.95 * half
+    assert high > truth.max() + 0.95 * half
+    if scale == "symlog":  # truth and data stay on the linear part
+        assert ax.yaxis.get_transform().linthresh > np.abs(truth).max()
+
+
+def test_decays_whose_points_lie_close_on_paper_share_a_label():
+    dots = np.array([[10.0, 50], [14, 50], [18, 52], [60, 50], [60, 20]])
+    assert trade_off_module._near(dots) == [[0, 1, 2], [3], [4]]
+    # a chain of small steps is cut where its end is far from its beginning
+    assert trade_off_module._near(np.array([[0.0, 0], [9, 0], [18, 0]])) == [[0, 1], [2]]
 
 
 def test_figure_2_draws_means_with_their_spread_and_labels_every_decay(tmp_path):
     results, plan = Results(tmp_path), Plan("figure2", sizes=(100,), trials=2, versions=("published",), steps=5)
     cells = plan.cells()
     store(results, [cell for cell in cells if cell.d == 10])
-    rows = summarise(cells, results)
-    figure = trade_off(rows, gaps(cells, results))
+    figure = trade_off(summarise(cells, results))
     shown = texts(figure).replace("\n", " ")
     assert "REDUCED: trained for 5 steps" in shown
-    assert "Missing cells, 20 of 40: published matern d=100 n=100" in shown
+    assert "Missing" not in shown
     top = figure.axes[0]
     assert [text.get_text() for text in top.texts] == 2 * ["$10^{-6}$ to $10^{-2}$"]  # all decays at one point
-    line = top.get_lines()[0]
+    (line,) = drawn_lines(top, "proposed")
     # Widths are 0.6 in trial 0 and 0.6 + 2 * 0.1 in trial 1: mean 0.7, standard deviation 0.1.
     np.testing.assert_allclose(line.get_xdata(), 0.7)
     np.testing.assert_allclose(line.get_ydata(), 100.0)
     assert top.patches[0].width == pytest.approx(2 * 0.1)
-    assert "missing" in texts(figure.axes[1])
+    assert "not computed" in texts(figure.axes[1])
+
+
+@pytest.mark.slow
+def test_the_panels_of_figure_2_have_common_axes_and_labels_that_do_not_collide():
+    """The committed results of the study, as published: six panels, those of n = 100 with every decay."""
+    plan = Plan("figure2", versions=("published",))
+    figure = trade_off(summarise(plan.cells(), Results(STUDY)))
+    assert len(figure.axes) == 6
+    assert len({ax.get_xlim() for ax in figure.axes}) == 1
+    assert len({ax.get_ylim() for ax in figure.axes}) == 1
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        boxes = [text.get_window_extent() for text in ax.texts]
+        assert boxes
+        for at, box in enumerate(boxes):
+            assert not any(box.overlaps(other) for other in boxes[:at])
+            assert ax.bbox.x0 <= box.x0
+            assert box.x1 <= ax.bbox.x1
 
 
 def test_outputs_are_pictures_tables_and_the_same_bytes_for_the_same_results(tmp_path):
@@ -191,7 +251,7 @@ def test_a_cell_read_again_at_its_own_delta_is_judged_as_it_was(d):
     experiment = {10: "table1", 100: "table2"}[d]
     plan = Plan(experiment, sizes=(100,), trials=2, methods=("proposed",), versions=("published",), truths=("matern",))
     for cell in plan.cells():
-        result = Results(Path(__file__).parents[2] / "study" / "results").read(cell)
+        result = Results(STUDY).read(cell)
         again, wider = reread(cell, result, level(cell)), reread(cell, result, level(cell) / 10)
         for name, value in again.items():
             assert value == pytest.approx(result["metrics"][name], rel=1e-9), name

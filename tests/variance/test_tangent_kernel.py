@@ -64,6 +64,57 @@ def test_a_small_step_of_gradient_descent_moves_predictions_by_the_kernel():
     np.testing.assert_allclose(moved, forecast, rtol=1e-4)
 
 
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_kernels_along_a_recorded_training_are_the_products_of_jacobians_at_each_step(outputs):
+    """Gradient descent by jax alone, its parameters recorded every third step."""
+    predict, params, X, y, a, b = make(outputs)
+    with jax.enable_x64(True):
+        theta, unravel = ravel_pytree(jax.tree.map(np.float64, params))
+        slope = jax.grad(lambda t: 0.5 * ((predict(unravel(t), X) - y) ** 2).mean())
+        recorded = []
+        for step in range(9):
+            if step % 3 == 0:
+                recorded.append(np.asarray(theta))
+            theta = theta - 0.5 * slope(theta)
+        fitted = vhat.from_jax(predict, unravel(theta), X, y, weight_decay=0.1)
+        jacobians = [(jacobian(predict, unravel(t), a), jacobian(predict, unravel(t), b)) for t in recorded]
+    found = fitted.tangent_kernel(a, b, along=recorded)
+    assert found.shape == ((3, 5, 7) if outputs is None else (3, 5, 2, 7, 2))
+    for kernel, (left, right) in zip(found, jacobians, strict=True):
+        np.testing.assert_allclose(kernel.reshape(len(left), len(right)), left @ right.T, rtol=1e-12)
+    assert np.abs(found[2] - found[0]).max() > 1e-3  # the kernel moves as the network is trained
+    own = fitted.tangent_kernel(a, along=recorded[:1])[0].reshape(len(jacobians[0][0]), -1)
+    np.testing.assert_allclose(own, jacobians[0][0] @ jacobians[0][0].T, rtol=1e-12)
+
+
+def test_steps_of_a_training_in_torch_are_recorded_as_flat_vectors():
+    torch = pytest.importorskip("torch")
+    from torch.nn.utils import parameters_to_vector
+
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(8, 3)), rng.normal(size=(8, 1))
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).double()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.3)
+    recorded, expected = [], []
+    for _ in range(3):
+        recorded.append(parameters_to_vector(module.parameters()).detach().numpy().copy())
+        expected.append(vhat.from_torch(module, X, y, weight_decay=0.1).tangent_kernel(X))
+        optimizer.zero_grad()
+        ((module(torch.tensor(X)) - torch.tensor(y)) ** 2).mean().backward()
+        optimizer.step()
+    found = vhat.from_torch(module, X, y, weight_decay=0.1).tangent_kernel(X, along=recorded)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("along", [np.zeros(17), np.zeros((2, 5)), np.zeros((0, 17)), np.full((1, 17), np.nan)])
+def test_recorded_parameters_that_do_not_fit_are_refused(along):
+    predict, params, X, y, a, _ = make(None)
+    fitted = vhat.from_jax(predict, params, X, y, weight_decay=0.1)
+    assert fitted.problem.p == 17
+    with pytest.raises(vhat.InputError, match="along"):
+        fitted.tangent_kernel(a, along=along)
+
+
 def test_torch_and_jax_agree():
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(1)

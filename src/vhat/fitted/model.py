@@ -55,7 +55,7 @@ from vhat.progress import steps_shown
 from vhat.sketch.sketch import PROBES, Sketch, make_sketch
 from vhat.variance.repeated_rows import row_digests
 from vhat.variance.ridge_refit import EarlyStopping, RidgeRefit
-from vhat.variance.tangent_kernel import tangent_kernel
+from vhat.variance.tangent_kernel import kernels_along, tangent_kernel
 from vhat.variance.validation import Validation, check_validation
 from vhat.variance.weighted_norm import Recorder, WeightedNorm, gradient_blocks, row_curvature
 from vhat.variance.workspace import Workspace
@@ -458,22 +458,26 @@ class FittedModel:
         return found.sensitivity.reshape(-1, K, self.problem.n, K)
 
     @_scoped
-    def tangent_kernel(self, x: Any, x2: Any = None) -> np.ndarray:
-        """Return the tangent kernel ``k(a, b) = grad f(a)' grad f(b)`` at the fitted parameters.
+    def tangent_kernel(self, x: Any, x2: Any = None, *, along: Any = None) -> np.ndarray:
+        """Return the tangent kernel ``k(a, b) = grad f(a)' grad f(b)``, at the fitted parameters or along a training.
 
-        Made from the parameters of a checkpoint it is the kernel of that moment of training, up to a factor 1/n that
-        some papers include; at the initial parameters it is the neural tangent kernel.
+        At the initial parameters it is the neural tangent kernel, at those of a later step the kernel of that moment,
+        up to a factor 1/n that some papers include.
 
         Args:
             x: Inputs, m points, shaped like the training inputs.
             x2: Other inputs, m2 points; None for ``x`` itself.
+            along: Parameters that were recorded during training, (steps, p), each a flat vector in the order of
+                :meth:`covariance` (``jax.flatten_util.ravel_pytree``, ``torch.nn.utils.parameters_to_vector``); None
+                for the fitted ones.
 
         Returns:
-            Shape (m, m2); with several outputs (m, outputs, m2, outputs).
+            Shape (m, m2); with several outputs (m, outputs, m2, outputs). With ``along`` there is a first axis for the
+            steps.
 
         Raises:
-            InputError: For inputs that cannot be used.
-            MemoryBudgetError: When the kernel itself does not fit.
+            InputError: For inputs or recorded parameters that cannot be used.
+            MemoryBudgetError: When the kernels themselves do not fit.
 
         Examples:
             >>> import numpy as np, vhat
@@ -483,8 +487,11 @@ class FittedModel:
             array([[1., 4.],
                    [1., 7.]])
         """
+        inputs = self.problem.inputs(x)
         other = None if x2 is None else self._checked("x2", x2)
-        return tangent_kernel(self.problem, self.problem.inputs(x), other)
+        if along is None:
+            return tangent_kernel(self.problem, inputs, other)
+        return kernels_along(self.problem, along, inputs, other)
 
     @_scoped
     def covariance(self, *, noise: Any = None, curvature: str = "auto", seed: int = 0) -> np.ndarray:

@@ -24,7 +24,16 @@ _RINGS = (_NEAR, 13.0, 20.0, 28.0, 38.0, 50.0, 64.0)
 _DIRECTIONS = np.deg2rad([0, 180, 90, -90, 45, -45, 135, -135, 22, -22, 158, -158, 67, -67, 113, -113])
 
 
-def write_names(ax: Axes, names: Sequence[str], x: np.ndarray, y: np.ndarray, *, line: float | None = None) -> None:
+def write_names(
+    ax: Axes,
+    names: Sequence[str],
+    x: np.ndarray,
+    y: np.ndarray,
+    *,
+    line: float | None = None,
+    size: float = _FONT,
+    colours: Sequence[str] | None = None,
+) -> None:
     """Write each name at the nearest free place beside its mark.
 
     Marks in a crowd go first, for they have the fewest places. A name for which no place is free takes the first.
@@ -35,6 +44,8 @@ def write_names(ax: Axes, names: Sequence[str], x: np.ndarray, y: np.ndarray, *,
         x: Where the marks are, in units of the data, (names,).
         y: Likewise.
         line: The height of a horizontal line that no name may cross, or None.
+        size: Of the letters, in points.
+        colours: The colour of each name; None writes all in black.
     """
     ax.figure.figure.draw_without_rendering()  # settles limits and layout
     unit = ax.figure.figure.dpi / 72
@@ -46,8 +57,9 @@ def write_names(ax: Axes, names: Sequence[str], x: np.ndarray, y: np.ndarray, *,
     distance = np.linalg.norm(marks[:, None] - marks[None], axis=2)
     for i in np.argsort(np.sort(distance, axis=1)[:, 1 : 1 + 4].sum(axis=1), kind="stable"):
         text = ax.annotate(
-            names[i], (x[i], y[i]), xytext=(0, 0), textcoords="offset points", fontsize=_FONT, color=BLACK, zorder=5
-        )
+            names[i], (x[i], y[i]), xytext=(0, 0), textcoords="offset points", fontsize=size,
+            color=BLACK if colours is None else colours[i], zorder=5,
+        )  # fmt: skip
         text.set_in_layout(False)
         extent = text.get_window_extent()
         offsets = list(_places(extent.width / unit, extent.height / unit))

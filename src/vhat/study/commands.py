@@ -24,7 +24,7 @@ Methods = Annotated[
     str, typer.Option(metavar="A,B,...", help="Methods, with commas: proposed, bootstrap, deep-ensemble, wald, ...")
 ]
 Versions = Annotated[
-    str, typer.Option(metavar="A,B", help="published, met (every assumption met), or both with a comma.")
+    str, typer.Option(metavar="A,B", help="published, met (every assumption met), penalised (lam inside the loss).")
 ]
 Truths = Annotated[str, typer.Option(metavar="A,B", help="matern, smooth (d = 10 only), or both with a comma.")]
 Steps = Annotated[
@@ -41,17 +41,20 @@ Report = Annotated[bool, typer.Option("--report", help="Compute nothing: make ou
 
 _STEPS = 10_000
 _OUT = Path("study/results")
+_PAGES = (Path("docs/reproduction.md"), Path("docs/reproduction-tables.md"))
 _METHODS, _VERSIONS, _TRUTHS = "proposed,bootstrap", "published,met", "matern,smooth"
 
 
-def _command(experiments: tuple[str, ...], about: str) -> Callable[..., None]:
+def _command(
+    experiments: tuple[str, ...], about: str, known_methods: str = _METHODS, known_versions: str = _VERSIONS
+) -> Callable[..., None]:
     """Make the command of one or more experiments; all of them have the same options."""
 
     def command(
         trials: Trials = 5,
         sizes: Sizes = "",
-        methods: Methods = _METHODS,
-        versions: Versions = _VERSIONS,
+        methods: Methods = known_methods,
+        versions: Versions = known_versions,
         truths: Truths = _TRUTHS,
         steps: Steps = _STEPS,
         out: Out = _OUT,
@@ -114,14 +117,26 @@ for _name, _experiments, _about in (
     app.command(_name, epilog=f"Example: vhat study {_name} --sizes 100 --trials 1")(_command(_experiments, _about))
 
 
+app.command("variants", epilog="Example: vhat study variants --trials 1")(
+    _command(
+        ("variants",),
+        "The proposed method at n = 100 by the paper's own iteration, and with lam inside the loss.",
+        known_methods="proposed,paper-cg,bootstrap",
+        known_versions="published,penalised",
+    )
+)
+
+
 @app.command(epilog="Example: vhat study page")
 def page(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The page; its parts between the study's marks are made anew.")
-    ] = Path("docs/reproduction.md"),
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="Pages; their parts between the study's marks are made anew."),
+    ] = None,
     out: Out = _OUT,
 ) -> None:
-    """Bring the numbers on the page about the reproduction up to date."""
+    """Bring the numbers on the pages about the reproduction up to date."""
     from vhat.study.page import refresh
 
-    refresh(file, out)
+    for file in files or _PAGES:
+        refresh(file, out)

@@ -1,11 +1,13 @@
 """The published rows of the proposed method with delta for each test point, in place of delta shared among them.
 
-The paper divides delta by the number of test points. Its widths are those of intervals that do not: this is how one
-can see it. Nothing is trained or solved anew; the weighted norms of the cells are kept in their results.
+The paper says that delta is divided by the number of test points. Some of its rows are nearer to intervals that do not
+share delta, others are not: the table of :func:`to_markdown` shows both, and decides nothing. Nothing is trained or
+solved anew; the weighted norms of the cells are kept in their results.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from vhat.study.protocol import ALPHA, NOISE, draw, level
 from vhat.study.published import PUBLISHED, Value
 from vhat.study.results import Results
 from vhat.study.stored_norms import with_half
-from vhat.study.summary import COLUMNS, mean_over_trials
+from vhat.study.summary import COLUMNS, Column, difference_in_errors, mean_over_trials
 
 __all__ = ["reread", "to_markdown"]
 
@@ -35,7 +37,7 @@ def reread(cell: Cell, result: dict[str, Any], delta: float) -> dict[str, Any]:
 
 
 def to_markdown(results: Results) -> str:
-    """Return a table: shared delta, delta for each point, and the published values, where cells are there."""
+    """Return a table: shared delta, delta for each point, and the published values; differences in standard errors."""
     titles = " | ".join(column.title for column in _COLUMNS)
     lines = [f"| d | n | trials | delta | {titles} |", f"|{'---|' * (4 + len(_COLUMNS))}"]
     cells = [
@@ -48,14 +50,21 @@ def to_markdown(results: Results) -> str:
         done = [(cell, result) for cell, result in found if result is not None and result["status"] == "done"]
         if not done:
             continue
+        published = PUBLISHED[(d, "proposed", n)]
         for text, each in (("shared", level(done[0][0])), ("for each point", ALPHA)):
             metrics = [reread(cell, result, each) for cell, result in done]
-            values = [_text(mean_over_trials(metrics, column)) for column in _COLUMNS]
+            values = [_compared(metrics, column, published[column.published]) for column in _COLUMNS]
             lines.append(f"| {d} | {n} | {len(done)} | {text}, {each:g} | {' | '.join(values)} |")
-        published = PUBLISHED[(d, "proposed", n)]
         values = [_text(published[column.published]) for column in _COLUMNS]
         lines.append(f"| | | | published | {' | '.join(values)} |")
     return "\n".join(lines)
+
+
+def _compared(metrics: Sequence[dict[str, Any]], column: Column, published: Value) -> str:
+    """Write a mean over trials with its difference from the published one, in standard errors."""
+    ours = mean_over_trials(metrics, column)
+    difference = difference_in_errors(ours, len(metrics), published)
+    return _text(ours) if difference is None else f"{_text(ours)} ({difference:+.1f})"
 
 
 def _text(value: Value | None) -> str:

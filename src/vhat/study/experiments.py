@@ -8,21 +8,40 @@ from typing import Literal
 
 from vhat.checks import check_choice, check_count
 from vhat.errors import InputError
-from vhat.study.cell import STEPS, TRUTHS, VERSIONS, Cell, TruthName, Version
+from vhat.study.cell import EVERY_VERSION, STEPS, TRUTHS, VERSIONS, Cell, TruthName, Version
 from vhat.study.protocol import DECAYS, MET_DECAY_1D, PAPER_CG, PUBLISHED_DECAY
 
-__all__ = ["EXPERIMENTS", "METHODS", "Experiment", "Plan", "decay_of", "in_order"]
+__all__ = [
+    "EXPERIMENTS",
+    "METHODS",
+    "VARIANT_METHODS",
+    "VARIANT_VERSIONS",
+    "Experiment",
+    "Plan",
+    "decay_of",
+    "in_order",
+    "variants",
+]
 
-Experiment = Literal["table1", "table2", "figure1", "figure2"]
-EXPERIMENTS: tuple[Experiment, ...] = ("table1", "table2", "figure1", "figure2")
+Experiment = Literal["table1", "table2", "figure1", "figure2", "variants"]
+EXPERIMENTS: tuple[Experiment, ...] = ("table1", "table2", "figure1", "figure2", "variants")
 METHODS = ("proposed", "bootstrap")
+VARIANT_METHODS = ("proposed", PAPER_CG, "bootstrap")
+VARIANT_VERSIONS: tuple[Version, ...] = ("published", "penalised")
 
-_DIMENSIONS: dict[str, tuple[int, ...]] = {"table1": (10,), "table2": (100,), "figure1": (1,), "figure2": (10, 100)}
+_DIMENSIONS: dict[str, tuple[int, ...]] = {
+    "table1": (10,),
+    "table2": (100,),
+    "figure1": (1,),
+    "figure2": (10, 100),
+    "variants": (10, 100),
+}
 _SIZES: dict[str, tuple[int, ...]] = {
     "table1": (100, 1000, 10_000, 20_000),
     "table2": (100, 1000, 10_000, 20_000),
     "figure1": (100, 1000, 10_000),
     "figure2": (100, 1000, 10_000),
+    "variants": (100,),
 }
 _FEW = 100
 """Training points up to which the paper's iteration is run."""
@@ -33,12 +52,12 @@ class Plan:
     """What is asked for.
 
     Attributes:
-        experiment: ``"table1"`` (d = 10), ``"table2"`` (d = 100), ``"figure1"`` (d = 1) or ``"figure2"`` (both d > 1,
-            over the decays).
+        experiment: ``"table1"`` (d = 10), ``"table2"`` (d = 100), ``"figure1"`` (d = 1), ``"figure2"`` (both d > 1,
+            over the decays) or ``"variants"`` (both d > 1 at n = 100; see :func:`variants`).
         sizes: Numbers of training points; empty for the paper's.
         trials: Draws of the data; figure 1 shows the first.
         methods: Names of methods.
-        versions: ``"published"``, ``"met"`` or both.
+        versions: ``"published"``, ``"met"``, ``"penalised"``.
         truths: ``"matern"``, and for d = 10 ``"smooth"``.
         steps: Passes over the training data.
     """
@@ -73,6 +92,14 @@ class Plan:
         return in_order([self])
 
 
+def variants(trials: int = 5) -> Plan:
+    """Return the plan of two doubts about the published rows at n = 100: how V was computed, and how lam was applied.
+
+    The paper's iteration stands beside Gauss-Newton, and Adam on ``L_lam`` beside AdamW, on the same data.
+    """
+    return Plan("variants", trials=trials, methods=VARIANT_METHODS, versions=VARIANT_VERSIONS)
+
+
 def decay_of(version: Version, d: int) -> float:
     """Return the decay of the tables and of figure 1: the paper's, wherever a minimum can be certified with it."""
     return MET_DECAY_1D if version == "met" and d == 1 else PUBLISHED_DECAY[d]
@@ -92,7 +119,7 @@ def in_order(plans: Sequence[Plan]) -> list[Cell]:
 
 
 def _rank(cell: Cell) -> tuple[int, int, int, int]:
-    return (cell.n, TRUTHS.index(cell.truth), cell.d, VERSIONS.index(cell.version))
+    return (cell.n, TRUTHS.index(cell.truth), cell.d, EVERY_VERSION.index(cell.version))
 
 
 def _at_one_decay(plan: Plan) -> Iterable[Cell]:
@@ -124,5 +151,7 @@ def _over_decays(plan: Plan) -> Iterable[Cell]:
 
 
 def _truths(plan: Plan, d: int) -> tuple[TruthName, ...]:
-    """The smooth truth belongs to ten dimensions: it is there to be learned."""
+    """The smooth truth belongs to the table of ten dimensions: it is there to be learned."""
+    if plan.experiment == "variants":
+        return ("matern",)
     return tuple(truth for truth in plan.truths if truth == "matern" or d == 10)

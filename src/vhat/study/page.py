@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.study import delta_per_point, regions, selection
+from vhat.study import delta_per_point, regions, selection, short_tables
 from vhat.study.cell import Cell
 from vhat.study.experiments import Experiment, Plan
 from vhat.study.results import Results, write_whole
@@ -128,6 +128,8 @@ def _versions(results: Results) -> str:
 PARTS: dict[str, Callable[[Results], str]] = {
     "table1": _table("table1"),
     "table2": _table("table2"),
+    "published": short_tables.published_rows,
+    "variants": short_tables.variant_rows,
     "unshared": delta_per_point.to_markdown,
     "selection": _chosen,
     "figure1": _regions,

@@ -1,8 +1,9 @@
 """The paper's own solver: conjugate gradients for a fixed number of iterations that never look at the curvature's sign.
 
-It is kept for the reproduction of figure 1 alone. There ``H + lam`` is indefinite, so that what it returns after 1000
-iterations is no solution of anything; the record says how often it met negative curvature and how large the residual
-was in the end. Everything else in this library uses :mod:`vhat.linalg.solvers`, which refuses such rows.
+It is kept for the reproduction alone. In figure 1, and where lam is inside the loss, ``H + lam`` is indefinite, so that
+what it returns after 1000 iterations is no solution of anything; the record says how often it met negative curvature
+and how large the residual was in the end. Everything else in this library uses :mod:`vhat.linalg.solvers`, which
+refuses such rows.
 """
 
 from __future__ import annotations
@@ -122,7 +123,9 @@ class FittedPaperCG:
 
     def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
         """Compute the interval at every point from whatever the iteration returned."""
-        delta = check_question("the paper's iteration", delta, target, only="mean", why="It is there for figure 1.")
+        delta = check_question(
+            "the paper's iteration", delta, target, only="mean", why="It is there for the reproduction."
+        )
         return self.interval_of(self.descent(x), x, delta)
 
     def interval_of(self, found: Descent, x: Any, delta: float) -> Interval:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["PUBLISHED", "Value"]
+__all__ = ["PUBLISHED", "PUBLISHED_TRIALS", "Value"]
+
+PUBLISHED_TRIALS = 5
 
 
 class Value(NamedTuple):

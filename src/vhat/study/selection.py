@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from vhat.study.cell import Cell, decay_text
+from vhat.study.protocol import PUBLISHED_DECAY
 from vhat.study.results import Results
 
 __all__ = ["Choice", "choose", "to_markdown"]
@@ -21,17 +23,30 @@ class Choice:
         first: A cell; all differ in decay and trial alone.
         scores: Mean validation score at each decay, over the trials that every decay has; None where there is none.
         trials: How many trials that are.
+        by_trial: The score of each of these trials at each decay.
     """
 
     first: Cell
     scores: dict[float, float | None]
     trials: int
+    by_trial: dict[float, tuple[float, ...]]
 
     @property
     def best(self) -> float | None:
         """The decay of the smallest score; None unless every decay has one."""
         known = {lam: score for lam, score in self.scores.items() if score is not None}
         return min(known, key=known.__getitem__) if known and len(known) == len(self.scores) else None
+
+    def behind_best(self, lam: float) -> float | None:
+        """Return the mean score at ``lam`` less that of the best, in standard errors of that mean over trials.
+
+        Trials are paired: both decays have the same data. None for the best itself, and for fewer than two trials.
+        """
+        if self.best is None or lam == self.best or self.trials < 2:
+            return None
+        differences = np.subtract(self.by_trial[lam], self.by_trial[self.best])
+        error = float(np.std(differences, ddof=1)) / math.sqrt(self.trials)
+        return float(np.mean(differences)) / error if error > 0 else None
 
 
 def choose(cells: Sequence[Cell], results: Results) -> list[Choice]:
@@ -51,8 +66,9 @@ def _choice(cells: Sequence[Cell], results: Results) -> Choice:
         if score is not None:
             scores[cell.trial] = score
     shared = set.intersection(*(set(scores) for scores in found.values()))
-    means = {lam: float(np.mean([by[t] for t in sorted(shared)])) if shared else None for lam, by in found.items()}
-    return Choice(cells[0], dict(sorted(means.items())), len(shared))
+    by_trial = {lam: tuple(by[t] for t in sorted(shared)) for lam, by in sorted(found.items())}
+    means = {lam: float(np.mean(scores)) if scores else None for lam, scores in by_trial.items()}
+    return Choice(cells[0], means, len(shared), by_trial)
 
 
 def to_markdown(choices: Sequence[Choice]) -> str:
@@ -69,8 +85,9 @@ def to_markdown(choices: Sequence[Choice]) -> str:
 def _table(choices: Sequence[Choice]) -> list[str]:
     decays = sorted({lam for choice in choices for lam in choice.scores})
     lines = [
-        f"| version | d | n | method | trials | {' | '.join(f'lam = {decay_text(lam)}' for lam in decays)} |",
-        f"|---|---|---|---|---|{'---|' * len(decays)}",
+        f"| version | d | n | method | trials | {' | '.join(f'lam = {decay_text(lam)}' for lam in decays)} "
+        "| the paper's lam behind the best |",
+        f"|---|---|---|---|---|{'---|' * len(decays)}---|",
     ]
     for choice in choices:
         cell, texts = choice.first, []
@@ -78,6 +95,8 @@ def _table(choices: Sequence[Choice]) -> list[str]:
             score = choice.scores.get(lam)
             text = "" if score is None else f"{score:.2f}"
             texts.append(f"**{text}**" if lam == choice.best else text)
+        behind = choice.behind_best(PUBLISHED_DECAY[cell.d])
+        texts.append("" if behind is None else f"{behind:.1f}")
         lines.append(
             f"| {cell.version} | {cell.d} | {cell.n} | {cell.method} | {choice.trials} | {' | '.join(texts)} |"
         )

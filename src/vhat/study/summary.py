@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -9,12 +10,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vhat.study.cell import STEPS, Cell, decay_text
-from vhat.study.protocol import PUBLISHED_DECAY
-from vhat.study.published import PUBLISHED, Value
+from vhat.study.protocol import PAPER_CG, PUBLISHED_DECAY
+from vhat.study.published import PUBLISHED, PUBLISHED_TRIALS, Value
 from vhat.study.results import Results
 from vhat.study.stored_norms import ISOPERIMETRIC, has_isoperimetric, read_isoperimetric
 
-__all__ = ["COLUMNS", "Column", "Gaps", "Row", "gaps", "mean_over_trials", "summarise", "table_rows", "trials_text"]
+__all__ = [
+    "COLUMNS",
+    "Column",
+    "Gaps",
+    "Row",
+    "difference_in_errors",
+    "gaps",
+    "mean_over_trials",
+    "summarise",
+    "table_rows",
+    "trials_text",
+]
 
 
 class Column(NamedTuple):
@@ -69,11 +81,29 @@ class Row:
     published: dict[str, Value] = field(default_factory=dict)
 
     def difference(self, title: str) -> float | None:
-        """Ours less the published, in published standard deviations."""
-        ours, published = self.ours.get(title), self.published.get(title)
-        if ours is None or published is None or not published.sd:
-            return None
-        return (ours.mean - published.mean) / published.sd
+        """Ours less the published, in standard errors of that difference; None where there is no spread to judge by."""
+        return difference_in_errors(self.ours.get(title), self.done, self.published.get(title))
+
+
+def difference_in_errors(ours: Value | None, trials: int, published: Value | None) -> float | None:
+    """Return ours less the published in standard errors of the difference: Welch's statistic.
+
+    One trial of ours is taken to vary as the published ones do.
+
+    Args:
+        ours: Mean and standard deviation over our trials.
+        trials: How many they are.
+        published: The published ones, over :data:`PUBLISHED_TRIALS`.
+    """
+    if ours is None or published is None or published.sd is None:
+        return None
+    # The standard deviations divide by the number of trials k, so that sd^2 / (k - 1) is the mean's variance.
+    of_theirs = published.sd**2 / (PUBLISHED_TRIALS - 1)
+    of_ours = PUBLISHED_TRIALS * of_theirs
+    if ours.sd is not None:
+        of_ours = ours.sd**2 / (trials - 1)
+    error = math.sqrt(of_ours + of_theirs)
+    return (ours.mean - published.mean) / error if error > 0 else None
 
 
 def summarise(cells: Sequence[Cell], results: Results) -> list[Row]:
@@ -105,7 +135,8 @@ def _first(cell: Cell) -> Cell:
 
 def _row(first: Cell, cells: Sequence[Cell], results: Results) -> Row:
     comparable = first.truth == "matern" and first.lam == PUBLISHED_DECAY.get(first.d)
-    published = PUBLISHED.get((first.d, first.method, first.n), {}) if comparable else {}
+    method = "proposed" if first.method == PAPER_CG else first.method
+    published = PUBLISHED.get((first.d, method, first.n), {}) if comparable else {}
     beside = {column.title: published[column.published] for column in COLUMNS if published}
     return _averaged(first, first.method, len(cells), results.found(cells), beside)
 

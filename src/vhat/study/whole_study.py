@@ -91,19 +91,16 @@ def write_outputs(plan: Plan, out: Path) -> list[Path]:
 
 def _write_figures(plan: Plan, results: Results) -> list[Path]:
     """Draw the figure of each version apart."""
-    from vhat.study.figures import bands, save, trade_off
+    from vhat.study.figure_frame import save
+    from vhat.study.figures import bands
+    from vhat.study.trade_off import trade_off
 
     written = []
     for version in plan.versions:
         cells = [cell for cell in plan.cells() if cell.version == version and cell.truth == "matern"]
         if not cells:
             continue
-        missing = gaps(cells, results)
-        figure = (
-            bands(cells, results, missing)
-            if plan.experiment == "figure1"
-            else trade_off(summarise(cells, results), missing)
-        )
+        figure = bands(cells, results) if plan.experiment == "figure1" else trade_off(summarise(cells, results))
         for kind in _PICTURES:
             path = results.folder / f"{plan.experiment}-{version}.{kind}"
             write_whole(path, save(figure, kind))
