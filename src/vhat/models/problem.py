@@ -263,7 +263,13 @@ class Problem:
     def gradients(self, inputs: Any) -> Array:
         """Rows ``grad f_o(x)``, p-space (m * K, p): the outputs of one input stand together."""
         found = self.linearised.row_gradients(self._standardised(inputs))
-        return found if self.scaling is None else found * self._units(self.count(inputs))
+        if self.scaling is None:
+            return found
+        unit = self._units(self.count(inputs))
+        if self.linearised.rows_are_new:
+            found *= unit  # the same numbers, without a second array of their size
+            return found
+        return found * unit
 
     def factors(self, inputs: Any) -> Sequence[tuple[Array, ...]]:
         """The same rows leaf by leaf, (m * K, size) each.

@@ -92,6 +92,8 @@ def _is_simple(block: bytes, separator: str) -> bool:
     if any(odd in block for odd in _ODD_BYTES):
         return False
     sign = separator.encode()
+    if block.startswith(b"\n") or b"\n\n" in block:  # pyarrow may take a blank line for a row of empty cells
+        return False
     # Python's reader drops spaces at the beginning of a cell.
     if block.startswith(b" ") or sign + b" " in block or b"\n " in block:
         return False
