@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from vhat.linalg.solvers import CG, Dense, Dual, MinimumNorm, Nystrom, Plan, Primal, Status
     from vhat.methods.comparison import Comparison, compare
     from vhat.sketch.sketch import Sketch
+    from vhat.tables.rows import Rows
     from vhat.variance.ridge_refit import EarlyStopping
     from vhat.variance.weighted_norm import WeightedNorm
 
@@ -103,6 +104,7 @@ _HOMES = {
     "linalg.solvers": ("CG", "Dense", "Dual", "MinimumNorm", "Nystrom", "Plan", "Primal", "Status"),
     "methods.comparison": ("Comparison", "compare"),
     "sketch.sketch": ("Sketch",),
+    "tables.rows": ("Rows",),
     "variance.ridge_refit": ("EarlyStopping",),
     "variance.weighted_norm": ("WeightedNorm",),
 }
@@ -152,6 +154,7 @@ __all__ = [
     "PolishError",
     "Primal",
     "Redraws",
+    "Rows",
     "SelectionWarning",
     "Sketch",
     "Status",
