@@ -49,15 +49,14 @@ class Rows:
         target: The column of y, or several in a list, one an output; None where there are no responses.
 
     Examples:
-        >>> import numpy as np, pandas as pd, tempfile, vhat
-        >>> from pathlib import Path
-        >>> folder = tempfile.TemporaryDirectory()
+        >>> import pandas as pd, tempfile, vhat
         >>> frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [0.0, 1.0, 0.0], "y": [1.0, 3.0, 3.0]})
-        >>> frame.to_parquet(Path(folder.name) / "part.parquet")
-        >>> rows = vhat.Rows.parquet(folder.name, inputs=["a", "b"], target="y")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     frame.to_csv(f"{folder}/part.csv", index=False)
+        ...     rows = vhat.Rows.csv(folder, inputs=["a", "b"], target="y")
+        ...     X, y = rows.read(0)
         >>> rows
         Rows(3 rows in 1 block of 1 file, inputs=('a', 'b'), target='y')
-        >>> X, y = rows.read(0)
         >>> X.shape, y
         ((3, 2), array([1., 3., 3.]))
     """
