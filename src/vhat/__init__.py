@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vhat import bounds, fit, methods, metrics, plot, study
+    from vhat import bounds, fit, methods, metrics, mlflow, plot, study
     from vhat.errors import (
         CalibrationWarning,
         ConditioningWarning,
@@ -109,7 +109,7 @@ _HOMES = {
     "variance.weighted_norm": ("WeightedNorm",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("bounds", "fit", "methods", "metrics", "plot", "study")
+_MODULES = ("bounds", "fit", "methods", "metrics", "mlflow", "plot", "study")
 
 __all__ = [
     "CG",
@@ -178,6 +178,7 @@ __all__ = [
     "load",
     "methods",
     "metrics",
+    "mlflow",
     "plot",
     "study",
 ]
