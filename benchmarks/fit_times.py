@@ -58,13 +58,16 @@ def made_table(rows: int, features: int, seed: int = 0) -> tuple[np.ndarray, np.
 
 
 def write_table(path: Path, X: np.ndarray, y: np.ndarray | None = None) -> None:
-    """Write a CSV file with columns x0, x1, ... and, where it is given, y."""
+    """Write a CSV or Parquet file with columns x0, x1, ... and, where it is given, y."""
     import pandas as pd
 
     frame = pd.DataFrame(X, columns=[f"x{at}" for at in range(X.shape[1])]).round(6)
     if y is not None:
         frame["y"] = np.round(y, 6)
-    frame.to_csv(path, index=False)
+    if path.suffix == ".parquet":
+        frame.to_parquet(path, index=False)
+    else:
+        frame.to_csv(path, index=False)
 
 
 def run(*arguments: str | Path) -> Taken:
@@ -99,15 +102,25 @@ def time_fit(folder: Path, rows: int, features: int) -> Path:
     return model
 
 
-def time_predict(folder: Path, model: Path, rows: int, features: int, *options: str) -> None:
-    """Time ``vhat predict`` on rows of a made table, and say so."""
-    data = folder / f"new-{rows}x{features}.csv"
+def time_predict(folder: Path, model: Path, rows: int, features: int, *options: str, form: str = "csv") -> None:
+    """Time ``vhat predict`` on rows of a made table, and say so.
+
+    Args:
+        folder: Where tables are kept.
+        model: The model.
+        rows: How many rows.
+        features: How many features.
+        options: Further options of the command.
+        form: ``"csv"`` or ``"parquet"``, of what is read and of what is written.
+    """
+    data = folder / f"new-{rows}x{features}.{form}"
     if not data.exists():
         write_table(data, made_table(rows, features, seed=1)[0])
-    taken = run("predict", model, data, "--out", folder / "intervals.csv", "--force", *options)
+    taken = run("predict", model, data, "--out", folder / f"intervals.{form}", "--force", *options)
     rate = f", {rows / taken.cpu:,.0f} rows a CPU second" if rows > FEW else ""
     named = " ".join(options) or "--interval mean"
-    print(f"predict {rows:,} rows, {named}: {taken.cpu:.1f} CPU s, {taken.wall:.1f} s on the clock{rate}", flush=True)
+    asked = f"predict {rows:,} rows of {form}, {named}"
+    print(f"{asked}: {taken.cpu:.1f} CPU s, {taken.wall:.1f} s on the clock{rate}", flush=True)
 
 
 def _shape(text: str) -> tuple[int, int]:
@@ -132,6 +145,7 @@ def main() -> None:
             for rows in (FEW, options.rows):
                 for interval in ("mean", "observation"):
                     time_predict(folder, models[0], rows, shapes[0][1], "--interval", interval)
+            time_predict(folder, models[0], options.rows, shapes[0][1], "--interval", "mean", form="parquet")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vhat import bounds, fit, methods, metrics, plot, study
+    from vhat import bounds, fit, methods, metrics, mlflow, plot, study
     from vhat.errors import (
         CalibrationWarning,
         ConditioningWarning,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from vhat.linalg.solvers import CG, Dense, Dual, MinimumNorm, Nystrom, Plan, Primal, Status
     from vhat.methods.comparison import Comparison, compare
     from vhat.sketch.sketch import Sketch
+    from vhat.tables.rows import Rows
     from vhat.variance.ridge_refit import EarlyStopping
     from vhat.variance.weighted_norm import WeightedNorm
 
@@ -103,11 +104,12 @@ _HOMES = {
     "linalg.solvers": ("CG", "Dense", "Dual", "MinimumNorm", "Nystrom", "Plan", "Primal", "Status"),
     "methods.comparison": ("Comparison", "compare"),
     "sketch.sketch": ("Sketch",),
+    "tables.rows": ("Rows",),
     "variance.ridge_refit": ("EarlyStopping",),
     "variance.weighted_norm": ("WeightedNorm",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("bounds", "fit", "methods", "metrics", "plot", "study")
+_MODULES = ("bounds", "fit", "methods", "metrics", "mlflow", "plot", "study")
 
 __all__ = [
     "CG",
@@ -152,6 +154,7 @@ __all__ = [
     "PolishError",
     "Primal",
     "Redraws",
+    "Rows",
     "SelectionWarning",
     "Sketch",
     "Status",
@@ -175,6 +178,7 @@ __all__ = [
     "load",
     "methods",
     "metrics",
+    "mlflow",
     "plot",
     "study",
 ]

@@ -191,10 +191,8 @@ def test_a_delta_beyond_the_tables_is_refused_and_not_missed(probes, delta):
         half_widths(Values(one, 1, one, None, None, probes=probes), "isoperimetric", "constant", delta)
 
 
-def test_probes_are_not_the_noise_of_a_user_with_the_same_seed(monkeypatch):
-    from vhat.sketch.roots import _Draws
+def test_probes_are_not_the_noise_of_a_user_with_the_same_seed():
+    from vhat.linalg.solvers.row_draws import RowDraws
 
-    fitted = curve()
-    level = fitted.workspace.noise(0.05, "ggn", 0)
-    drawn = _Draws(fitted.problem, level, 8, 0)._normal(0, 0, 0, (60,))
+    drawn = RowDraws(seed=0, kind=0, n=60, outputs=1).of(range(1), slice(0, 60)).ravel()
     assert not np.allclose(drawn, np.random.default_rng(0).standard_normal(60))

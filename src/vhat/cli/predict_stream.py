@@ -95,7 +95,8 @@ class Tally:
 
         self.chunks += 1
         self.rows += len(band.center)
-        self.failed.update(str(status) for status in band.status.ravel() if status not in ("converged", FAR))
+        unanswered = (band.status != "converged") & (band.status != FAR)
+        self.failed.update(map(str, band.status[unanswered]))
         self.unsupported += int(np.sum(hardly_supported(band.unsupported)))
 
     def note_moved(self, network: NetworkRegressor, chunk: Chunk, inputs: pd.DataFrame) -> np.ndarray:
@@ -193,6 +194,8 @@ def intervals(
 
 def _marked(band: Interval, rows: np.ndarray, status: np.ndarray | str) -> Interval:
     """Let the status of some rows say what is to be known of them; that they converged is no news."""
+    if not rows.any():
+        return band
     shape = (-1, *(1,) * (band.status.ndim - 1))
     told = rows.reshape(shape) & ((band.status == "converged") | (band.status == FAR))
     return replace(band, status=np.where(told, np.array(status, dtype=object).reshape(shape), band.status))

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from vhat.errors import InputError
 from vhat.fitted.model import FittedModel
+from vhat.tables.rows import Rows, check_responses
 
 if TYPE_CHECKING:
+    from vhat.models.problem import Problem
     from vhat.store import Restored
 
 __all__ = ["assemble", "from_curve_fit", "from_jax", "from_numpy", "from_torch", "load"]
@@ -39,8 +41,8 @@ def from_jax(
         predict: ``predict(params, X)`` returning (n,) or (n, outputs), each row on its own.
         params: Any pytree; floating-point leaves are the parameters (a Flax or Equinox model will do). All other leaves
             are held fixed, integers among them: a parameter that happens to be ``1`` is written ``1.0``.
-        X: Training inputs: an array, or a dict or tuple of arrays, one row a point.
-        y: Training responses, of the shape that ``predict`` returns.
+        X: Training inputs: an array, or a dict or tuple of arrays, one row a point; or :class:`vhat.Rows` in files.
+        y: Training responses, of the shape that ``predict`` returns; None with Rows.
         weight_decay: lam of ``L + lam/2 |theta|^2``: a number, a pytree prefix of ``params``, or a mapping from names
             of leaves such as ``"params/Dense_1/kernel"``; zeros allowed, and what a mapping does not name has none.
         loss: ``"half_mse"`` for ``1/(2n) sum |f - y|^2``, ``"mse"`` for a mean over rows and outputs without the
@@ -74,22 +76,25 @@ def from_jax(
     from vhat.models.jax import jax_problem
     from vhat.models.jax.modules import arguments
 
+    files = _files(X, params)
+    if isinstance(params, Rows):  # from_jax(net, rows) of a module that holds its own parameters
+        params, X = _loaded(params, X, memory, "from_jax(net, rows)")
+    else:
+        X, y = _loaded(X, y, memory, "from_jax(predict, params, rows)")
     predict, params, X, y = arguments(predict, params, X, y)
-    fitted = FittedModel(
-        jax_problem(
-            predict,
-            params,
-            X,
-            y,
-            weight_decay=weight_decay,
-            loss=loss,
-            sample_weight=sample_weight,
-            parameters=parameters,
-            output=output,
-            memory=memory,
-        )
+    problem = jax_problem(
+        predict,
+        params,
+        X,
+        y,
+        weight_decay=weight_decay,
+        loss=loss,
+        sample_weight=sample_weight,
+        parameters=parameters,
+        output=output,
+        memory=memory,
     )
-    return _with_rows(fitted, validation)
+    return _with_rows(_fitted(problem, files, parameters), validation)
 
 
 def from_torch(
@@ -114,9 +119,10 @@ def from_torch(
     Args:
         module: The module, in ``eval()`` mode where it has dropout or batch-norm; also a Lightning module, or a fitted
             skorch net, whose ``module_`` is taken.
-        X: Tensor, array, tuple or dict of tensors; or a DataLoader, read once in the order of its dataset. A dict whose
-            keys are parameters of ``forward`` is given as ``forward(**X)``, any other as ``forward(X)``.
-        y: Responses of the shape that the module returns; None with a DataLoader.
+        X: Tensor, array, tuple or dict of tensors; or a DataLoader, read once in the order of its dataset, or
+            :class:`vhat.Rows` in files. A dict whose keys are parameters of ``forward`` is given as ``forward(**X)``,
+            any other as ``forward(X)``.
+        y: Responses of the shape that the module returns; None with a DataLoader or Rows.
         weight_decay: The decay of the optimiser (lam): a number, or a mapping from names of parameters or submodules to
             numbers. As in an optimiser's parameter groups, what it does not name has no decay.
         loss: ``"half_mse"``, ``"mse"`` (torch's ``MSELoss``: lam is then outputs/2 times the decay), or
@@ -156,29 +162,30 @@ def from_torch(
     """
     from vhat.models.torch import torch_problem
 
-    fitted = FittedModel(
-        torch_problem(
-            module,
-            X,
-            y,
-            weight_decay=weight_decay,
-            loss=loss,
-            sample_weight=sample_weight,
-            target_key=target_key,
-            parameters=parameters,
-            output=output,
-            variance_head=variance_head,
-            memory=memory,
-        )
+    files = _files(X)
+    if not _is_last(parameters):  # a last layer reads them block by block
+        X, y = _loaded(X, y, memory, "from_torch(module, rows)")
+    problem = torch_problem(
+        module,
+        X,
+        y,
+        weight_decay=weight_decay,
+        loss=loss,
+        sample_weight=sample_weight,
+        target_key=target_key,
+        parameters=parameters,
+        output=output,
+        variance_head=variance_head,
+        memory=memory,
     )
-    return _with_rows(fitted, validation)
+    return _with_rows(_fitted(problem, files, parameters), validation)
 
 
 def from_numpy(
     predict: Callable[..., Any],
     theta: Any,
     X: Any,
-    y: Any,
+    y: Any = None,
     *,
     jac: Callable[..., Any] | None = None,
     hess: Callable[..., Any] | None = None,
@@ -193,8 +200,8 @@ def from_numpy(
     Args:
         predict: ``predict(theta, X)`` returning (n,) or (n, outputs).
         theta: The fitted parameters, (p,).
-        X: Training inputs, one row a point.
-        y: Training responses.
+        X: Training inputs, one row a point; or :class:`vhat.Rows` in files.
+        y: Training responses; None with Rows.
         jac: ``jac(theta, X)`` returning (n, p) or (n, outputs, p); by adaptive differences when None. A function of
             the inputs alone, ``jac(X)``, says that ``predict`` is linear in theta, and is checked to be right; write
             ``lambda X: design(X, 3)`` for one with further arguments, optional ones included.
@@ -230,21 +237,21 @@ def from_numpy(
     """
     from vhat.models.numpy import numpy_problem
 
-    fitted = FittedModel(
-        numpy_problem(
-            predict,
-            theta,
-            X,
-            y,
-            jac=jac,
-            hess=hess,
-            weight_decay=weight_decay,
-            loss=loss,
-            sample_weight=sample_weight,
-            memory=memory,
-        )
+    files = _files(X)
+    X, y = _loaded(X, y, memory, "from_numpy(predict, theta, rows)")
+    problem = numpy_problem(
+        predict,
+        theta,
+        X,
+        y,
+        jac=jac,
+        hess=hess,
+        weight_decay=weight_decay,
+        loss=loss,
+        sample_weight=sample_weight,
+        memory=memory,
     )
-    return _with_rows(fitted, validation)
+    return _with_rows(_fitted(problem, files), validation)
 
 
 def from_curve_fit(
@@ -293,6 +300,36 @@ def from_curve_fit(
         )
     problem, shape = curve_fit_problem(f, popt, x, y, sigma)
     return FittedModel(problem, noise_shape=None if shape is None else shape[:, None])
+
+
+def _files(*given: Any) -> Rows | None:
+    """Return the one argument that is rows in files, or None."""
+    return next((each for each in given if isinstance(each, Rows)), None)
+
+
+def _is_last(parameters: Any) -> bool:
+    return isinstance(parameters, str) and parameters == "last"
+
+
+def _loaded(X: Any, y: Any, memory: float | None, call: str) -> tuple[Any, Any]:
+    """Return inputs and responses: of rows in files, all of them; anything else as it is.
+
+    Raises:
+        InputError: For rows without responses, or with responses beside them.
+        MemoryBudgetError: When the rows do not fit.
+    """
+    if not isinstance(X, Rows):
+        return X, y
+    check_responses(X, y, call)
+    return X.load(memory)
+
+
+def _fitted(problem: Problem, files: Rows | None, parameters: Any = "all") -> FittedModel:
+    """Return the model, which knows its files where the problem holds their rows as they are."""
+    if files is None or _is_last(parameters):
+        return FittedModel(problem)
+    with problem.scope():
+        return FittedModel(problem.read_from(files))
 
 
 def _with_rows(fitted: FittedModel, validation: Any) -> FittedModel:

@@ -339,6 +339,7 @@ class FittedModel:
         curvature: str = "auto",
         audit: bool = False,
         digests: bool = True,
+        engine: Any = None,
     ) -> Sketch:
         """Work out once what every later interval needs, so that none looks at the training data again.
 
@@ -357,6 +358,8 @@ class FittedModel:
             digests: Whether to keep eight bytes a training row, so that a training row is refused as a calibration
                 row. A row with few possible values can be found again from them: leave them out where rows are
                 confidential.
+            engine: A ``distributed.Client``: the workers of its Dask cluster make the sums over the training rows, with
+                :class:`vhat.Primal` as the solver. Those of :class:`vhat.Rows` are read by the workers.
 
         Returns:
             The sketch: ``.interval(x)``, ``.calibrate(X, y)``, ``.save(directory)``.
@@ -387,6 +390,7 @@ class FittedModel:
             given=self.given,
             audit=found,
             digests=digests,
+            engine=engine,
         )
 
     @_scoped

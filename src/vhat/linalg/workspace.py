@@ -109,9 +109,13 @@ class Workspace:
 
         return self.keep("kernel", make)
 
-    def gram(self) -> Gram:
-        """Return the p x p factorisation of the Gauss-Newton matrix, which every primal solve of this model shares."""
-        return self.keep("gram", lambda: make_gram(self.problem, self.scale()))
+    def gram(self, engine: Any = None) -> Gram:
+        """Return the p x p factorisation of the Gauss-Newton matrix, which every primal solve of this model shares.
+
+        Args:
+            engine: The client of the Dask cluster that sums over the training rows, where it is not there yet.
+        """
+        return self.keep("gram", lambda: make_gram(self.problem, self.scale(), engine))
 
     def definiteness(self, curvature: Curvature) -> Definiteness:
         """Return the smallest eigenvalue of ``A``, and what is known of its sign."""

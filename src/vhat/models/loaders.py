@@ -1,6 +1,7 @@
-"""Torch DataLoaders and Datasets in the place of test, validation or calibration rows, for models of any framework.
+"""Loaders in the place of test, validation or calibration rows, for models of any framework.
 
-Rows come in the order of the dataset, whatever the loader shuffles, and are checked as those of training are
+Rows in files (:class:`vhat.tables.rows.Rows`) are loaded, all of them. Rows of torch DataLoaders and Datasets come in
+the order of the dataset, whatever the loader shuffles, and are checked as those of training are
 (:mod:`vhat.models.torch.data_loader`). What a batch holds is decided by the training inputs: of as many parts as these
 have, all are inputs; of one more, the last is the response.
 """
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vhat.errors import InputError
+from vhat.tables.rows import Rows
 
 if TYPE_CHECKING:
     from vhat.models.problem import Problem
@@ -33,7 +35,9 @@ class _Structure(NamedTuple):
 
 
 def is_loader(x: Any) -> bool:
-    """Whether ``x`` is a torch DataLoader or Dataset; torch is not imported to find out."""
+    """Whether ``x`` is a torch DataLoader or Dataset, or rows in files; torch is not imported to find out."""
+    if isinstance(x, Rows):
+        return True
     data = sys.modules.get("torch.utils.data")
     return data is not None and isinstance(x, data.DataLoader | data.Dataset)
 
@@ -73,13 +77,16 @@ def read_pair(problem: Problem, X: Any, y: Any = None, call: str = "(X, y)") -> 
     inputs, targets = _read(problem, X)
     if targets is None:
         raise InputError(
-            f"the {type(X).__name__} yields inputs without responses. Let it yield (x, y), or give arrays, {call}."
+            f"the {type(X).__name__} yields inputs without responses. Let it yield (x, y), name the target= of Rows, "
+            f"or give arrays, {call}."
         )
     return inputs, targets
 
 
 def _read(problem: Problem, source: Any) -> tuple[Any, Any]:
     """Return inputs and responses of every row; None in the place of responses that there are none of."""
+    if isinstance(source, Rows):
+        return source.load(problem.memory)
     from torch.utils import data
 
     from vhat.models.torch.data_loader import read_loader

@@ -27,6 +27,7 @@ from vhat.models.loaders import read_inputs
 from vhat.models.loss import LossDerivatives
 from vhat.models.protocols import Array, Autodiff, Curvature, Functional, Linearised, ModelFacts, Point
 from vhat.models.scaling import Scaling
+from vhat.tables.rows import Rows
 
 __all__ = [
     "Array",
@@ -73,6 +74,7 @@ class Problem:
         memory: The budget in bytes.
         scaling: From the user's units to those of the model; None where both are the same.
         shift: What the penalty's gradient ``decay * theta - shift`` is reduced by, p-space (p,); None is zero.
+        source: The files that hold the training rows, in their order, where X was read from them whole.
         linearised: The model's derivatives here, in its own units.
         reuse: What is taken over from another problem.
     """
@@ -86,6 +88,7 @@ class Problem:
     memory: int
     scaling: Scaling | None = None
     shift: Array | None = None
+    source: Rows | None = None
     linearised: Linearised = field(init=False)
     reuse: InitVar[_Reuse | None] = None
 
@@ -174,6 +177,11 @@ class Problem:
         reuse = _Reuse(here.point.X, here.point.y, here.fitted, here)
         return replace(self, decay=self.native(decay), reuse=reuse)
 
+    def read_from(self, source: Rows) -> Problem:
+        """Return the same problem, which knows the files that its training rows were read from."""
+        here = self.linearised
+        return replace(self, source=source, reuse=_Reuse(here.point.X, here.point.y, here.fitted, here))
+
     def rows(self, index: np.ndarray) -> Problem:
         """Return the problem of some training rows alone, with ``L`` the mean over these."""
         here = self.linearised
@@ -184,6 +192,7 @@ class Problem:
             X=standardised if self.scaling is None else self.X[index],
             targets=self.targets[index],
             weights=self.weights[index],
+            source=None,
             reuse=_Reuse(standardised, None, _some(here.fitted, index), here),
         )
 
@@ -263,7 +272,13 @@ class Problem:
     def gradients(self, inputs: Any) -> Array:
         """Rows ``grad f_o(x)``, p-space (m * K, p): the outputs of one input stand together."""
         found = self.linearised.row_gradients(self._standardised(inputs))
-        return found if self.scaling is None else found * self._units(self.count(inputs))
+        if self.scaling is None:
+            return found
+        unit = self._units(self.count(inputs))
+        if self.linearised.rows_are_new:
+            found *= unit  # the same numbers, without a second array of their size
+            return found
+        return found * unit
 
     def factors(self, inputs: Any) -> Sequence[tuple[Array, ...]]:
         """The same rows leaf by leaf, (m * K, size) each.

@@ -262,6 +262,11 @@ class Linearised(ABC):
         """The numbers of the leaves for which ``row_factors`` gives pairs."""
         return frozenset()
 
+    @property
+    def rows_are_new(self) -> bool:
+        """Whether ``row_gradients`` gives a NumPy array that nobody else holds: its caller may write to it."""
+        return False
+
     # -- sums over the training rows ----------------------------------------------------------
     @abstractmethod
     def jvp(self, v: Array, /) -> np.ndarray:

@@ -229,4 +229,5 @@ def tangent_problem(problem: Problem, decay: Array) -> Problem:
         problem.memory,
         problem.scaling,
         shift,
+        problem.source,
     )

@@ -14,7 +14,8 @@ with ``W'W = M``, so that it is ``|W g|^2``. Two kinds of roots are used:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy.linalg.lapack import dpstrf
@@ -22,10 +23,13 @@ from scipy.linalg.lapack import dpstrf
 from vhat.errors import Interrupted, MemoryBudgetError, NotConverged
 from vhat.linalg.memory import in_words
 from vhat.linalg.solvers import Prepared, Status
+from vhat.linalg.solvers.cluster import sum_of_draws, sum_of_squares
 from vhat.linalg.solvers.gram import variance_ratio
 from vhat.linalg.solvers.interface import Solution
 from vhat.linalg.solvers.jacobian_factors import jacobian_rows
 from vhat.linalg.solvers.kernel import Root
+from vhat.linalg.solvers.row_draws import RowDraws
+from vhat.linalg.solvers.row_weights import CurvatureWeights, NoiseWeights, RowWeights
 from vhat.models.problem import Array, Problem
 from vhat.progress import bar
 from vhat.variance.noise import Noise
@@ -35,7 +39,7 @@ from vhat.variance.workspace import Chosen, Workspace
 __all__ = ["Roots", "make_roots"]
 
 _BLOCK_ROWS = 1024
-"""Rows of the Jacobian, one an output, that are multiplied together, and of the training data that are drawn for."""
+"""Training rows that a worker of a cluster differentiates together."""
 _MOST_BY_ROWS = 30_000
 """Parameters up to which all right-hand sides are summed over blocks of the Jacobian: 250 MB each."""
 _MOST_TOGETHER = 32
@@ -101,7 +105,15 @@ def _squares(g: np.ndarray, root: np.ndarray | None) -> np.ndarray:
 
 
 def make_roots(
-    work: Workspace, prepared: Prepared, chosen: Chosen, level: Noise, probes: int, seed: int, *, exact: bool
+    work: Workspace,
+    prepared: Prepared,
+    chosen: Chosen,
+    level: Noise,
+    probes: int,
+    seed: int,
+    *,
+    exact: bool,
+    engine: Any = None,
 ) -> Roots:
     """Compute the roots of a fit.
 
@@ -113,6 +125,7 @@ def make_roots(
         probes: How many rows are drawn, K.
         seed: Draws them.
         exact: Whether the roots are exact instead.
+        engine: The client of the Dask cluster that sums over the training rows; None where this process does.
 
     Raises:
         MemoryBudgetError: When the rows do not fit.
@@ -127,10 +140,10 @@ def make_roots(
     gauss_newton = chosen.curvature == "ggn" or problem.linear
     ratio = variance_ratio(problem.loss_derivatives, level.values) if gauss_newton or exact else None
     if exact:
-        return _exact_roots(problem, prepared, level, pull, slope, ratio)
+        return _exact_roots(problem, prepared, level, pull, slope, ratio, engine)
 
     # The samples of an interrupted call are kept under what they were drawn for.
-    draw = _Draws(problem, level, probes, seed)
+    draw = _Draws(problem, level, probes, seed, engine)
     key = ("sketch", chosen.curvature, level.digest, probes, seed)
     done: dict[str, list[np.ndarray]] = work.keep(key, dict)
     held = None if gauss_newton else work.own_solver("ggn")
@@ -166,24 +179,21 @@ def make_roots(
 
 
 def _exact_roots(
-    problem: Problem, prepared: Prepared, level: Noise, pull: np.ndarray, slope: np.ndarray, ratio: float | None
+    problem: Problem,
+    prepared: Prepared,
+    level: Noise,
+    pull: np.ndarray,
+    slope: np.ndarray,
+    ratio: float | None,
+    engine: Any,
 ) -> Roots:
     """Return roots of the p x p matrices themselves."""
-    loss = problem.loss_derivatives
-    spread = level.values / np.sqrt(problem.n)
-
-    def noise(start: int, stop: int, J: np.ndarray) -> np.ndarray:
-        if loss.cross.ndim == 2:
-            return J * (spread * loss.cross)[start:stop].reshape(-1, 1)
-        rows = J.reshape(stop - start, problem.outputs, -1)
-        turned = np.einsum("iap,iab->ibp", rows, loss.cross[start:stop]) * spread[start:stop, :, None]
-        return turned.reshape(J.shape)
-
-    root = Root.of(loss, problem.n)
-    variance = _solved(problem, prepared, _root_of_sum(problem, noise))
+    noise = _noise_weights(problem, level)
+    variance = _solved(problem, prepared, _root_of_sum(problem, noise, engine))
     supported = None
     if ratio is None:
-        supported = _solved(problem, prepared, _root_of_sum(problem, root.rows))
+        data = _data_weights(problem)
+        supported = _solved(problem, prepared, _root_of_sum(problem, data, engine))
     assert prepared.half is not None
     return Roots(
         variance=variance,
@@ -197,16 +207,31 @@ def _exact_roots(
     )
 
 
-def _root_of_sum(problem: Problem, weighted: Callable[[int, int, np.ndarray], np.ndarray]) -> np.ndarray:
+def _noise_weights(problem: Problem, level: Noise) -> NoiseWeights:
+    """Return M of the variance: the loss's response to noise."""
+    return NoiseWeights(problem.loss_derivatives.cross, level.values / np.sqrt(problem.n))
+
+
+def _data_weights(problem: Problem) -> CurvatureWeights:
+    """Return M of what the training rows hold: the root of the curvature weights of the loss."""
+    return CurvatureWeights(Root.of(problem.loss_derivatives, problem.n))
+
+
+def _root_of_sum(problem: Problem, weights: RowWeights, engine: Any) -> np.ndarray:
     """Return rows W with ``W'W = sum_i w_i w_i'`` over the weighted rows of the Jacobian, at most p of them.
 
     In the unit of each parameter, so that a pivoted Cholesky factorisation loses none of them to rounding.
     """
-    total = np.zeros((problem.p, problem.p))
-    for block in _row_blocks(problem):
-        room = np.empty(((block.stop - block.start) * problem.outputs, problem.p))
-        rows = weighted(block.start, block.stop, jacobian_rows(problem, block.start, block.stop, room))
-        total += rows.T @ rows
+    if engine is not None:
+        upper = sum_of_squares(engine, problem, weights, np.ones(problem.p), _BLOCK_ROWS)
+        total = np.triu(upper) + np.triu(upper, 1).T
+    else:
+        total = np.zeros((problem.p, problem.p))
+        for block in RowDraws(0, 0, problem.n, problem.outputs).blocks():
+            room = np.empty(((block.stop - block.start) * problem.outputs, problem.p))
+            J = jacobian_rows(problem, block.start, block.stop, room)
+            rows = weights.take(block.start, block.stop).rows(J)
+            total += rows.T @ rows
     unit = np.sqrt(np.diagonal(total))
     unit = np.where(unit > 0, unit, 1.0)
     factor, pivots, rank, _ = dpstrf(total / np.outer(unit, unit), lower=1)
@@ -227,84 +252,70 @@ class _Draws:
         level: The noise of the training responses.
         probes: How many there are.
         seed: Draws them.
+        engine: The client of the Dask cluster that sums over the training rows; None where this process does.
     """
 
     problem: Problem
     level: Noise
     probes: int
     seed: int
+    engine: Any = field(default=None, repr=False)
     _sums: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
 
     def noise(self, start: int, stop: int) -> np.ndarray:
         """Return ``J't / sqrt(n)``, t the loss's response to a draw of the noise, (k, p)."""
-        cross = self.problem.loss_derivatives.cross
-        spread = self.level.values / np.sqrt(self.problem.n)
-
-        def response(rows: slice, z: np.ndarray) -> np.ndarray:
-            scaled = z * spread[rows]
-            return scaled * cross[rows] if cross.ndim == 2 else np.einsum("iab,kib->kia", cross[rows], scaled)
-
-        return self._through_rows(_NOISE, response, start, stop)
+        return self._through_rows(_NOISE, _noise_weights(self.problem, self.level), start, stop)
 
     def data(self, start: int, stop: int) -> np.ndarray:
         """Return ``J's z``, ``s s' = C/n`` the curvature weights of the loss, (k, p)."""
-        root = Root.of(self.problem.loss_derivatives, self.problem.n)
-
-        def weighted(rows: slice, z: np.ndarray) -> np.ndarray:
-            return replace(root, values=root.values[rows]).times(z)
-
-        return self._through_rows(_DATA, weighted, start, stop)
+        return self._through_rows(_DATA, _data_weights(self.problem), start, stop)
 
     def penalty(self, start: int, stop: int) -> np.ndarray:
         """Return ``Lam^1/2 z``, (k, p)."""
         decay = self.problem.numpy(self.problem.decay)
-        drawn = [self._normal(_PENALTY, j, 0, decay.shape) for j in range(start, stop)]
+        draws = self._draws(_PENALTY)
+        drawn = [draws.vector(j, 0, decay.shape) for j in range(start, stop)]
         return np.stack(drawn) * np.sqrt(decay)
 
-    def _through_rows(
-        self, kind: int, make: Callable[[slice, np.ndarray], np.ndarray], start: int, stop: int
-    ) -> np.ndarray:
-        """Return ``J't`` for draws t over the training rows.
+    def _draws(self, kind: int) -> RowDraws:
+        return RowDraws(self.seed, kind, self.problem.n, self.problem.outputs)
+
+    def _through_rows(self, kind: int, weights: RowWeights, start: int, stop: int) -> np.ndarray:
+        """Return ``J'M z`` for draws z over the training rows.
 
         Of a model of moderate size all of them are summed in one pass, as products of matrices; a large one takes a
         vector-Jacobian product for each.
         """
         problem = self.problem
+        draws = self._draws(kind)
         if problem.p > _MOST_BY_ROWS:
-            parts = [make(rows, self._over_rows(kind, start, stop, rows)) for rows in _row_blocks(problem)]
+            numbers = range(start, stop)
+            parts = [weights.take(at.start, at.stop).times(draws.of(numbers, at)) for at in draws.blocks()]
             return np.asarray(problem.numpy(problem.vjp(np.concatenate(parts, axis=1))))
         if kind not in self._sums:
-            total = np.zeros((self.probes, problem.p))
-            blocks = list(_row_blocks(problem))
-            with bar("draws over the training rows", len(blocks)) as advance:
-                for rows in blocks:
-                    t = make(rows, self._over_rows(kind, 0, self.probes, rows)).reshape(self.probes, -1)
-                    room = np.empty((t.shape[1], problem.p))
-                    total += t @ jacobian_rows(problem, rows.start, rows.stop, room)
-                    advance("")
-            self._sums[kind] = total
+            if self.engine is None:
+                self._sums[kind] = self._summed(draws, weights)
+            else:
+                self._sums[kind] = sum_of_draws(self.engine, problem, weights, draws, self.probes)
         return self._sums[kind][start:stop]
 
-    def _over_rows(self, kind: int, start: int, stop: int, rows: slice) -> np.ndarray:
-        """Return the normal draws of a block of training rows, (k, rows, K)."""
-        shape = (rows.stop - rows.start, self.problem.outputs)
-        return np.stack([self._normal(kind, j, rows.start, shape) for j in range(start, stop)])
+    def _summed(self, draws: RowDraws, weights: RowWeights) -> np.ndarray:
+        """Return ``J'M z`` of all draws, (probes, p), by products of matrices over blocks of rows."""
+        problem = self.problem
+        total = np.zeros((self.probes, problem.p))
+        blocks = list(draws.blocks())
+        with bar("draws over the training rows", len(blocks)) as advance:
+            for rows in blocks:
+                z = draws.of(range(self.probes), rows)
+                t = weights.take(rows.start, rows.stop).times(z).reshape(self.probes, -1)
+                room = np.empty((t.shape[1], problem.p))
+                total += t @ jacobian_rows(problem, rows.start, rows.stop, room)
+                advance("")
+        return total
 
-    def _normal(self, kind: int, number: int, at: int, shape: tuple[int, ...]) -> np.ndarray:
-        return np.random.default_rng([_STREAM, self.seed, kind, number, at]).standard_normal(shape)
 
-
-_STREAM = 0x5E7C
-"""Sets the draws apart from those of a user who seeds a generator by the same number."""
 _NOISE, _DATA, _PENALTY = range(3)
 """Which set of probes is drawn."""
-
-
-def _row_blocks(problem: Problem) -> Iterator[slice]:
-    """Yield blocks of training rows, always the same ones."""
-    step = max(1, _BLOCK_ROWS // problem.outputs)
-    for start in range(0, problem.n, step):
-        yield slice(start, min(start + step, problem.n))
 
 
 def _blocks(

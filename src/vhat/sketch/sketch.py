@@ -22,11 +22,12 @@ from vhat.intervals.noise_shape import NoiseShape
 from vhat.intervals.options import Options
 from vhat.intervals.prepare import ready, warn_of_failed
 from vhat.intervals.tail import Tail
+from vhat.linalg.solvers import Primal
 from vhat.models.loaders import read_pair
 from vhat.models.problem import Problem
+from vhat.models.stand_in import stand_in
 from vhat.sketch.persistence import save_sketch
 from vhat.sketch.roots import Roots, make_roots
-from vhat.sketch.stand_in import stand_in
 from vhat.variance.noise import Noise
 from vhat.variance.repeated_rows import is_more_than_chance, row_digests
 from vhat.variance.weighted_norm import Measured, Recorder, WeightedNorm, gradient_blocks, join_measured
@@ -355,10 +356,13 @@ def make_sketch(
     given: Problem | None,
     audit: Audit | None = None,
     digests: bool = True,
+    engine: Any = None,
 ) -> Sketch:
     """Make a sketch of a fitted model: see :meth:`vhat.FittedModel.sketch`."""
     check_count("seed", seed)
     check_count("probes", probes, least=_FEWEST)
+    if engine is not None:
+        solver = _on_cluster(solver, engine)
     work = work.for_solver(solver)
     problem = work.problem
     chosen, prepared = ready(work, solver, curvature, probes)
@@ -371,7 +375,7 @@ def make_sketch(
     fit = with_undetermined(record_fit(work, chosen, prepared.name, level, seed, given), work, seed)
     exact = problem.p <= MOST_EXACT and prepared.half is not None
     rows = work.validation
-    roots = make_roots(work, prepared, chosen, level, probes, seed, exact=exact)
+    roots = make_roots(work, prepared, chosen, level, probes, seed, exact=exact, engine=engine)
     return Sketch(
         problem=stand_in(problem),
         roots=roots,
@@ -379,6 +383,22 @@ def make_sketch(
         audited=audit,
         row_digests=_sorted_digests(problem, problem.X, problem.targets) if digests else None,
         validation_digests=_sorted_digests(problem, rows.inputs, rows.targets) if digests and rows else None,
+    )
+
+
+def _on_cluster(solver: Any, engine: Any) -> Primal:
+    """Return the solver whose sums over the training rows a cluster makes.
+
+    Raises:
+        InputError: For other solvers, naming the call that works.
+    """
+    if isinstance(solver, Primal):
+        return replace(solver, engine=engine)
+    if isinstance(solver, str) and solver == "auto":
+        return Primal(engine=engine)
+    raise InputError(
+        f"solver={solver!r} goes through the training rows in this process, once for every step, and engine= has a "
+        "cluster sum over them once. Leave solver out (it is then vhat.Primal()), or leave engine out."
     )
 
 

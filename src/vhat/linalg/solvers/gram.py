@@ -7,9 +7,9 @@ variance of a prediction: ``h'Gh`` is what the training rows hold of it, and no 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dsymm, dsyrk
@@ -17,10 +17,12 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
 from vhat.linalg.memory import in_words
+from vhat.linalg.solvers.cluster import sum_of_squares
 from vhat.linalg.solvers.factorised import SeenRows
 from vhat.linalg.solvers.interface import Norms, Response, put, taken
 from vhat.linalg.solvers.jacobian_factors import jacobian_rows
 from vhat.linalg.solvers.kernel import Root
+from vhat.linalg.solvers.row_weights import CurvatureWeights, NoiseWeights, RowWeights
 from vhat.models.problem import Array, LossDerivatives, Problem
 from vhat.progress import bar
 
@@ -261,18 +263,10 @@ class Gram:
         if ratio is not None:
             return _NoiseMatrix(shape, None, ratio)
 
-        def weighted(start: int, stop: int, J: np.ndarray) -> np.ndarray:
-            spread = shape[start:stop] / np.sqrt(n)
-            if loss.cross.ndim == 2:
-                J *= (spread * loss.cross[start:stop]).reshape(-1, 1)
-                return J
-            rows = J.reshape(*spread.shape, -1)
-            turned = np.einsum("iap,iab->ibp", rows, loss.cross[start:stop])
-            return (turned * spread[:, :, None]).reshape(J.shape)
-
         if 8 * self.problem.p * (2 * self.problem.p + 3 * _rows_together(self.problem)) > self.problem.memory:
             return _NoiseMatrix(shape, None, None)
-        return _NoiseMatrix(shape, _summed(self.problem, weighted, self.unit), None)
+        weights = NoiseWeights(loss.cross, shape / np.sqrt(n))
+        return _NoiseMatrix(shape, _summed(self.problem, weights, self.unit), None)
 
 
 def variance_ratio(loss: LossDerivatives, shape: np.ndarray) -> float | None:
@@ -311,12 +305,13 @@ def gram_flops(problem: Problem) -> float:
     return problem.n * problem.outputs * p**2 + p**3 / 3
 
 
-def make_gram(problem: Problem, scale: Array) -> Gram:
+def make_gram(problem: Problem, scale: Array, engine: Any = None) -> Gram:
     """Sum up and factorise.
 
     Args:
         problem: The training problem.
         scale: The unit of each parameter, from :func:`vhat.linalg.curvature.scale`.
+        engine: The client of the Dask cluster that sums over the training rows; None where this process does.
 
     Raises:
         MemoryBudgetError: When the matrix does not fit.
@@ -330,14 +325,7 @@ def make_gram(problem: Problem, scale: Array) -> Gram:
         )
     root = Root.of(problem.loss_derivatives, problem.n)
     unit = problem.numpy(scale)
-
-    def weighted(start: int, stop: int, J: np.ndarray) -> np.ndarray:
-        if root.values.ndim == 2:
-            J *= root.values[start:stop].reshape(-1, 1)
-            return J
-        return root.rows(start, stop, J)
-
-    matrix = _summed(problem, weighted, unit)
+    matrix = _summed(problem, CurvatureWeights(root), unit, engine)
     diagonal = np.diagonal(matrix).copy()
     for column in range(problem.p - 1):  # the factor takes the lower triangle, G stays in the upper one
         matrix[column + 1 :, column] = matrix[column, column + 1 :]
@@ -351,23 +339,26 @@ def make_gram(problem: Problem, scale: Array) -> Gram:
     return Gram(problem, root, unit, factor, diagonal)
 
 
-def _summed(problem: Problem, weighted: Callable[[int, int, np.ndarray], np.ndarray], unit: np.ndarray) -> np.ndarray:
+def _summed(problem: Problem, weights: RowWeights, unit: np.ndarray, engine: Any = None) -> np.ndarray:
     """Return ``sum_i w_i w_i'`` over the weighted rows of the Jacobian, in unit-free terms: the upper triangle, (p, p).
 
     Args:
         problem: The training problem.
-        weighted: From training rows ``start`` to ``stop`` and their Jacobian, (rows * K, p), to what is summed up. It
-            may write to the Jacobian.
+        weights: How the rows weigh.
         unit: The inverse unit of each parameter.
+        engine: The client of a Dask cluster, or None.
     """
-    total = np.zeros((problem.p, problem.p), order="F")
     step = max(1, _rows_together(problem) // problem.outputs)
+    if engine is not None:
+        return sum_of_squares(engine, problem, weights, unit, step)
+    total = np.zeros((problem.p, problem.p), order="F")
     room = np.empty((min(step, problem.n) * problem.outputs, problem.p))
     starts = range(0, problem.n, step)
     with bar("Gauss-Newton matrix", len(starts)) as advance:
         for start in starts:
             stop = min(start + step, problem.n)
-            rows = weighted(start, stop, jacobian_rows(problem, start, stop, room[: (stop - start) * problem.outputs]))
+            J = jacobian_rows(problem, start, stop, room[: (stop - start) * problem.outputs])
+            rows = weights.take(start, stop).rows(J)
             rows /= unit
             # The transpose of a C-ordered block is Fortran-ordered: nothing is copied.
             total = dsyrk(1.0, rows.T, beta=1.0, c=total, trans=0, lower=0, overwrite_c=1)

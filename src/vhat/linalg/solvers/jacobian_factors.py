@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -26,6 +27,7 @@ __all__ = [
     "Structure",
     "compress",
     "find_structure",
+    "gradient_rows",
     "jacobian_rows",
     "read_features",
 ]
@@ -347,7 +349,12 @@ def _read(problem: Problem, structure: Structure) -> Features:
 
 
 def jacobian_rows(problem: Problem, start: int, stop: int, out: np.ndarray) -> np.ndarray:
-    """Write the gradients of training rows ``start`` to ``stop`` to ``out``, (rows * K, p), and return it.
+    """Write the gradients of training rows ``start`` to ``stop`` to ``out``, (rows * K, p), and return it."""
+    return gradient_rows(problem, problem.X, start, stop, out)
+
+
+def gradient_rows(problem: Problem, inputs: Any, start: int, stop: int, out: np.ndarray) -> np.ndarray:
+    """Write the gradients at rows ``start`` to ``stop`` of checked inputs to ``out``, (rows * K, p), and return it.
 
     Outer products are multiplied out here, which is quicker than to have the framework do it and copy the result.
     """
@@ -355,7 +362,7 @@ def jacobian_rows(problem: Problem, start: int, stop: int, out: np.ndarray) -> n
     for begin in range(start, stop, step):
         end = min(begin + step, stop)
         rows = out[(begin - start) * problem.outputs : (end - start) * problem.outputs]
-        leaves = problem.factors(problem.take(problem.X, begin, end))
+        leaves = problem.factors(problem.take(inputs, begin, end))
         for leaf, at in zip(leaves, leaf_slices(problem.leaves), strict=True):
             parts = tuple(map(problem.numpy, leaf))
             if len(parts) == 1:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vhat.linalg.curvature import Operator
 from vhat.linalg.curvature.inner_product import Metric
+from vhat.linalg.solvers.cluster import check_engine
 from vhat.linalg.solvers.corrected import (
     Corrected,
     CorrectedSolver,
@@ -58,11 +59,19 @@ class Primal(CorrectedSolver):
         rtol: A row of the exact Hessian stops when the estimated relative error of ``sqrt(V)`` is below this.
         max_steps: Corrections, at most 200, after which a row is left to conjugate gradients without the factorisation.
         block: How many right-hand sides are corrected together.
+        engine: A ``distributed.Client``: the workers of its Dask cluster sum up the matrix, block of rows by block of
+            rows. Corrections to the exact Hessian are computed here.
 
     Examples:
         >>> Primal(rtol=1e-5).max_steps
         500
     """
+
+    engine: Any = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_engine(self.engine)
 
     def cost(self, problem: Problem, curvature: str) -> Cost:
         """Return what it takes: the matrix, then triangular solves and, for the exact Hessian, corrections a row."""
@@ -80,7 +89,7 @@ class Primal(CorrectedSolver):
 
     def metric(self, work: Workspace, curvature: Curvature) -> Metric:  # noqa: ARG002  (one for both)
         """Return the metric of the Gauss-Newton matrix."""
-        return FactorMetric(work.gram())
+        return FactorMetric(work.gram(self.engine))
 
     def prepare(self, work: Workspace, curvature: Curvature) -> Prepared:
         """Factorise, or take the factorisation that is at hand.
@@ -89,7 +98,7 @@ class Primal(CorrectedSolver):
             MemoryBudgetError: When the matrix does not fit.
             NotPositiveDefinite: When data and decay do not determine every parameter.
         """
-        gram = work.gram()
+        gram = work.gram(self.engine)
         soft = find_soft(work, curvature, against_data=True, measure=gram)
         careful = self.careful(work, curvature, gram, soft)
         # The Hessian of a linear model is its Gauss-Newton matrix.

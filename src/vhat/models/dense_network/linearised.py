@@ -76,6 +76,11 @@ class NetworkLinearised(Linearised):
         """The numbers of the leaves that are weights."""
         return frozenset(range(1, 2 * len(self._autodiff.network.widths) - 2, 2))
 
+    @property
+    def rows_are_new(self) -> bool:
+        """Return True: every call of ``row_gradients`` makes its rows."""
+        return True
+
     # -- sums over the training rows ----------------------------------------------------------
     def gradient(self) -> np.ndarray:
         """Return ``grad L``, (p,), by one backward pass."""

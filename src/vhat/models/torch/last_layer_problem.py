@@ -22,6 +22,8 @@ from vhat.models.torch.last_layer import TorchHead, find_head
 from vhat.models.torch.model import in_words
 from vhat.models.validate import refuse_loss
 from vhat.progress import bar
+from vhat.tables.rows import Rows as FileRows
+from vhat.tables.rows import check_responses
 
 __all__ = ["last_layer_problem", "make_head"]
 
@@ -109,6 +111,9 @@ def make_head(module: Any, layout: Layout, sample: Rows, loss: Loss, target_key:
 
 def _batches(X: Any, y: Any, target_key: str | None) -> tuple[int | None, Batches]:
     """Return how many rows there are, where that is known, and the rows in batches."""
+    if isinstance(X, FileRows):
+        check_responses(X, y, "from_torch(module, rows, parameters='last')")
+        return len(X), iter(X)
     if is_loader(X):
         if y is not None:
             raise InputError("X is a DataLoader, which brings its targets; leave y out.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
@@ -12,6 +12,7 @@ from typing import NoReturn
 import numpy as np
 
 from vhat.errors import InputError
+from vhat.tables.files.arrow_cells import ArrowCells
 
 __all__ = ["Chunk"]
 
@@ -30,7 +31,7 @@ class Chunk:
         table: What messages call the table.
     """
 
-    columns: dict[str, np.ndarray]
+    columns: Mapping[str, np.ndarray]
     places: np.ndarray
     noun: str
     table: str
@@ -55,6 +56,10 @@ class Chunk:
         return found
 
     def _column(self, name: str) -> np.ndarray:
+        if isinstance(self.columns, ArrowCells):
+            numbers = self.columns.numbers(name)
+            if numbers is not None:
+                return numbers
         values = self.columns[name]
         if values.dtype.kind in "fiub" or _is_plain(values):
             with suppress(ValueError):

@@ -8,7 +8,7 @@ import re
 import reprlib
 import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from vhat.errors import InputError
+from vhat.tables.files.arrow_cells import split_lines
 from vhat.tables.files.cells import Chunk
 from vhat.tables.files.separators import WORDS, likely_other
 
@@ -64,14 +65,28 @@ class DelimitedFile:
 
     def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
         """Read some columns, ``rows`` rows at a time."""
-        with _in_words(self.name), self.path.open(encoding=_ENCODING, newline="") as stream:
-            reader = _reader(stream, self.separator)
-            # the columns are found by the header that was read before: this pass must have the same one
-            if _column_names(_first(reader) or []) != self.columns:
-                raise InputError(
-                    f"{self.name} was changed while it was read: its first line names other columns now. Ask again."
-                )
-            yield from _chunks(reader, self.name, self.columns, columns, rows)
+        gather = _Gather(self.name, self.columns, columns, rows)
+        with _in_words(self.name), self.path.open("rb") as stream:
+            header = self._after_header(stream)  # held to the end: a reader that is forgotten closes its stream
+            if not _skip_lines(stream, header.line_num):
+                again = self._after_header(stream)
+                yield from _chunks(again, gather, 0)
+                return
+            line = yield from _chunks_of_lines(stream, self.separator, gather, header.line_num)
+            # what is left has quotes: the csv module alone knows where its rows end
+            rest = _reader(io.TextIOWrapper(stream, encoding="utf-8", newline=""), self.separator)
+            yield from _chunks(rest, gather, line)
+
+    def _after_header(self, stream: IO[bytes]) -> Reader:
+        """Return a reader of a file from its beginning that has read the header."""
+        stream.seek(0)
+        reader = _reader(io.TextIOWrapper(stream, encoding=_ENCODING, newline=""), self.separator)
+        # the columns are found by the header that was read before: this pass must have the same one
+        if _column_names(_first(reader) or []) != self.columns:
+            raise InputError(
+                f"{self.name} was changed while it was read: its first line names other columns now. Ask again."
+            )
+        return reader
 
     def count(self) -> int:
         """Count the rows in a pass over the file."""
@@ -113,7 +128,7 @@ class DelimitedStream:
         """
         self._use()
         with _in_words(self.name):
-            yield from _chunks(self.reader, self.name, self.columns, columns, rows)
+            yield from _chunks(self.reader, _Gather(self.name, self.columns, columns, rows), 0)
 
     def count(self) -> int:
         """Count the rows, which uses them up.
@@ -224,27 +239,88 @@ def _is_blank(record: list[str]) -> bool:
     return not record or (len(record) == 1 and not record[0].strip())
 
 
-def _chunks(reader: Reader, name: str, known: Sequence[str], wanted: Sequence[str], rows: int) -> Iterator[Chunk]:
-    """Gather records into chunks; a record that is no row of this table is refused by its line."""
-    place = {column: at for at, column in enumerate(known)}
-    at = [place[column] for column in wanted]
-    records: list[list[str]] = []
-    lines: list[int] = []
+@dataclass
+class _Gather:
+    """Rows of a table until there are enough for a chunk; a record that is no row is refused by its line.
+
+    Attributes:
+        name: What messages call the table.
+        known: All its columns.
+        wanted: Those that are read.
+        rows: How many rows a chunk has.
+    """
+
+    name: str
+    known: Sequence[str]
+    wanted: Sequence[str]
+    rows: int
+    records: list[list[str]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+
+    @property
+    def missing(self) -> int:
+        """How many rows are missing from a chunk."""
+        return self.rows - len(self.records)
+
+    def add(self, batch: list[list[str]], numbers: Sequence[int]) -> None:
+        """Add records, which end on lines of these numbers."""
+        if set(map(len, batch)) != {len(self.known)}:
+            batch, numbers = _rows_only(batch, numbers, self.name, len(self.known))
+        self.records += batch
+        self.lines += numbers
+
+    def take(self) -> Chunk:
+        """Return the rows that were added, and begin anew."""
+        place = {column: at for at, column in enumerate(self.known)}
+        fields = list(zip(*self.records, strict=True))
+        columns = {column: _column(fields[place[column]]) for column in self.wanted}
+        chunk = Chunk(columns, np.array(self.lines), "line", self.name)
+        self.records, self.lines = [], []
+        return chunk
+
+
+def _chunks(reader: Reader, gather: _Gather, before: int) -> Iterator[Chunk]:
+    """Gather what a reader yields into chunks, after some lines that were read before."""
     while True:
-        before = reader.line_num
-        batch = list(islice(reader, rows - len(records)))
+        start = before + reader.line_num
+        batch = list(islice(reader, gather.missing))
         if not batch:
             break
-        numbers = _line_numbers(batch, before, reader.line_num)
-        if set(map(len, batch)) != {len(known)}:
-            batch, numbers = _rows_only(batch, numbers, name, len(known))
-        records += batch
-        lines += numbers
-        if len(records) == rows:
-            yield _chunk(records, lines, wanted, at, name)
-            records, lines = [], []
-    if records:
-        yield _chunk(records, lines, wanted, at, name)
+        gather.add(batch, _line_numbers(batch, start, before + reader.line_num))
+        if not gather.missing:
+            yield gather.take()
+    if gather.records:
+        yield gather.take()
+
+
+def _chunks_of_lines(stream: IO[bytes], separator: str, gather: _Gather, line: int) -> Generator[Chunk, None, int]:
+    """Yield chunks as long as every line is a row or blank, and return how many lines were read.
+
+    The stream then stands at its end, or before a block of lines with quotes. Rows that are still missing from a chunk
+    are left in ``gather``.
+    """
+    while True:
+        start = stream.tell()
+        lines = list(islice(stream, gather.missing))
+        block = b"".join(lines).replace(b"\r\n", b"\n")
+        if not lines or b'"' in block or b"\r" in block:
+            stream.seek(start)
+            return line
+        numbers = range(line + 1, line + 1 + len(lines))
+        cells = None if gather.records else split_lines(block, gather.known, gather.wanted, separator)
+        if cells is not None:
+            yield Chunk(cells, np.array(numbers), "line", gather.name)
+        else:
+            gather.add(list(_reader(io.StringIO(block.decode("utf-8"), newline=""), separator)), numbers)
+        if not gather.missing:
+            yield gather.take()
+        line = numbers.stop - 1
+
+
+def _skip_lines(stream: IO[bytes], lines: int) -> bool:
+    """Read some lines from the beginning, and return whether all of them end in a line feed."""
+    stream.seek(0)
+    return b"\r" not in b"".join(islice(stream, lines)).replace(b"\r\n", b"\n")
 
 
 def _line_numbers(records: list[list[str]], before: int, after: int) -> Sequence[int]:
@@ -279,12 +355,6 @@ def _rows_only(
                 "holds the separator must stand in double quotes."
             )
     return [records[number] for number in kept], [lines[number] for number in kept]
-
-
-def _chunk(records: list[list[str]], lines: list[int], wanted: Sequence[str], at: list[int], name: str) -> Chunk:
-    fields = list(zip(*records, strict=True))
-    columns = {column: _column(fields[i]) for column, i in zip(wanted, at, strict=True)}
-    return Chunk(columns, np.array(lines), "line", name)
 
 
 def _column(cells: Sequence[str]) -> np.ndarray:

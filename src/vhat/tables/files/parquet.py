@@ -15,7 +15,7 @@ from vhat.tables.files.cells import Chunk
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["ParquetFile", "arrow", "column_values", "open_parquet"]
+__all__ = ["ParquetFile", "arrow", "column_values", "open_parquet", "read_row_group", "row_groups"]
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,29 @@ def open_parquet(path: Path) -> ParquetFile:
             return ParquetFile(path, file.schema_arrow, int(file.metadata.num_rows))
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path} cannot be read as Parquet: {error}.") from None
+
+
+def row_groups(path: Path) -> list[int]:
+    """Return how many rows each row group of a Parquet file has."""
+    pyarrow, parquet = arrow()
+    try:
+        with parquet.ParquetFile(path) as file:
+            return [int(file.metadata.row_group(at).num_rows) for at in range(file.num_row_groups)]
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{path} cannot be read as Parquet: {error}.") from None
+
+
+def read_row_group(path: Path, group: int, columns: Sequence[str]) -> Chunk:
+    """Read some columns of one row group of a Parquet file; places count the rows of the file."""
+    pyarrow, parquet = arrow()
+    try:
+        with parquet.ParquetFile(path) as file:
+            begun = sum(int(file.metadata.row_group(at).num_rows) for at in range(group))
+            table = file.read_row_group(group, columns=list(columns))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{path} cannot be read as Parquet: {error}.") from None
+    values = {name: column_values(table.column(name)) for name in columns}
+    return Chunk(values, np.arange(begun + 1, begun + 1 + len(table)), "row", str(path))
 
 
 def arrow() -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from vhat.atomic_files import replacing
 from vhat.errors import InputError
+from vhat.tables.files.arrow_lines import lines_of
 from vhat.tables.files.parquet import arrow
 
 __all__ = ["Form", "Write", "check_output", "open_output"]
@@ -173,6 +174,11 @@ def _delimited(separator: str, cell: Callable[[Any], Any]) -> Callable[[TextIO],
             if not named:
                 writer.writerow(map(cell, columns))
                 named = True
+            if cell is _as_it_is:
+                lines = lines_of(columns, separator)
+                if lines is not None:
+                    text.write(lines)
+                    return
             texts = ([cell(value) for value in values.tolist()] for values in columns.values())
             writer.writerows(zip(*texts, strict=True))
 
