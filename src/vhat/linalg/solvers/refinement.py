@@ -18,8 +18,9 @@ __all__ = ["Refined", "refine"]
 Columns = Callable[[np.ndarray], np.ndarray]
 """A linear map of columns, (N, k) to (N, k)."""
 
-_PATIENCE = 12
-"""Products after which columns that have not come closer by a factor of two are given up."""
+_PATIENCE = 40
+"""Products after which columns that have not come closer by a factor of two are given up. The residual is not what
+conjugate gradients make small: it may stand still for a while."""
 
 
 @dataclass(frozen=True)

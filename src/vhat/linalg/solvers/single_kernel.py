@@ -38,11 +38,13 @@ __all__ = [
 ]
 
 _EPS = float(np.finfo(np.float32).eps)
-_SHIFTS = (0.25, 4.0, 64.0)
+_SHIFTS = (1 / 64, 1.0, 64.0)
 """Multiples of ``eps tr(s'FF's)``, the rounding of the factorisation, that are tried for ``shift``, one after the
 other: a matrix that is not positive definite to rounding needs the larger ones."""
 _LARGEST_SHIFT = 1e4
 """Beyond, the factor says too little: conjugate gradients would take hundreds of products with B."""
+_SEPARATED = 1e-8
+"""Smallest eigenvalue of the correlations between parameters without decay, at which they are still told apart."""
 _TIGHT = 1e-9
 """Relative error of a solution in the space of parameters, which the callers verify to 1e-8."""
 _MOST_PRODUCTS = 200
@@ -325,13 +327,15 @@ def _border(
     if np.any(found.error > np.sqrt(_TIGHT)):
         raise TooFewDigits("the parameters without decay could not be separated from the others in single precision")
     square = columns.T @ found.u
-    try:
-        corner = scipy.linalg.cholesky((square + square.T) / 2, lower=True)
-    except np.linalg.LinAlgError as error:
+    square = (square + square.T) / 2
+    unit = np.sqrt(np.diagonal(square))
+    if not np.all(unit > 0):
         raise NotPositiveDefinite(
             f"the data do not determine the {free} parameters that have no weight decay. Give them some."
-        ) from error
-    return columns, found.u, corner
+        )
+    if float(np.linalg.eigvalsh(square / np.outer(unit, unit))[0]) < _SEPARATED:
+        raise TooFewDigits(f"single precision hardly tells the {free} parameters without decay apart")
+    return columns, found.u, scipy.linalg.cholesky(square, lower=True)
 
 
 def _require_memory(problem: Problem, structure: Structure) -> None:
