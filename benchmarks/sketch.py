@@ -32,7 +32,9 @@ RESULTS = Path(__file__).parent / "sketch.json"
 PROBES = 256
 
 
-def network(n: int, widths: tuple[int, ...], activation: str, lam: float, *, noise: float = 0.05, **options: Any) -> Any:
+def network(
+    n: int, widths: tuple[int, ...], activation: str, lam: float, *, noise: float = 0.05, **options: Any
+) -> Any:
     """Return a fitted model whose responses are its own predictions plus noise."""
     import vhat
     from vhat.fit import Network

@@ -133,9 +133,7 @@ def test_coupled_outputs_weights_and_parameters_without_decay(curvature):
     weight = rng.uniform(0.2, 2.0, len(X)) * (rng.uniform(size=len(X)) < 0.8)
     decay = {"w": 1e-2, "b": 2e-2, "v": 5e-3, "c": 0.0}
     flat = np.concatenate([np.full(params[leaf].size, decay[leaf]) for leaf in sorted(params)])
-    fitted = vhat.from_jax(
-        predict, params, X, y, weight_decay=decay, loss=oracle.coupled, sample_weight=weight
-    )
+    fitted = vhat.from_jax(predict, params, X, y, weight_decay=decay, loss=oracle.coupled, sample_weight=weight)
     options = {"loss": oracle.coupled, "weight": weight, "curvature": curvature}
     V, _, unsupported, _ = oracle.dense(predict, params, X, y, POINTS, flat, **options)
     found = fitted.weighted_norm(POINTS, curvature=curvature, solver=SINGLE)
@@ -209,7 +207,9 @@ def test_a_kernel_without_digits_is_handed_over_to_a_sample_in_words(monkeypatch
     predict, params, y = data()
     fitted = vhat.from_jax(predict, params, X, y, weight_decay=1e-4)
     monkeypatch.setattr(single_kernel, "_LARGEST_SHIFT", 0.0)
-    with pytest.warns(vhat.ConditioningWarning, match=r"single precision leaves no digits. Conjugate gradients .*vhat.Nystrom"):
+    with pytest.warns(
+        vhat.ConditioningWarning, match=r"single precision leaves no digits. Conjugate gradients .*vhat.Nystrom"
+    ):
         found = fitted.weighted_norm(POINTS, curvature="ggn", solver=SINGLE)
     V = oracle.dense(predict, params, X, y, POINTS, 1e-4, curvature="ggn")[0]
     assert found.solver == "nystrom"

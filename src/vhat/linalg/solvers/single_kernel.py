@@ -104,9 +104,7 @@ class SingleKernel(Kernel):
         g_free = r[:, self.structure.free]
         return self.seen(scaled, c, g_free, total, self.inner(c, g_free, _TIGHT))
 
-    def seen(
-        self, scaled: np.ndarray, cross: np.ndarray, g_free: np.ndarray, total: np.ndarray, found: Inner
-    ) -> Seen:
+    def seen(self, scaled: np.ndarray, cross: np.ndarray, g_free: np.ndarray, total: np.ndarray, found: Inner) -> Seen:
         """Put together what is known of right-hand sides.
 
         Args:
@@ -239,9 +237,7 @@ def make_single_kernel(problem: Problem) -> SingleKernel:
     diagonal = _diagonal(problem, root, features)
     factor, shift = _factorised(problem, root, features, float(np.sum(diagonal)))
     columns, border, corner = _border(problem, root, features, factor)
-    return SingleKernel(
-        problem, root, features, factor, diagonal, border, corner, "dual", shift=shift, columns=columns
-    )
+    return SingleKernel(problem, root, features, factor, diagonal, border, corner, "dual", shift=shift, columns=columns)
 
 
 def _diagonal(problem: Problem, root: Root, features: Features) -> np.ndarray:
