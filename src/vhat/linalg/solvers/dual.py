@@ -73,7 +73,7 @@ _VECTORS = 12
 _IMAGES = 8
 """Of n numbers an output for each row that is corrected."""
 _REFINED_TWICE = 2.0
-"""Products with the kernel that refining the answers of many points takes, commonly; the blocks are computed each time."""
+"""Products with the kernel that it commonly takes to refine the answers of many points together."""
 
 
 @dataclass(frozen=True)
@@ -135,12 +135,12 @@ class Dual(CorrectedSolver):
         solves = (1 + _REFINED_TWICE) * 2.0 * float(N) ** 2
         fixed = single_bytes(problem, structure)
         remedy = (
-            f"That is enough for about {fitting_rows_single(problem, structure):,} rows. Use solver='auto', which takes "
-            "what fits, or raise memory=."
+            f"That is enough for about {fitting_rows_single(problem, structure):,} rows. Use solver='auto', which "
+            "takes what fits, or raise memory=."
         )
         if curvature == "ggn":
             each = Work(_GRADIENTS_GGN, products=solves)
-            points = points_refined(problem)
+            points = points_refined(problem, structure)
             return Cost(setup, each, fixed, held=point_bytes(problem), remedy=remedy, points=points)
         # each correction is refined as well, through the space of parameters
         each = Work(_GRADIENTS, products=solves + _GRADIENTS * _REFINED_TWICE * 4.0 * N * problem.p)

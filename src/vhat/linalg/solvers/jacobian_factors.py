@@ -251,18 +251,16 @@ class _Term:
     other: np.ndarray | None
     plain: float = 0.0
 
-    def product(self, start: int, stop: int) -> np.ndarray:
-        """Return rows ``start`` to ``stop`` of it, up to the diagonal."""
-        found: np.ndarray = self.shared[start:stop] @ self.shared[:stop].T
-        weight = self.plain if self.other is None else self.other[start:stop] @ self.other[:stop].T + self.plain
+    def product(self, start: int, stop: int, *, single: bool = False) -> np.ndarray:
+        """Return rows ``start`` to ``stop`` of it, up to the diagonal, in double or in single precision."""
+        found = _inner_products(self.shared, start, stop, single)
+        if self.other is None:
+            found *= self.plain
+            return found
+        weight = _inner_products(self.other, start, stop, single)
+        weight += self.plain
         found *= weight
         return found
-
-    @property
-    def single(self) -> _Term:
-        """The same in single precision."""
-        other = None if self.other is None else self.other.astype(np.float32)
-        return _Term(self.shared.astype(np.float32), other, self.plain)
 
     def joined(self, rows: np.ndarray) -> _Term | None:
         """Return the term with a plain leaf in it, None where the leaf shares nothing with it."""
@@ -271,6 +269,13 @@ class _Term:
         if self.plain == 0 and self.other is not None and (c := _multiple(rows, self.other)) is not None:
             return _Term(self.other, self.shared, c**2)
         return None
+
+
+def _inner_products(rows: np.ndarray, start: int, stop: int, single: bool) -> np.ndarray:
+    """Return the inner products of rows ``start`` to ``stop`` with all rows before ``stop``."""
+    before = rows[:stop].astype(np.float32) if single else rows[:stop]
+    found: np.ndarray = before[start:] @ before.T
+    return found
 
 
 def _terms(parts: Sequence[tuple[np.ndarray, ...]]) -> list[_Term]:

@@ -66,7 +66,7 @@ class RefinedGaussNewton(GaussNewton):
     @property
     def inputs_together(self) -> int:
         """How many points are answered together from their inputs."""
-        return points_refined(self.problem)
+        return points_refined(self.problem, self.kernel.structure)
 
     def respond(self, g: Array) -> Response:
         """Answer right-hand sides that are given in full."""

@@ -52,9 +52,7 @@ _MOST_PRODUCTS = 200
 _COLUMNS = 256
 """Right-hand sides that the factor is applied to together."""
 _POINT_VECTORS = 12
-"""Arrays of n numbers an output that each right-hand side takes: those of conjugate gradients, its image, and copies."""
-_POINT_SHARE = 0.15
-"""Share of the memory budget for these."""
+"""Arrays of n numbers an output that a right-hand side takes: those of conjugate gradients, its image, and copies."""
 _MOST_POINTS = 2048
 """Points that are refined together, however many fit."""
 
@@ -150,7 +148,7 @@ class SingleKernel(Kernel):
         """Return ``B v`` for columns v, (N, k), the cheaper way."""
         return _times(self.problem, self.root, self.features, v)
 
-    def under(self, problem: Problem, *, overwrite: bool = False) -> None:  # noqa: ARG002
+    def under(self, problem: Problem, *, overwrite: bool = False) -> None:
         """Return None: the kernel itself is not kept beside its factor."""
 
 
@@ -191,8 +189,7 @@ def single_bytes(problem: Problem, structure: Structure) -> int:
 
 
 def _bytes_of(N: int, structure: Structure) -> int:
-    # the features stand in double and, while the kernel is filled, in single precision
-    return 4 * N * N + N * (12 * structure.numbers + 8 * 3 * min(N, GRAM_ROWS))
+    return 4 * N * N + 8 * N * (structure.numbers + 3 * min(N, GRAM_ROWS))
 
 
 def point_bytes(problem: Problem) -> int:
@@ -200,9 +197,10 @@ def point_bytes(problem: Problem) -> int:
     return 8 * _POINT_VECTORS * problem.n * problem.outputs
 
 
-def points_refined(problem: Problem) -> int:
-    """How many points are refined together."""
-    fits = int(_POINT_SHARE * problem.memory // (point_bytes(problem) * problem.outputs))
+def points_refined(problem: Problem, structure: Structure) -> int:
+    """How many points are refined together beside the kernel."""
+    left = problem.memory - single_bytes(problem, structure)
+    fits = int(left // (point_bytes(problem) * problem.outputs))
     return max(1, min(_MOST_POINTS, fits))
 
 
@@ -280,7 +278,6 @@ def _filled(problem: Problem, root: Root, features: Features, room: np.ndarray |
     N = len(features)
     out = np.empty((N, N), dtype=np.float32) if room is None else room
     out.flat[:: N + 1] = 0.0
-    terms = [term.single for term in features.terms]
     step = max(1, GRAM_ROWS // problem.outputs) * problem.outputs
     starts = range(0, N, step)
     with bar("kernel in single precision", len(starts)) as advance, warnings.catch_warnings():
@@ -288,15 +285,15 @@ def _filled(problem: Problem, root: Root, features: Features, room: np.ndarray |
         for start in starts:
             stop = min(start + step, N)
             block = np.zeros((stop - start, stop), dtype=np.float32)
-            for term in terms:
-                block += term.product(start, stop)
+            for term in features.terms:
+                block += term.product(start, stop, single=True)
             out[start:stop, :stop] = _around(root, block, start // problem.outputs, problem.outputs)
             advance("")
     return out
 
 
 def _around(root: Root, block: np.ndarray, first: int, outputs: int) -> np.ndarray:
-    """Return ``s K s`` for a block of K that begins with training row ``first`` and ends at the diagonal, in float32."""
+    """Return ``s K s`` in float32 for a block of K from training row ``first`` on, up to the diagonal."""
     count, stop = len(block) // outputs, block.shape[1] // outputs
     s = root.values.astype(np.float32)
     if s.ndim == 2:
