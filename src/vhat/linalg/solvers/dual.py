@@ -27,7 +27,7 @@ from vhat.linalg.solvers.corrected import (
     weights_of,
 )
 from vhat.linalg.solvers.correction_loop import Correction
-from vhat.linalg.solvers.cost import Cost, Work
+from vhat.linalg.solvers.cost import Cost, Work, points_together
 from vhat.linalg.solvers.factorised import FactorMetric
 from vhat.linalg.solvers.interface import FromImages, Prepared, Response, Solution, Status, metric_norm
 from vhat.linalg.solvers.jacobian_factors import find_structure
@@ -40,7 +40,6 @@ from vhat.linalg.solvers.single_kernel import (
     fitting_rows_single,
     point_bytes,
     points_refined,
-    rows_corrected,
     single_bytes,
 )
 from vhat.linalg.solvers.softest_direction import find_soft
@@ -72,6 +71,8 @@ _VECTORS = 12
 """Of length p for each row that is corrected."""
 _IMAGES = 8
 """Of n numbers an output for each row that is corrected."""
+_SETUP_GRADIENTS = 4.0
+"""Gradients of the loss before the first point, in single precision: the compressed rows, and products that verify."""
 _REFINED_TWICE = 2.0
 """Products with the kernel that it commonly takes to refine the answers of many points together."""
 
@@ -131,7 +132,7 @@ class Dual(CorrectedSolver):
         structure = find_structure(problem)
         blocks = float(N) ** 2 * structure.numbers
         # a flop in single precision takes half the time
-        setup = Work(products=(blocks + float(N) ** 3 / 3) / 2 + _REFINED_TWICE * blocks)
+        setup = Work(_SETUP_GRADIENTS, products=(blocks + float(N) ** 3 / 3) / 2)
         solves = (1 + _REFINED_TWICE) * 2.0 * float(N) ** 2
         fixed = single_bytes(problem, structure)
         remedy = (
@@ -139,21 +140,21 @@ class Dual(CorrectedSolver):
             "takes what fits, or raise memory=."
         )
         if curvature == "ggn":
-            each = Work(_GRADIENTS_GGN, products=solves)
             points = points_refined(problem, structure)
+            # the blocks are computed again for each set of points; a point itself is compressed like a training row
+            each = Work(products=solves + 2.0 * N * structure.numbers + _REFINED_TWICE * blocks / points)
             return Cost(setup, each, fixed, held=point_bytes(problem), remedy=remedy, points=points)
         # each correction is refined as well, through the space of parameters
         each = Work(_GRADIENTS, products=solves + _GRADIENTS * _REFINED_TWICE * 4.0 * N * problem.p)
-        block = self._block_in_single(problem)
-        return Cost(setup, each, fixed, 0, self._row_bytes(problem), block, remedy, points=block)
-
-    @staticmethod
-    def _row_bytes(problem: Problem) -> int:
-        """Return the bytes of a right-hand side that is corrected in the space of parameters."""
-        return 8 * ((_VECTORS + 3) * problem.p + _IMAGES * problem.n * problem.outputs)
+        iterated = 8 * (_VECTORS * problem.p + _IMAGES * N)
+        return Cost(setup, each, fixed, 8 * 3 * problem.p, iterated, self._block_in_single(problem), remedy)
 
     def _block_in_single(self, problem: Problem) -> int:
-        return rows_corrected(problem, find_structure(problem), self._row_bytes(problem), self.block)
+        """Return how many right-hand sides are corrected together, of those that fit beside the kernel."""
+        held = 8 * 3 * problem.p * points_together(problem) * problem.outputs
+        left = problem.memory - single_bytes(problem, find_structure(problem)) - held
+        iterated = 8 * (_VECTORS * problem.p + _IMAGES * problem.n * problem.outputs)
+        return int(max(1, min(self.block, left // iterated)))
 
     def metric(self, work: Workspace, curvature: Curvature) -> Metric:
         """Return the metric of the Gauss-Newton matrix."""

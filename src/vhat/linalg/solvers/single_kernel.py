@@ -33,7 +33,6 @@ __all__ = [
     "make_single_kernel",
     "point_bytes",
     "points_refined",
-    "rows_corrected",
     "single_bytes",
 ]
 
@@ -202,19 +201,6 @@ def points_refined(problem: Problem, structure: Structure) -> int:
     left = problem.memory - single_bytes(problem, structure)
     fits = int(left // (point_bytes(problem) * problem.outputs))
     return max(1, min(_MOST_POINTS, fits))
-
-
-def rows_corrected(problem: Problem, structure: Structure, each: int, most: int) -> int:
-    """Return how many right-hand sides in the space of parameters fit beside the kernel.
-
-    Args:
-        problem: The training problem.
-        structure: How its parameters fall into leaves.
-        each: Bytes that one of them takes.
-        most: How many are wanted.
-    """
-    left = problem.memory - single_bytes(problem, structure)
-    return int(max(1, min(most, left // each)))
 
 
 def fitting_rows_single(problem: Problem, structure: Structure) -> int:
