@@ -134,7 +134,7 @@ CASES = {
     "wide5": lambda: wide(5_000, 0.65e9),
     "wide10": lambda: wide(10_000, 1.45e9),
     "wide20": lambda: wide(20_000, 4e9),
-    "wide": lambda: wide(40_000, 11e9),
+    "wide": lambda: wide(40_000, 10.6e9),
 }
 
 
