@@ -14,7 +14,7 @@ import pytest
 import vhat
 from tests import oracle
 from tests.sketch import cases
-from vhat.linalg.solvers import choose, single_kernel
+from vhat.linalg.solvers import block_cholesky, choose, single_kernel
 from vhat.linalg.solvers.jacobian_factors import Features, find_structure, read_features
 from vhat.linalg.solvers.kernel import kernel_bytes
 from vhat.linalg.solvers.refinement import refine
@@ -72,6 +72,19 @@ def test_a_preconditioner_that_leads_nowhere_is_given_up():
     found = refine(product, lambda v: v, rng.normal(size=(400, 2)), 1e-12, 200)
     assert found.error.max() > 1e-12
     assert found.products == len(calls) <= 200
+
+
+def test_a_factorisation_by_blocks_is_that_of_lapack():
+    rng = np.random.default_rng(6)
+    root = rng.normal(size=(50, 50)).astype(np.float32)
+    A = root @ root.T + 50 * np.eye(50, dtype=np.float32)
+    factor = np.where(np.tri(50, dtype=bool), A, np.nan).astype(np.float32)  # what is above is never read
+    assert block_cholesky.factorise(factor, block=16)
+    np.testing.assert_allclose(np.tril(factor), np.linalg.cholesky(A.astype(float)), atol=1e-4)
+    b = rng.normal(size=(50, 3))
+    found = block_cholesky.solve(factor, b.astype(np.float32), block=16)
+    np.testing.assert_allclose(found, np.linalg.solve(A.astype(float), b), atol=1e-5)
+    assert not block_cholesky.factorise(A - 200 * np.eye(50, dtype=np.float32), block=16)
 
 
 # -- blocks ----------------------------------------------------------------------------------------

@@ -14,11 +14,10 @@ from functools import partial
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.blas import strsm
-from scipy.linalg.lapack import spotrf
 
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
 from vhat.linalg.memory import in_words, most_allowed
+from vhat.linalg.solvers import block_cholesky
 from vhat.linalg.solvers.jacobian_factors import GRAM_ROWS, Features, Structure, read_features
 from vhat.linalg.solvers.kernel import Kernel, Root, Seen
 from vhat.linalg.solvers.refinement import Refined, refine
@@ -83,7 +82,7 @@ class Inner:
 class SingleKernel(Kernel):
     """The factorisation in single precision: see the module.
 
-    ``factor`` holds U with ``U'U = M`` in its upper triangle and nothing of use below; ``border`` is ``B^-1 s'J_b``.
+    ``factor`` holds L with ``LL' = M`` in its lower triangle and nothing of use above; ``border`` is ``B^-1 s'J_b``.
 
     Attributes:
         shift: What is added to the diagonal of B before it is factorised.
@@ -175,9 +174,7 @@ def _solved(factor: np.ndarray, v: np.ndarray) -> np.ndarray:
     for start in range(0, v.shape[1], _COLUMNS):
         part = v[:, start : start + _COLUMNS]
         size = np.maximum(np.abs(part).max(axis=0), np.finfo(float).tiny)
-        narrow = np.asfortranarray(part / size, dtype=np.float32)
-        narrow = strsm(1.0, factor, narrow, trans_a=1, overwrite_b=1)
-        narrow = strsm(1.0, factor, narrow, overwrite_b=1)
+        narrow = block_cholesky.solve(factor, (part / size).astype(np.float32))
         np.multiply(narrow, size, out=out[:, start : start + _COLUMNS])
     return out
 
@@ -237,7 +234,7 @@ def _diagonal(problem: Problem, root: Root, features: Features) -> np.ndarray:
 
 
 def _factorised(problem: Problem, root: Root, features: Features, trace: float) -> tuple[np.ndarray, float]:
-    """Return the upper factor of M and the shift in it.
+    """Return the lower factor of M and the shift in it.
 
     Raises:
         TooFewDigits: When the shift that it takes is too large to be of use.
@@ -249,10 +246,8 @@ def _factorised(problem: Problem, root: Root, features: Features, trace: float) 
             break
         room = _filled(problem, root, features, room)
         room.flat[:: len(room) + 1] += np.float32(1.0 + shift)
-        # A C-ordered lower triangle is the upper triangle of the Fortran-ordered transpose: nothing is copied.
-        factor, info = spotrf(room.T, lower=0, overwrite_a=1, clean=0)
-        if info == 0 and np.isfinite(factor[-1, -1]):
-            return factor, shift
+        if block_cholesky.factorise(room):
+            return room, shift
     raise TooFewDigits(
         f"the eigenvalues of the kernel add up to {trace:.2g} times the decay, of which single precision leaves no "
         "digits"
