@@ -54,6 +54,7 @@ CASES = {
     "primal, jax": (lambda: jax_network(20_000, (10, 400, 1)), "auto", 300),
     "dual, jax": (lambda: jax_network(6000, (10, 300, 1)), "auto", 300),
     "dual, torch": (lambda: torch_network(5000, (10, 300, 1)), "auto", 300),
+    "dual, single precision, jax": (lambda: jax_network(8000, (10, 300, 1)), vhat.Dual(precision="single"), 300),
     "nystrom, jax": (lambda: jax_network(10_000, (10, 800, 1), memory=5e8), "auto", 64),
     "cg, jax": (lambda: jax_network(50, (10, 5000, 1)), vhat.CG(rtol=1e-2), 64),
 }
@@ -76,9 +77,10 @@ def main(name):
     fitted = make()
     x = np.random.default_rng(1).normal(size=(points, LONG if "long" in name else 10))
     fitted.predict(x)
-    plan = fitted.plan(x, solver=solver)
+    curvature = "hessian" if solver == "auto" else "ggn"
+    plan = fitted.plan(x, solver=solver, curvature=curvature)
     before = status("VmRSS")
-    fitted.weighted_norm(x, curvature="hessian" if solver == "auto" else "ggn", solver=solver)
+    fitted.weighted_norm(x, curvature=curvature, solver=solver)
     print(json.dumps({"planned": plan.memory, "taken": status("VmHWM") - before, "solver": plan.solver.name}))
 
 

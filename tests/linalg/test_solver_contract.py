@@ -22,6 +22,7 @@ from tests import oracle
 from vhat.linalg.workspace import Workspace
 
 SOLVERS = {name: getattr(vhat, name)() for name in ("Dense", "Primal", "Dual", "CG", "Nystrom")}
+SOLVERS["Dual, single"] = vhat.Dual(precision="single")
 ROWS, INPUTS, POINTS = 40, 12, 12
 TOLERANCE = 1e-5
 """Of V, relative, with the options that a solver has by default."""
@@ -160,7 +161,7 @@ FLOAT32 = ("well conditioned", "two outputs, weights, no decay on some")
 
 # an iteration stops at its true residual, and at a condition number of 1e8 float64 may not let that fall to rtol
 OUT_OF_REACH = {("CG", "rank deficient, lam = 1e-8"), ("CG", "full rank, lam = 1e-8")}
-OUT_OF_REACH |= {(name, "rank deficient, lam = 1e-8") for name in ("Primal", "Dual", "Nystrom")}
+OUT_OF_REACH |= {(name, "rank deficient, lam = 1e-8") for name in ("Primal", "Dual", "Dual, single", "Nystrom")}
 
 
 @cache

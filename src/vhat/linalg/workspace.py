@@ -16,6 +16,7 @@ from vhat.linalg.solvers.gram import Gram, make_gram
 from vhat.linalg.solvers.interface import Prepared, Solver
 from vhat.linalg.solvers.kernel import Kernel, make_kernel
 from vhat.linalg.solvers.plan import choose
+from vhat.linalg.solvers.single_kernel import SingleKernel, TooFewDigits, make_single_kernel
 from vhat.models.problem import Array, Curvature, Problem
 
 __all__ = ["Workspace"]
@@ -108,6 +109,18 @@ class Workspace:
             return make_kernel(self.problem) if rescaled is None else rescaled
 
         return self.keep("kernel", make)
+
+    def single_kernel(self) -> SingleKernel | str:
+        """Return the same in single precision, or the reason why there is none."""
+
+        def make() -> SingleKernel | str:
+            self.twin = None  # it cannot serve, and would keep its own matrices alive
+            try:
+                return make_single_kernel(self.problem)
+            except TooFewDigits as found:
+                return str(found)
+
+        return self.keep("single kernel", make)
 
     def gram(self, engine: Any = None) -> Gram:
         """Return the p x p factorisation of the Gauss-Newton matrix, which every primal solve of this model shares.

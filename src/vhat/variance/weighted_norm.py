@@ -21,7 +21,7 @@ import numpy as np
 from vhat.errors import Interrupted
 from vhat.linalg.solvers import Prepared, Status
 from vhat.linalg.solvers.cost import points_together
-from vhat.linalg.solvers.interface import Norms, Response, Stopped, contract
+from vhat.linalg.solvers.interface import FromInputs, Norms, Response, Stopped, contract
 from vhat.models.problem import Array, Problem
 from vhat.progress import bar
 
@@ -196,6 +196,8 @@ def measure(
         Stopped: On Ctrl-C, with what was measured of the rows that are finished.
     """
     parts: list[Measured] = []
+    if isinstance(blocks, GradientBlocks) and isinstance(prepared, FromInputs):
+        return _measure_inputs(problem, prepared, blocks.inputs, sigma, rows)
     try:
         with bar("points", length_hint(blocks)) as advance:
             for g in blocks:
@@ -206,6 +208,28 @@ def measure(
         if isinstance(stop, Stopped) and isinstance(stop.partial, Measured):
             finished = np.concatenate([finished, len(finished) + stop.rows])
             parts.append(stop.partial)
+        raise Stopped(finished, join_measured(parts) if parts else None) from None
+    return join_measured(parts)
+
+
+def _measure_inputs(problem: Problem, prepared: FromInputs, inputs: Any, sigma: np.ndarray, rows: bool) -> Measured:
+    """Measure predictions with a solver that needs no gradient of length p.
+
+    Raises:
+        Stopped: On Ctrl-C, with what was measured of the rows that are finished.
+    """
+    parts: list[Measured] = []
+    count = problem.count(inputs)
+    starts = range(0, count, prepared.inputs_together)
+    try:
+        with bar("points", len(starts)) as advance:
+            for start in starts:
+                found = prepared.respond_at(problem.take(inputs, start, min(start + prepared.inputs_together, count)))
+                sensitivity = -contract(found.image, problem.loss_derivatives.cross) / problem.n if rows else None
+                parts.append(_measured(Norms.of(problem, found, sigma), sensitivity))
+                advance("")
+    except KeyboardInterrupt:
+        finished = np.arange(sum(len(part.status) for part in parts))
         raise Stopped(finished, join_measured(parts) if parts else None) from None
     return join_measured(parts)
 

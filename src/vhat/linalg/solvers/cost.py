@@ -65,6 +65,7 @@ class Cost:
         iterated: Bytes for each right-hand side that is worked on, of at most ``block``.
         block: How many right-hand sides are worked on together.
         remedy: What to do where it does not fit.
+        points: How many points are held at most; None for :func:`points_together`.
     """
 
     setup: Work
@@ -74,6 +75,7 @@ class Cost:
     iterated: int = 0
     block: int = 1
     remedy: str = "Use solver='auto', which takes what fits, or raise memory=."
+    points: int | None = None
 
     def work(self, sides: int) -> Work:
         """Return the work for a number of right-hand sides."""
@@ -81,7 +83,8 @@ class Cost:
 
     def memory(self, problem: Problem, sides: int | None = None) -> int:
         """Return the peak in bytes for a number of right-hand sides; None for as many as are ever held."""
-        most = points_together(problem) * problem.outputs
+        points = points_together(problem) if self.points is None else self.points
+        most = points * problem.outputs
         held = most if sides is None else min(sides, most)
         return int(self.fixed + held * self.held + min(held, self.block) * self.iterated + COMPILED)
 

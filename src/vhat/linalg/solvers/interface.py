@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DARK",
     "FromImages",
+    "FromInputs",
     "Norms",
     "Prepared",
     "Record",
@@ -230,6 +231,18 @@ class Prepared(Protocol):
 
         ``g_a' A^-1 g_b`` is then a plain inner product, and traces are exact.
         """
+
+
+@runtime_checkable
+class FromInputs(Protocol):
+    """A prepared solver that answers predictions from their inputs, without gradients of length p."""
+
+    @property
+    def inputs_together(self) -> int:
+        """How many points are answered together."""
+
+    def respond_at(self, inputs: Any) -> Response:
+        """Return what the training rows see of the solutions for the predictions at checked inputs."""
 
 
 class FromImages(ABC):

@@ -26,6 +26,7 @@ __all__ = [
     "NotRankOne",
     "Structure",
     "compress",
+    "features_at",
     "find_structure",
     "gradient_rows",
     "jacobian_rows",
@@ -120,15 +121,53 @@ class Features:
     def gram(self, block: int = GRAM_ROWS) -> np.ndarray:
         """Return ``F F'``, (rows, rows), its lower half computed a block of rows at a time and mirrored."""
         out = np.zeros((len(self), len(self)))
-        terms = _terms(self.parts)
         starts = range(0, len(self), block)
         with bar("kernel", len(starts)) as advance:
             for start in starts:
                 stop = min(start + block, len(self))
-                for term in terms:
+                for term in self.terms:
                     out[start:stop, :stop] += term.product(start, stop)
                 out[:start, start:stop] = out[start:stop, :start].T
                 advance("")
+        return out
+
+    @cached_property
+    def terms(self) -> list[_Term]:
+        """The kernel ``F F'`` as a sum of products of inner products."""
+        return _terms(self.parts)
+
+    def gram_times(self, V: np.ndarray, block: int = GRAM_ROWS) -> np.ndarray:
+        """Return ``F F' V`` for columns V, (rows, k), from blocks of ``F F'`` that are computed and forgotten.
+
+        Each block below the diagonal serves twice, since the kernel is symmetric.
+        """
+        out = np.zeros(V.shape)
+        starts = range(0, len(self), block)
+        with bar("blocks of the kernel", len(starts)) as advance:
+            for start in starts:
+                stop = min(start + block, len(self))
+                rows = self._terms_between(start, stop)
+                out[start:stop] += rows @ V[:stop]
+                out[:start] += rows[:, :start].T @ V[start:stop]
+                advance("")
+        return out
+
+    def _terms_between(self, start: int, stop: int) -> np.ndarray:
+        """Return rows ``start`` to ``stop`` of ``F F'``, up to the diagonal."""
+        if not self.terms:  # no parameter has decay
+            return np.zeros((stop - start, stop))
+        first, *others = self.terms
+        rows = first.product(start, stop)
+        for term in others:
+            rows += term.product(start, stop)
+        return rows
+
+    def squares(self) -> np.ndarray:
+        """Return the squared length of each row of ``F``, (rows,)."""
+        out = np.zeros(len(self))
+        for part in self.parts:
+            lengths = [np.einsum("ia,ia->i", factor, factor) for factor in part]
+            out += np.prod(lengths, axis=0)
         return out
 
     def times(self, v: np.ndarray) -> np.ndarray:
@@ -213,10 +252,14 @@ class _Term:
     other: np.ndarray | None
     plain: float = 0.0
 
-    def product(self, start: int, stop: int) -> np.ndarray:
-        """Return rows ``start`` to ``stop`` of it, up to the diagonal."""
-        found: np.ndarray = self.shared[start:stop] @ self.shared[:stop].T
-        weight = self.plain if self.other is None else self.other[start:stop] @ self.other[:stop].T + self.plain
+    def product(self, start: int, stop: int, *, single: bool = False) -> np.ndarray:
+        """Return rows ``start`` to ``stop`` of it, up to the diagonal, in double or in single precision."""
+        found = _inner_products(self.shared, start, stop, single)
+        if self.other is None:
+            found *= self.plain
+            return found
+        weight = _inner_products(self.other, start, stop, single)
+        weight += self.plain
         found *= weight
         return found
 
@@ -227,6 +270,13 @@ class _Term:
         if self.plain == 0 and self.other is not None and (c := _multiple(rows, self.other)) is not None:
             return _Term(self.other, self.shared, c**2)
         return None
+
+
+def _inner_products(rows: np.ndarray, start: int, stop: int, single: bool) -> np.ndarray:
+    """Return the inner products of rows ``start`` to ``stop`` with all rows before ``stop``."""
+    before = rows[:stop].astype(np.float32) if single else rows[:stop]
+    found: np.ndarray = before[start:] @ before.T
+    return found
 
 
 def _terms(parts: Sequence[tuple[np.ndarray, ...]]) -> list[_Term]:
@@ -330,19 +380,25 @@ def read_features(problem: Problem, allow: Callable[[Structure], None] | None = 
         if allow is not None:
             allow(structure)
         try:
-            return _read(problem, structure)
+            return features_at(problem, problem.X, structure)
         except NotRankOne as found:
             plain = plain | {found.number}
 
 
-def _read(problem: Problem, structure: Structure) -> Features:
+def features_at(problem: Problem, inputs: Any, structure: Structure) -> Features:
+    """Compress the gradients of the predictions at checked inputs.
+
+    Raises:
+        NotRankOne: When a leaf taken for an outer product is not one in some row.
+    """
     # one array for all rows: pieces kept among blocks that come and go would leave the memory full of holes
-    found = Features.empty(structure, problem.n * problem.outputs)
+    count = problem.count(inputs)
+    found = Features.empty(structure, count * problem.outputs)
     rows = _rows_read(problem)
-    starts = range(0, problem.n, rows)
+    starts = range(0, count, rows)
     with bar("gradients of the training rows", len(starts)) as advance:
         for start in starts:
-            part = problem.take(problem.X, start, min(start + rows, problem.n))
+            part = problem.take(inputs, start, min(start + rows, count))
             found.put(start * problem.outputs, _compressed(problem, problem.factors(part), structure))
             advance("")
     return found

@@ -177,7 +177,7 @@ class Kernel:
             cross: ``F Lam^-1/2 r``, (k, N), where it is at hand.
         """
         scaled = r * self.inverse_root
-        c = self._cross(scaled, gradients) if cross is None else cross
+        c = self.cross_of(scaled, gradients) if cross is None else cross
         shape = (len(r), self.problem.n, self.problem.outputs)
         weighted = self.root.times(c.reshape(shape)).reshape(len(r), -1).T
         half = scipy.linalg.solve_triangular(self.factor, weighted, lower=True, check_finite=False)
@@ -200,7 +200,8 @@ class Kernel:
         scaled = r * self.inverse_root
         return _in_single(self.features.single.times, scaled) if single else self.features.times(scaled)
 
-    def _cross(self, scaled: np.ndarray, gradients: Array | None) -> np.ndarray:
+    def cross_of(self, scaled: np.ndarray, gradients: Array | None) -> np.ndarray:
+        """Return ``F scaled'``, (k, N), from compressed gradients where they are given and can be compressed."""
         if gradients is not None:
             try:
                 return np.ascontiguousarray(self.features.cross(compress(self.problem, gradients, self.structure)).T)
@@ -216,7 +217,7 @@ class Kernel:
 
     def pull(self, seen: Seen) -> np.ndarray:
         """Return ``z' b`` with the gradient b of the penalty, (k,)."""
-        held = seen.scaled @ self.scaled_slope - seen.pushed @ self._slope_image
+        held = seen.scaled @ self.scaled_slope - seen.pushed @ self.slope_image
         return held + seen.free @ self.penalty_slope[self.structure.free]
 
     @cached_property
@@ -230,7 +231,8 @@ class Kernel:
         return self.inverse_root * self.penalty_slope
 
     @cached_property
-    def _slope_image(self) -> np.ndarray:
+    def slope_image(self) -> np.ndarray:
+        """``F Lam^-1/2 b``, (N,)."""
         return self.features.times(self.scaled_slope[None])[0]
 
     def solve(self, r: Array) -> Array:

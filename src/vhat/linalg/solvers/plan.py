@@ -36,6 +36,10 @@ _NYSTROM_LEAST = 64
 """Rows of a sample, times outputs, below which it is not worth the trouble."""
 
 
+_HALF = Dual(precision="single")
+"""The kernel in half of its memory, for problems whose own does not fit."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """The way a set of points will be solved.
@@ -170,6 +174,8 @@ def _auto(problem: Problem) -> tuple[Solver, str]:
     # decide between them, and products with the Hessian, by which Dense forms it, are out of the question.
     formed: tuple[Solver, ...] = (Primal(), Dual()) if problem.linear else (dense, Primal(), Dual())
     candidates: list[Solver] = [solver for solver in formed if _fits(problem, solver)]
+    if not _fits(problem, Dual()) and _fits(problem, _HALF):
+        candidates.append(_HALF)
     sampled = Nystrom()
     if sampled.sampled_rows(problem) * problem.outputs >= _NYSTROM_LEAST and _fits(problem, sampled):
         candidates.append(sampled)
@@ -205,6 +211,12 @@ def _reason(problem: Problem, best: Solver) -> str:
         return f"p = {problem.p:,}: {matrix} fits, and {serves}; {kernel} {_fault(problem, Dual(), best)}"
     if best == Dual():
         return f"p = {problem.p:,}: {kernel} fits, and {serves}; {matrix} {_fault(problem, Primal(), best)}"
+    if best == _HALF:
+        return (
+            f"p = {problem.p:,}: {kernel} fits in single precision, refined by its blocks in double precision, and "
+            f"{serves}; in double precision it does not fit {in_words(problem.memory)}, and {matrix} "
+            f"{_fault(problem, Primal(), best)}"
+        )
     rows = Nystrom().sampled_rows(problem)
     return f"{_no_factorisation(problem)}: the kernel of {rows:,} random rows preconditions conjugate gradients on all"
 
