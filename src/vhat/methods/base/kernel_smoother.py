@@ -24,7 +24,7 @@ from vhat.variance.noise import Noise
 if TYPE_CHECKING:
     from vhat.models.problem import Problem
 
-__all__ = ["At", "KernelFit", "at_once", "check_bound", "check_rows", "fit_kernel", "offset", "uniform_noise"]
+__all__ = ["At", "KernelFit", "check_bound", "check_rows", "fit_kernel", "offset", "uniform_noise"]
 
 _LEAST_SHARE = 0.01
 """Residuals that keep less of their degrees of freedom say nothing of the noise."""
@@ -40,11 +40,6 @@ def uniform_noise(level: Any, n: int, *, source: str, df: np.ndarray | None = No
 def offset(problem: Problem) -> float:
     """What a model that standardises inside adds to its network: the regression is one of deviations from it."""
     return 0.0 if problem.scaling is None else float(problem.scaling.shift[0])
-
-
-def at_once(sentence: str) -> str:
-    """Say of a guarantee at each point alone that it holds at all points together."""
-    return sentence.replace("at each point taken alone", "at all points at once")
 
 
 def check_bound(name: str, value: float | None) -> None:

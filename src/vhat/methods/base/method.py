@@ -211,6 +211,7 @@ def make_interval(
     curvature: str = "",
     solver: str = "",
     guarantee: str = "",
+    simultaneous: bool = False,
     why: str = "",
 ) -> Interval:
     """Put limits into the :class:`vhat.Interval` that every method returns.
@@ -230,7 +231,8 @@ def make_interval(
         curvature: ``"hessian"`` or ``"ggn"``, where the method rests on one.
         solver: The solver's name, where there was one.
         guarantee: A sentence in place of the claim's own.
-        why: What to say of points without limits: the likely cause and the remedy.
+        simultaneous: Whether the limits hold at all points at once.
+        why: What the warning says of points without limits: the likely cause and the remedy.
     """
     center = np.asarray(center, dtype=np.float64)
     good = np.isfinite(center) & np.isfinite(limits.lower) & np.isfinite(limits.upper)
@@ -262,7 +264,7 @@ def make_interval(
         target=target,
         curvature=curvature,
         solver=solver,
-        guarantee=guarantee or claim.sentence(delta, target, noise),
+        guarantee=guarantee or claim.sentence(delta, target, noise, simultaneous=simultaneous),
         inputs=_as_array(x),
     )
 
