@@ -10,6 +10,7 @@ from vhat.methods.base.answering import Answer, BaseFitted, FittedToModel, Quest
 from vhat.methods.base.ensemble import Ensemble
 from vhat.methods.base.fitting import BaseMethod, MethodWithoutRecipe, Training
 from vhat.methods.base.guarantee import Claim, Target
+from vhat.methods.base.local_error import left_out_predictions
 from vhat.methods.base.method import Limits, find_noise, normal_limits, residuals
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Target",
     "Training",
     "find_noise",
+    "left_out_predictions",
     "normal_limits",
     "residuals",
 ]
