@@ -70,6 +70,30 @@ def test_comparing_shows_a_refusal_among_answers_and_bootstraps_a_loop_of_torch(
     assert "Conformal: Conformal('split') gives no interval for target='mean'" in printed
 
 
+def test_writing_a_method_shows_a_jackknife_that_equals_the_one_by_refits(capsys):
+    names = run("writing-a-method.md")
+    assert [(each.method, each.status) for each in names["found"].outcomes] == [
+        (name, "answered") for name in ("Jackknife", "Wald", "Proposed")
+    ]
+    assert "Gaussian noise in a new response, given" in capsys.readouterr().out
+    # for a linear model first-order leave-one-out is exact: least squares without each row in turn
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(20, 2))
+    y = X @ [1.0, -0.5] + 0.3 * rng.normal(size=20)
+    points = np.array([[0.3, -0.2], [1.0, 0.5]])
+
+    def recipe(X, y, *, seed, sample_weight=None):
+        theta = np.linalg.lstsq(X, y)[0]
+        return vhat.from_numpy(lambda q, Z: Z @ q, theta, X, y, jac=lambda q, Z: Z)
+
+    band = names["Jackknife"]().fit(recipe, X, y).interval(points)
+    rows = [np.arange(20) != i for i in range(20)]
+    without = np.stack([points @ np.linalg.lstsq(X[kept], y[kept])[0] for kept in rows])
+    expected = np.sqrt(19 / 20 * np.sum((without - without.mean(axis=0)) ** 2, axis=0))
+    np.testing.assert_allclose(band.standard_error, expected, rtol=1e-8)
+    np.testing.assert_allclose(band.half_width, 1.959963984540054 * expected, rtol=1e-8)
+
+
 def test_comparing_has_every_method_in_its_table():
     text = (DOCS / "comparing.md").read_text()
     rows = set(re.findall(r"^\| `(\w+)", text, re.MULTILINE))

@@ -13,34 +13,40 @@ import optax
 
 from vhat.checks import check_count
 from vhat.errors import ModelError
-from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import check_positive
 from vhat.linalg.curvature import scale
 from vhat.methods.base.ensemble import Ensemble
-from vhat.methods.base.method import Claim, check_noise, find_noise, fit_once
+from vhat.methods.base.fitting import BaseMethod, Training
+from vhat.methods.base.method import Claim, check_noise, find_noise
 from vhat.methods.base.posterior import Posterior, as_posterior, log_density, members, noise_clause
 
 if TYPE_CHECKING:
+    from vhat.fitted.model import FittedModel
     from vhat.models.jax.compiled import Model
+    from vhat.variance.noise import Noise
 
 __all__ = ["BayesByBackprop"]
 
 _STREAM = 23
+"""Number of this method's stream of random numbers, different for each method."""
 _FIRST_SPREAD = 0.1
 """Standard deviations start at this share of those that the diagonal of the Gauss-Newton matrix would give."""
 _ROUNDING = 1e-2
-"""Slopes are of the order of one in these units. Far below, Adam would make its full steps of their rounding."""
+"""Adam's eps. Gradients are of order one in these units; far below that Adam would take full steps along rounding."""
 
 
 @dataclass(frozen=True)
-class BayesByBackprop:
+class BayesByBackprop(BaseMethod[Ensemble]):
     """The independent normal parameters ``N(m_j, s_j^2)`` nearest to the posterior (Blundell et al., 2015).
 
     Nearest in ``KL(q || p)``: means and standard deviations maximise the evidence's lower bound, its gradient taken
-    through draws ``m + s eps`` in pairs ``+-eps``, by Adam with a cosine schedule from the fit on. The unit of each
-    parameter is ``sigma / sqrt(n (diag(J'J/n) + lam))``. For a linear model that is the very answer, ``s_j^2`` being
-    one over the diagonal of the posterior's precision: never more than the posterior variance of the parameter, and
+    through draws ``m + s eps`` in pairs ``+-eps``, by Adam with a cosine schedule, started at the fit. The unit of each
+    parameter is ``sigma / sqrt(n (diag(J'J/n) + lam))``. For a linear model the unit is the exact ``s_j``: ``s_j^2`` is
+    one over the diagonal of the posterior's precision, never more than the posterior variance of the parameter, and
     less where parameters trade off. All outputs have one noise level.
+
+    It needs a JAX model with the square loss, and every parameter influence or decay: without either it has no
+    posterior.
 
     Attributes:
         steps: Steps of Adam.
@@ -72,35 +78,26 @@ class BayesByBackprop:
         check_count("draws", self.draws, least=2)
         check_noise(self.noise)
 
-    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> Ensemble:
-        """Train once, and fit means and standard deviations about it.
-
-        Args:
-            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``: a JAX model with the square loss.
-            X: Rows.
-            y: Responses.
-            seed: Determines the training and all draws.
-
-        Raises:
-            InputError: When the model is not one of JAX, its loss not the square loss, or its outputs differ in noise.
-            ModelError: When the means or standard deviations are no longer finite.
-            NotPositiveDefinite: When a parameter has neither influence nor decay, and so no posterior.
-            NoiseError: When the noise has to be estimated and the fit interpolates.
-        """
-        fitted = fit_once(recipe, X, y, seed)
+    def _fit(self, data: Training) -> Ensemble:
+        fitted = data.fit_once()
         noise = find_noise(fitted, self.noise)
         problem = fitted.problem
         with problem.scope():
             model, posterior = as_posterior(fitted, noise, "BayesByBackprop")
             unit = float(posterior.noise) / (np.sqrt(problem.n) * scale(problem))
-            keys = jax.random.split(jax.random.key(seed), self.steps)
+            keys = jax.random.split(jax.random.key(data.seed), self.steps)
             rate = jnp.asarray(self.learning_rate)
             moved, spread = _maximise(model, self.steps, self.pairs, keys, problem.theta, unit, posterior, rate)
-            mean, deviation = (np.asarray(each) for each in (problem.theta + unit * moved, unit * jnp.exp(spread)))
+            mean = np.asarray(problem.theta + unit * moved)
+            deviation = np.asarray(unit * jnp.exp(spread))
         if not (np.isfinite(mean).all() and np.isfinite(deviation).all()):
             raise ModelError(f"Bayes by Backprop diverged at learning_rate={self.learning_rate:g}. Lower it.")
-        eps = np.random.default_rng([seed, _STREAM]).standard_normal((self.draws, problem.p))
-        claim = Claim(
+        eps = data.random(_STREAM).standard_normal((self.draws, problem.p))
+        drawn = members(fitted, mean + deviation * eps)
+        return Ensemble(drawn, self._claim(fitted, noise), fitted, self.noise, spread="draws")
+
+    def _claim(self, fitted: FittedModel, noise: Noise) -> Claim:
+        return Claim(
             name="Bayes by Backprop",
             covers="the regression function, in the belief that the decay expresses as a prior",
             response="a new response, in the belief that the decay expresses as a prior",
@@ -112,7 +109,6 @@ class BayesByBackprop:
                 f"{self.steps} steps enough to find that posterior",
             ),
         )
-        return Ensemble(members(fitted, mean + deviation * eps), claim, fitted, self.noise, spread="draws")
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -125,7 +121,9 @@ def _maximise(
     def negative_bound(params: tuple[Any, Any], eps: Any) -> Any:
         moved, spread = params
         drawn = theta + unit * (moved + jnp.exp(spread) * jnp.concatenate([eps, -eps]))
-        return -jnp.mean(jax.vmap(lambda each: log_density(model, each, posterior))(drawn)) - jnp.sum(spread)
+        fit = jnp.mean(jax.vmap(lambda each: log_density(model, each, posterior))(drawn))
+        # The entropy of the normal laws is the sum of their log deviations, up to a constant.
+        return -fit - jnp.sum(spread)
 
     def step(state: tuple[Any, Any], key: Any) -> tuple[tuple[Any, Any], None]:
         params, memory = state

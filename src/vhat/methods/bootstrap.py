@@ -10,44 +10,45 @@ import numpy as np
 
 from vhat.checks import check_choice, check_count
 from vhat.errors import InputError
-from vhat.fit.many_fits import Recipe, fit_many
 from vhat.fitted.match_rows import held_rows
-from vhat.intervals.interval import Interval
 from vhat.methods.base import bootstrap_limits
-from vhat.methods.base.ensemble import new_seeds, predictions
+from vhat.methods.base.answering import Answer, BaseFitted, Question, noise_of_response
+from vhat.methods.base.ensemble import predictions
+from vhat.methods.base.fitting import BaseMethod, Training
 from vhat.methods.base.local_error import left_out_predictions, propagated_error
-from vhat.methods.base.method import (
-    Claim,
-    Limits,
-    Target,
-    check_noise,
-    check_question,
-    find_noise,
-    fit_once,
-    make_interval,
-    residuals,
-    responses,
-    widened,
-)
+from vhat.methods.base.method import Claim, Limits, check_noise, residuals
 from vhat.methods.base.requirements import require_residuals
 from vhat.methods.base.resampling import KINDS, Worlds, draw_pairs, draw_responses
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
+    from vhat.variance.noise import Noise
 
 __all__ = ["Bootstrap", "FittedBootstrap"]
 
-_STREAM = 11  # keeps the draws apart from whatever else the seed draws
+_STREAM = 11
+"""Number of this method's stream of random numbers, different for each method."""
 _WHY = {
     "percentile": "",
     "bca": "All refits lie on one side of the fit (more resamples may cure that), or a row left out has no answer.",
     "studentised": "A refit has no standard error there.",
 }
+"""Why a kind of limits can be missing at a point, for the warning."""
+_NOISE = {
+    "pairs": "independent rows, drawn like these",
+    "residual": "noise of one law in every row",
+    "wild": "independent noise, symmetric in every row",
+    "parametric": "Gaussian noise",
+}
+"""What each kind of resampling assumes of the noise, for the guarantee."""
 
 
 @dataclass(frozen=True)
-class Bootstrap:
-    """Refit to resampled data, and read limits off the spread of the refits.
+class Bootstrap(BaseMethod["FittedBootstrap"]):
+    """Refit to resampled data, and take limits from the spread of the refits.
+
+    ``"pairs"`` needs a recipe that trains with its sample weights: refits that do not follow their resamples are
+    refused. The other kinds need a loss that has residuals.
 
     Attributes:
         resamples: How many refits. Ten is what the paper compares with, and resolves no 95%: take hundreds for that.
@@ -91,29 +92,16 @@ class Bootstrap:
                 f'{self.resampling!r}. Use limits="percentile" or "studentised".'
             )
 
-    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> FittedBootstrap:
-        """Fit to the data, then to every resample.
-
-        Args:
-            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``; ``"pairs"`` needs its sample weights.
-            X: Rows.
-            y: Responses.
-            seed: Determines the resamples and the training.
-
-        Raises:
-            InputError: When the loss has no residuals and they are needed, or refits do not follow their resamples: a
-                recipe that ignores its sample weights.
-            NoiseError: When the noise has to be estimated and the fit interpolates.
-        """
-        observed = responses(y)
-        base = fit_once(recipe, X, y, seed)
+    def _fit(self, data: Training) -> FittedBootstrap:
+        observed = data.responses()
+        base = data.fit_once()
         if self.limits != "percentile":
             require_residuals(base, f'limits="{self.limits}"')
-        worlds = self._worlds(base, observed, np.random.default_rng([seed, _STREAM]))
-        seeds = new_seeds(seed, self.resamples + 1)[1:] if self.new_seeds else [seed] * self.resamples
-        refits = fit_many(recipe, X, y, seeds=seeds, sample_weights=worlds.weights, targets=worlds.targets)
+        worlds = self._worlds(base, observed, data.random(_STREAM))
+        seeds = data.refit_seeds(self.resamples, new=self.new_seeds)
+        refits = data.fit_many(seeds, sample_weights=worlds.weights, targets=worlds.targets)
         _check_refits(base, refits, observed, worlds)
-        return FittedBootstrap(self, base, tuple(refits), worlds)
+        return FittedBootstrap(self, base, refits, worlds)
 
     def _worlds(self, base: FittedModel, y: np.ndarray, rng: np.random.Generator) -> Worlds:
         if self.resampling == "pairs":
@@ -122,7 +110,7 @@ class Bootstrap:
 
 
 @dataclass(frozen=True, eq=False)
-class FittedBootstrap:
+class FittedBootstrap(BaseFitted):
     """The fit to the data and those to the resamples.
 
     Attributes:
@@ -137,41 +125,20 @@ class FittedBootstrap:
     refits: tuple[FittedModel, ...] = field(repr=False)
     worlds: Worlds = field(repr=False)
 
-    def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
-        """Compute an interval at every point.
-
-        Args:
-            x: Test inputs, shaped like the training inputs.
-            delta: Probability of a miss.
-            target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
-
-        Returns:
-            The interval; its center is the prediction of the fit to the data.
-
-        Raises:
-            NoiseError: When the noise of a new response has to be estimated and the fit interpolates.
-        """
-        delta = check_question("the bootstrap", delta, target)
-        draws = predictions(self.refits, x)
-        center = self.base.predict(x)
-        limits = self._limits(x, draws, center, delta)
-        noise = None
-        if target == "observation":
-            require_residuals(self.base, "target='observation'")
-            noise = find_noise(self.base, self.options.noise)
-            limits = widened(limits, noise, delta)
-        error = draws.std(axis=0, ddof=1)
-        return make_interval(
-            self._claim(delta),
+    def _answer(self, asked: Question) -> Answer:
+        """Compute limits from the refits, about the prediction of the fit to the data."""
+        draws = predictions(self.refits, asked.x)
+        center = self.base.predict(asked.x)
+        return Answer(
+            self._claim(asked.delta),
             center,
-            limits,
-            delta=delta,
-            target=target,
-            standard_error=error,
-            noise=noise,
-            x=x,
+            self._limits(asked.x, draws, center, asked.delta),
+            standard_error=draws.std(axis=0, ddof=1),
             why=_WHY[self.options.limits],
         )
+
+    def _response_noise(self) -> Noise:
+        return noise_of_response(self.base, self.options.noise)
 
     def _limits(self, x: Any, draws: np.ndarray, center: np.ndarray, delta: float) -> Limits:
         if self.options.limits == "percentile":
@@ -179,21 +146,19 @@ class FittedBootstrap:
         if self.options.limits == "bca":
             skew = bootstrap_limits.acceleration(left_out_predictions(self.base, x))
             return bootstrap_limits.bias_corrected(draws, center, skew, delta)
-        counts = [None] * len(self.refits) if self.worlds.weights is None else list(self.worlds.weights)
         y = self.base.problem.targets
+        counts: list[np.ndarray | None] = [None] * len(self.refits)
+        if self.worlds.weights is not None:
+            counts = list(self.worlds.weights)
         errors = np.stack([_sandwich(refit, x, y, count) for refit, count in zip(self.refits, counts, strict=True)])
         return bootstrap_limits.studentised(draws, errors, center, _sandwich(self.base, x, y), delta)
 
     def _claim(self, delta: float) -> Claim:
         options = self.options
-        count, finest = options.resamples, 2 / (options.resamples + 1)
+        count = options.resamples
+        finest = 2 / (count + 1)  # the smallest delta whose quantiles lie inside the range of the draws
         assumed = [
-            {
-                "pairs": "independent rows, drawn like these",
-                "residual": "noise of one law in every row",
-                "wild": "independent noise, symmetric in every row",
-                "parametric": "Gaussian noise",
-            }[options.resampling],
+            _NOISE[options.resampling],
             "refits that vary about this fit as this fit varies about its mean",
         ]
         if options.resampling in ("residual", "wild") and not options.adjust:
@@ -201,7 +166,7 @@ class FittedBootstrap:
         if delta < finest:
             assumed.append(f"that {count} RESAMPLES WILL DO, WHICH RESOLVE NO MORE THAN {100 * (1 - finest):.3g}%")
         else:
-            # in the mean the interpolated quantile at q of B draws lies at place (q (B - 1) + 1) / (B + 1) of their law
+            # On average the interpolated quantile q of B draws is the quantile (q (B - 1) + 1) / (B + 1) of their law.
             held = 1 - 2 * (delta / 2 * (count - 1) + 1) / (count + 1)
             assumed.append(f"limits of {count} draws for those of their law, of which they hold {100 * held:.3g}%")
         return Claim(
@@ -252,7 +217,7 @@ def _weights(refit: FittedModel, y: np.ndarray, counts: np.ndarray) -> np.ndarra
 
 
 def _proportional(weights: np.ndarray, expected: np.ndarray) -> bool:
-    """Whether weights are the expected ones up to a common factor, in the rounding of float32."""
+    """Return whether weights are the expected ones up to a common factor, in the rounding of float32."""
     return np.allclose(weights / weights.sum(), expected / expected.sum(), rtol=1e-5, atol=0.0)
 
 
@@ -260,7 +225,7 @@ def _sandwich(fitted: FittedModel, x: Any, y: np.ndarray, counts: np.ndarray | N
     """Return the sandwich error of a fit, every copy of a row counting as a row of its own."""
     size = np.abs(residuals(fitted))
     if counts is not None:
-        # d f/d y_i counts all copies of row i at once: with w copies of equal residuals, w (d/w)^2 r^2 = d^2 r^2 / w
+        # d f/d y_i counts all copies of row i at once: with w copies of equal residuals, w (d/w)^2 r^2 = d^2 r^2 / w.
         rows = held_rows(fitted, y, counts)
         copies = (counts / np.bincount(rows, minlength=len(y)).clip(min=1))[rows, None]
         size = np.divide(size, np.sqrt(copies), out=np.zeros_like(size), where=copies > 0)

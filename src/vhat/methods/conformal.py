@@ -11,10 +11,11 @@ import numpy as np
 from vhat.checks import as_numbers, check_choice, check_count, check_finite
 from vhat.errors import InputError, MissingPackage
 from vhat.fit.many_fits import Recipe
-from vhat.fit.splits import Table, check_table
-from vhat.intervals.interval import Interval
+from vhat.fit.splits import Table
 from vhat.level import level_text
-from vhat.methods.base.method import Claim, Limits, Target, check_level, check_question, fit_once, make_interval
+from vhat.methods.base.answering import Answer, BaseFitted, Question
+from vhat.methods.base.fitting import BaseMethod, Training
+from vhat.methods.base.method import Claim, Limits, Target, check_level, check_question, fit_once
 from vhat.methods.base.requirements import require_one_output
 
 if TYPE_CHECKING:
@@ -23,11 +24,15 @@ if TYPE_CHECKING:
 __all__ = ["Conformal", "FittedConformal", "RecipeRegressor", "Regressor", "unit_of"]
 
 _STREAM = 22
+"""Number of the stream of random numbers that chooses rows."""
 
 
 @dataclass(frozen=True)
-class Conformal:
-    """Intervals for a new response that take their width from the misses on rows that a fit has not seen (MAPIE).
+class Conformal(BaseMethod["FittedConformal"]):
+    """Intervals for a new response whose width comes from residuals on rows that a fit has not seen (MAPIE).
+
+    There is no interval for the mean. The model must have one output. With ``"cv+"`` a miss is proved to have
+    probability at most about ``2 delta``.
 
     Attributes:
         kind: ``"split"``: train on some rows, and take the width from the others; ``"cv+"``: train without each of
@@ -54,43 +59,32 @@ class Conformal:
         check_level("share", self.share, zero=False)
         check_count("folds", self.folds, least=2)
 
-    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> FittedConformal:
-        """Train: once for ``"split"``, once for each fold and once on all rows for ``"cv+"``.
-
-        Args:
-            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``, with one output.
-            X: Rows, as one array.
-            y: Responses.
-            seed: Draws which rows are kept, and the training's first parameters.
-
-        Raises:
-            InputError: For several outputs, or fewer rows than parts.
-            MissingPackage: When MAPIE is not installed.
-        """
-        table = check_table(X, y)
-        regressor = RecipeRegressor(recipe, seed, table.y.shape[1:], unit_of(table.y))
-        return self.around(regressor, table, seed=seed, name="Conformal")
+    def _fit(self, data: Training) -> FittedConformal:
+        table = data.table()
+        regressor = RecipeRegressor(data.recipe, data.seed, table.y.shape[1:], unit_of(table.y))
+        return self.around(regressor, table, seed=data.seed, name="Conformal")
 
     def around(self, regressor: Regressor, table: Table, *, seed: int, name: str) -> FittedConformal:
-        """Do the same with a regressor in place of a recipe; ``name`` is what messages call the method."""
+        """Fit with a regressor in place of a recipe; ``name`` is what messages call the method."""
         _mapie()
         check_count("seed", seed)
         require_one_output(table.y.size // len(table), name)
-        kept = round(self.share * len(table)) if self.kind == "split" else len(table)
-        if (self.kind == "split" and not 0 < kept < len(table)) or len(table) < self.folds:
+        split = self.kind == "split"
+        kept = round(self.share * len(table)) if split else len(table)
+        if (split and not 0 < kept < len(table)) or len(table) < self.folds:
             raise InputError(f"{len(table)} rows are too few for {self}: some part of them would be empty.")
         order = np.random.default_rng([seed, _STREAM]).permutation(len(table))
         fit = FittedConformal(self, table, np.sort(order[:kept]), regressor, seed, name)
-        if self.kind == "split":
+        if split:
             train = np.sort(order[kept:])
             regressor.fit(table.X[train], table.y[train].reshape(-1) / regressor.unit)
         else:
-            fit.conformed(0.5)
+            fit.conformed(0.5)  # trains all folds now; the regressor keeps them, whatever delta is asked later
         return fit
 
 
 def unit_of(y: np.ndarray) -> float:
-    """Return a power of two of the size of the responses, by which MAPIE's numbers are divided: it knows no units."""
+    """Return a power of two of the size of the responses; MAPIE, whose tolerances have a unit, sees y divided by it."""
     largest = float(np.abs(y).max()) or 1.0
     return 2.0 ** math.ceil(math.log2(largest))
 
@@ -115,6 +109,7 @@ class Regressor(Protocol):
 
 
 def _mapie() -> Any:
+    """Import MAPIE, or say how to install it."""
     try:
         from mapie import regression
     except ImportError as error:
@@ -127,7 +122,7 @@ def _mapie() -> Any:
 
 @dataclass(eq=False)
 class RecipeRegressor:
-    """A recipe as scikit-learn's tools want it: ``fit`` and ``predict``. What was trained once is not trained again.
+    """A recipe with scikit-learn's ``fit`` and ``predict``; the same rows are trained on once.
 
     Attributes:
         recipe: The recipe.
@@ -146,7 +141,7 @@ class RecipeRegressor:
     fitted_: FittedModel | None = field(default=None, repr=False)
 
     def __sklearn_clone__(self) -> RecipeRegressor:
-        """Return one without a model that shares what was trained."""
+        """Return an unfitted copy that shares the cache of trained models."""
         return replace(self, fitted_=None)
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> RecipeRegressor:
@@ -165,7 +160,7 @@ class RecipeRegressor:
 
 
 @dataclass(frozen=True, eq=False)
-class FittedConformal:
+class FittedConformal(BaseFitted):
     """Fitted models, and the rows whose misses give the width.
 
     Attributes:
@@ -184,40 +179,37 @@ class FittedConformal:
     seed: int
     name: str = "Conformal"
 
-    def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
-        """Compute an interval for a new response at every point.
-
-        Args:
-            x: Test inputs, shaped like the training inputs.
-            delta: Probability of a miss; with ``"cv+"`` twice that is what is proved.
-            target: ``"observation"``; a conformal interval says nothing of the mean.
-
-        Raises:
-            InputError: For ``target="mean"``, or a delta too small for so few rows.
-        """
+    def _check(self, delta: float, target: Target) -> float:
         why = "It covers a new response, noise and all; for the mean use vhat.methods.Proposed."
-        delta = check_question(f"{self.name}({self.options.kind!r})", delta, target, only="observation", why=why)
-        m, level = len(self.rows), 1 - delta
+        return check_question(f"{self.name}({self.options.kind!r})", delta, target, only="observation", why=why)
+
+    def _answer(self, asked: Question) -> Answer:
+        """Compute limits for a new response."""
+        delta = asked.delta
+        m = len(self.rows)
+        level = 1 - delta
         if m * min(1 - level, level) < 1:  # MAPIE's own condition, in its own rounding
             raise InputError(
                 f"{m} rows are too few for delta={delta:g}: the interval would be infinite. They allow a delta of "
                 f"{1.006 / m:.3g} or more. Ask for that, or give at least {math.ceil(1 / delta)} rows to the width."
             )
-        points = as_numbers("x", x)
+        points = as_numbers("x", asked.x)
         check_finite("x", points)
         conformed = self.conformed(delta)
-        # of CV+ the center is the fit to all rows (None: no mean over the folds)
-        center, found = conformed.predict_interval(points, *(() if self.options.kind == "split" else (None,)))
+        if self.options.kind == "split":
+            center, found = conformed.predict_interval(points)
+        else:
+            # None: no mean over the folds, so that the center is the fit to all rows
+            center, found = conformed.predict_interval(points, None)
         unit = self.regressor.unit
         limits = Limits(unit * found[:, 0, 0], unit * found[:, 1, 0])
-        return make_interval(
-            self._claim, unit * center, limits, delta=delta, target=target, x=x, guarantee=self._sentence(delta)
-        )
+        return Answer(self._claim, unit * center, limits, of="observation", guarantee=self._sentence(delta))
 
     def conformed(self, delta: float) -> Any:
-        """Return MAPIE's regressor at this level, in which nothing is trained that has been trained before."""
+        """Return MAPIE's regressor at this level; models that were trained before are not trained again."""
         regression = _mapie()
-        level, y = 1 - delta, self.table.y.reshape(-1) / self.regressor.unit
+        level = 1 - delta
+        y = self.table.y.reshape(-1) / self.regressor.unit
         if self.options.kind == "split":
             split = regression.SplitConformalRegressor(self.regressor, confidence_level=level, prefit=True)
             return split.conformalize(self.table.X[self.rows], y[self.rows])
@@ -229,11 +221,12 @@ class FittedConformal:
 
     @property
     def _claim(self) -> Claim:
-        kind = "split conformal" if self.options.kind == "split" else "CV+"
-        return Claim(kind if self.name == "Conformal" else f"{kind}, {self.name}", "", "", ())
+        name = "split conformal" if self.options.kind == "split" else "CV+"
+        if self.name != "Conformal":
+            name = f"{name}, {self.name}"
+        return Claim(name, "", "", ())  # the guarantee has a sentence of its own
 
     def _sentence(self, delta: float) -> str:
-        n, m, folds = len(self.table), len(self.rows), self.options.folds
         assumed = (
             "assumed: all rows and the new one exchangeable (the same population, no shift); nothing is assumed of the "
             "model, its minimum or its noise."
@@ -241,9 +234,12 @@ class FittedConformal:
         if self.options.kind == "split":
             return (
                 f"A new response at one point is missed with probability at most {delta:g}, bias included, in the mean "
-                f"over draws of the {m} rows kept from training and of the new one together, not for each x nor for "
-                f"these rows given; {assumed}"
+                f"over draws of the {len(self.rows)} rows kept from training and of the new one together, not for each "
+                f"x nor for these rows given; {assumed}"
             )
+        n = len(self.table)
+        folds = self.options.folds
+        # Barber et al. (2021), Theorem 4: what CV+ with few folds may lose beyond 2 delta.
         slack = min(2 * (1 - 1 / folds) / (n / folds + 1), (1 - folds / n) / (folds + 1))
         return (
             f"Nominal {level_text(delta)} for a new response at one point, bias included; proved is a miss with "

@@ -12,22 +12,11 @@ from scipy import stats
 from vhat import bounds
 from vhat.checks import check_choice
 from vhat.errors import InputError
-from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import check_positive
-from vhat.intervals.interval import Interval
-from vhat.methods.base.kernel_smoother import at_once
+from vhat.methods.base.answering import Answer, FittedToModel, Question
+from vhat.methods.base.fitting import BaseMethod, Training
 from vhat.methods.base.local_error import shortfall
-from vhat.methods.base.method import (
-    Claim,
-    Limits,
-    Target,
-    check_noise,
-    check_question,
-    find_noise,
-    fit_once,
-    make_interval,
-    widened,
-)
+from vhat.methods.base.method import Claim, Limits, check_noise, find_noise
 from vhat.methods.base.noise_levels import different, met_levels, scaled_levels, unlike_rows
 from vhat.methods.base.profile_likelihood import Region, farthest
 from vhat.methods.base.requirements import require_square_loss
@@ -39,15 +28,16 @@ if TYPE_CHECKING:
 __all__ = ["ConstrainedFit", "FittedRegion"]
 
 _MOST = 300
-"""Parameters above which a search at every point would take too long."""
+"""Most parameters: with more, a search at every point takes too long."""
 
 
 @dataclass(frozen=True)
-class ConstrainedFit:
+class ConstrainedFit(BaseMethod["FittedRegion"]):
     """``[min f(x; theta), max f(x; theta)]`` over ``{theta: L(theta) <= L(theta_hat) + beta}``; small models.
 
     L is the objective of the fit, its weight decay included. For a linear model the region is an ellipsoid, and the
-    limits are ``f(x) +- sqrt(2 beta g'(H + lam)^-1 g)``.
+    limits are ``f(x) +- sqrt(2 beta g'(H + lam)^-1 g)``. The model may have at most 300 parameters. Unless beta is
+    given, its loss must be the square loss.
 
     Attributes:
         region: How beta follows from delta. ``"profile"``: ``sigma^2 q^2 / (2n)`` with q the normal quantile (Student's
@@ -79,20 +69,8 @@ class ConstrainedFit:
             check_positive("beta", self.beta)
         check_noise(self.noise)
 
-    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> FittedRegion:
-        """Train once.
-
-        Args:
-            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``.
-            X: Rows.
-            y: Responses.
-            seed: Seed of the training.
-
-        Raises:
-            InputError: When the model has too many parameters, or beta has to follow from delta and the loss is not
-                the square loss.
-        """
-        fitted = fit_once(recipe, X, y, seed)
+    def _fit(self, data: Training) -> FittedRegion:
+        fitted = data.fit_once()
         if fitted.problem.p > _MOST:
             raise InputError(
                 f"ConstrainedFit searches among all parameters at every point, and this model has {fitted.problem.p}; "
@@ -104,7 +82,7 @@ class ConstrainedFit:
 
 
 @dataclass(frozen=True, eq=False)
-class FittedRegion:
+class FittedRegion(FittedToModel):
     """A fitted model and the region about it.
 
     Attributes:
@@ -115,85 +93,100 @@ class FittedRegion:
     options: ConstrainedFit
     fitted: FittedModel = field(repr=False)
 
-    def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
-        """Search for the smallest and the largest prediction at every point.
-
-        Args:
-            x: Test inputs, shaped like the training inputs.
-            delta: Probability of a miss.
-            target: ``"mean"``, or ``"observation"`` for a new response.
-
-        Raises:
-            NotPositiveDefinite: When the objective has no positive definite curvature at the fit.
-            NoiseError: When the noise has to be estimated and the fit interpolates.
-        """
-        delta = check_question("ConstrainedFit", delta, target)
-        problem, options = self.fitted.problem, self.options
-        needed = options.beta is None or target == "observation"
-        noise = find_noise(self.fitted, options.noise) if needed else None
-        center = self.fitted.predict(x)
-        room = self._room(x, noise, delta) if options.beta is None else np.full(center.shape, options.beta)
-        with problem.scope():
-            chosen = self.fitted.workspace.choose_curvature("auto", quiet=True)
-            matrix, inputs = self.fitted.workspace.matrix(chosen.curvature), problem.inputs(x)
-            places = [
-                (Region(problem, matrix, float(beta)), problem.take(inputs, row, row + 1), output)
-                for row, betas in enumerate(room.reshape(-1, problem.outputs))
-                for output, beta in enumerate(betas)
-            ]
-            found = [[_extreme(*place, sign) for place in places] for sign in (-1.0, 1.0)]
-        lower, upper = (np.array(side).reshape(center.shape) for side in found)
-        limits, claim = Limits(lower, upper), self._claim(noise, chosen.curvature)
-        together = options.beta is None and options.region == "joint" and target == "mean"
-        return make_interval(
-            claim,
+    def _answer(self, asked: Question) -> Answer:
+        """Search for the smallest and the largest prediction at every point."""
+        options = self.options
+        noise = None
+        if options.beta is None or asked.target == "observation":
+            noise = find_noise(self.fitted, options.noise)
+        center = self.fitted.predict(asked.x)
+        if options.beta is None:
+            room = self._room(asked.x, noise, asked.delta)
+            level = asked.delta
+        else:
+            room = np.full(center.shape, options.beta)
+            level = math.nan  # of a region of the caller's own
+        chosen = self.fitted.workspace.choose_curvature("auto", quiet=True)
+        matrix = self.fitted.workspace.matrix(chosen.curvature)
+        return Answer(
+            self._claim(noise, chosen.curvature),
             center,
-            limits if noise is None or target == "mean" else widened(limits, noise, delta),
-            delta=delta if options.beta is None else math.nan,
-            target=target,
+            self._extremes(asked.x, room, matrix),
             noise=noise,
-            x=x,
-            guarantee=at_once(claim.sentence(delta, target, noise)) if together else "",
+            delta=level,
+            simultaneous=options.beta is None and options.region == "joint",
             why="The search met no extreme on the region's edge. Raise weight_decay, or use vhat.methods.Proposed.",
         )
+
+    def _extremes(self, x: Any, room: np.ndarray, matrix: np.ndarray) -> Limits:
+        """Return the smallest and the largest prediction over the region of each point, in the shape of ``room``."""
+        problem = self.fitted.problem
+        inputs = problem.inputs(x)
+        lower = []
+        upper = []
+        for row, betas in enumerate(room.reshape(-1, problem.outputs)):
+            point = problem.take(inputs, row, row + 1)
+            for output, beta in enumerate(betas):
+                region = Region(problem, matrix, float(beta))
+                lower.append(_extreme(region, point, output, -1.0))
+                upper.append(_extreme(region, point, output, 1.0))
+        return Limits(np.array(lower).reshape(room.shape), np.array(upper).reshape(room.shape))
 
     def _room(self, x: Any, noise: Noise | None, delta: float) -> np.ndarray:
         """Return beta for every prediction, (points,) or (points, outputs)."""
         assert noise is not None
-        n, p = self.fitted.problem.n, self.fitted.problem.p
+        n = self.fitted.problem.n
+        p = self.fitted.problem.p
         if self.options.region == "profile":
             square = bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df) ** 2
+        elif noise.df is None:
+            square = np.asarray(stats.chi2.isf(delta, p))
         else:
-            square = np.asarray(stats.chi2.isf(delta, p) if noise.df is None else p * stats.f.isf(delta, p, noise.df))
+            square = np.asarray(p * stats.f.isf(delta, p, noise.df))
         met = met_levels(self.fitted, x, noise)
-        room: np.ndarray = met**2 * (square if met.ndim == 2 else np.ravel(square)[0]) / (2 * n)
+        if met.ndim == 1:
+            square = np.ravel(square)[0]
+        room: np.ndarray = met**2 * square / (2 * n)
         return room
 
     def _claim(self, noise: Noise | None, curvature: str) -> Claim:
-        options, joint = self.options, self.options.region == "joint"
-        level = "" if noise is None else f"Gaussian noise, its level {noise.source}, "
-        if options.beta is not None:
-            by, assumed = f"a region of beta={options.beta:g}, whose level is not known", level
+        options = self.options
+        if options.beta is None:
+            name: str = options.region
+            by = self._argument(noise)
         else:
-            kind = "parameters" if joint else "one prediction"
-            apart = "" if noise is None else different(scaled_levels(self.fitted, noise))
-            met = f" at the noise that each output meets ({apart} in the unit of the loss)" if apart else ""
-            if not apart and noise is not None and unlike_rows(self.fitted, noise):
-                met = " at noise that the weights of the rows do not follow"
-            by, assumed = f"the likelihood ratio for {kind}{met}, whose level is right only as n grows", level
+            name = "beta given"
+            by = f"a region of beta={options.beta:g}, whose level is not known"
+        level = ""
+        if noise is not None:
+            level = f"Gaussian noise, its level {noise.source}, "
         return Claim(
-            name=f"constrained fit ({'beta given' if options.beta is not None else options.region})",
+            name=f"constrained fit ({name})",
             covers="the regression function, if the model contains it",
             by=by,
             checked=("that the search ended at an extreme on the region's edge, at least a local one",),
             assumed=(
                 *shortfall(self.fitted, noise, curvature),
-                assumed + "that no other extreme of the region is further out",
+                f"{level}that no other extreme of the region is further out",
                 "that the decay has not moved the fit",
             ),
         )
 
+    def _argument(self, noise: Noise | None) -> str:
+        """Say by what argument the region has its level, where beta follows from delta."""
+        kind = "parameters" if self.options.region == "joint" else "one prediction"
+        met = ""
+        if noise is not None:
+            apart = different(scaled_levels(self.fitted, noise))
+            if apart:
+                met = f" at the noise that each output meets ({apart} in the unit of the loss)"
+            elif unlike_rows(self.fitted, noise):
+                met = " at noise that the weights of the rows do not follow"
+        return f"the likelihood ratio for {kind}{met}, whose level is right only as n grows"
+
 
 def _extreme(region: Region, point: Any, output: int, sign: float) -> float:
     """Return an extreme prediction over a region; NaN where the region has no size, because a solve has failed."""
-    return farthest(region, point, output, sign) if math.isfinite(region.beta) else math.nan
+    if not math.isfinite(region.beta):
+        return math.nan
+    return farthest(region, point, output, sign)

@@ -5,37 +5,28 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from vhat import bounds
 from vhat.checks import as_numbers, check_choice, check_finite
 from vhat.errors import InputError, MissingPackage, SelectionWarning, outside
-from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import check_positive
-from vhat.fit.splits import check_table
-from vhat.intervals.interval import Interval
-from vhat.methods.base.kernel_smoother import At, KernelFit, at_once, check_bound, check_rows, fit_kernel
-from vhat.methods.base.method import (
-    Claim,
-    Limits,
-    Target,
-    check_noise,
-    check_question,
-    make_interval,
-    widened,
-)
+from vhat.methods.base.answering import Answer, BaseFitted, Question
+from vhat.methods.base.fitting import MethodWithoutRecipe, Training
+from vhat.methods.base.kernel_smoother import At, KernelFit, check_bound, check_rows, fit_kernel
+from vhat.methods.base.method import Claim, Limits, check_noise
 from vhat.variance.noise import Noise
 
 __all__ = ["FittedKernelRidge", "KernelRidge", "matern"]
 
 _GRID = np.logspace(-9, 2, 45)
-"""Decays that are tried, in units of the mean eigenvalue of K/n."""
+"""Decays that leave-one-out chooses from, in units of the mean eigenvalue of K/n."""
 
 
 @dataclass(frozen=True)
-class KernelRidge:
+class KernelRidge(MethodWithoutRecipe["FittedKernelRidge"]):
     """Regression with a Matern kernel in place of the network; a band from a bound on the truth's norm.
 
     With ``|f*| <= B`` in the space of the kernel, the error at x is at most ``B power(x)`` of bias and
@@ -78,27 +69,17 @@ class KernelRidge:
         check_choice("band", self.band, ("pointwise", "uniform"))
         check_noise(self.noise)
 
-    def fit(self, recipe: Recipe | None, X: Any, y: Any, *, seed: int = 0) -> FittedKernelRidge:  # noqa: ARG002
-        """Fit the kernel regression.
-
-        Args:
-            recipe: Not used: there is no network.
-            X: Rows, (n, columns).
-            y: Responses, (n,) or (n, outputs).
-            seed: Not used: nothing is random.
-
-        Raises:
-            InputError: When there are fewer than two rows, or the data cannot be used.
-            MissingPackage: When scikit-learn, whose kernel it is, is not installed.
-        """
-        table = check_table(X, y)
+    def _fit(self, data: Training) -> FittedKernelRidge:
+        table = data.table()
         rows = check_rows("X", table.X)
         if len(rows) < 2:
             raise InputError("KernelRidge needs at least two rows.")
         gram = matern(rows, rows, self.length_scale, self.nu)
-        found = fit_kernel(gram, table.y, 1.0 if self.weight_decay is None else self.weight_decay)
         if self.weight_decay is None:
-            found = best_left_out(found)
+            # The eigenvectors do not depend on the decay, so that any one serves until the best is found.
+            found = best_left_out(fit_kernel(gram, table.y, 1.0))
+        else:
+            found = fit_kernel(gram, table.y, self.weight_decay)
         return FittedKernelRidge(self, found, rows, table.y.ndim == 1)
 
 
@@ -125,8 +106,9 @@ def best_left_out(found: KernelFit) -> KernelFit:
     misses = [np.sum(replace(found, decay=float(each)).left_out ** 2 / unit) for each in decays]
     best = int(np.argmin(misses))
     if best in (0, len(decays) - 1):
+        end = "largest" if best else "smallest"
         warnings.warn(
-            f"leave-one-out prefers the {'largest' if best else 'smallest'} weight decay that was tried, "
+            f"leave-one-out prefers the {end} weight decay that was tried, "
             f"{decays[best]:.1e}. Choose length_scale or weight_decay yourself.",
             SelectionWarning,
             stacklevel=outside(),
@@ -135,7 +117,7 @@ def best_left_out(found: KernelFit) -> KernelFit:
 
 
 @dataclass(frozen=True, eq=False)
-class FittedKernelRidge:
+class FittedKernelRidge(BaseFitted):
     """A fitted kernel regression.
 
     Attributes:
@@ -150,42 +132,32 @@ class FittedKernelRidge:
     X: np.ndarray = field(repr=False)
     squeeze: bool
 
-    def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
-        """Compute the band at every point.
-
-        Args:
-            x: Test inputs, (points, columns).
-            delta: Probability of a miss.
-            target: ``"mean"`` for the truth, ``"observation"`` for a new response.
-
-        Raises:
-            NoiseError: When the noise has to be estimated and the fit interpolates.
-        """
-        delta = check_question("KernelRidge", delta, target)
-        points = check_rows("x", as_numbers("x", x), self.X.shape[1])
+    def _answer(self, asked: Question) -> Answer:
+        """Compute the band."""
+        points = check_rows("x", as_numbers("x", asked.x), self.X.shape[1])
         check_finite("x", points)
-        at = self.found.at(matern(points, self.X, self.options.length_scale, self.options.nu), np.ones(len(points)))
-        noise = self.found.noise(self.options.noise)
-        norm = self.found.norm if self.options.norm is None else np.full(self.found.y.shape[1], self.options.norm)
-        bias = (at.power if self.options.band == "pointwise" else at.spread)[:, None] * norm
-        half = bias + self._noise_share(at, noise, delta)
-        limits = Limits(self._shaped(at.center - half), self._shaped(at.center + half))
-        claim = self._claim(noise, norm)
-        together = self.options.band == "uniform" and target == "mean"
-        return make_interval(
-            claim,
+        options = self.options
+        at = self.found.at(matern(points, self.X, options.length_scale, options.nu), np.ones(len(points)))
+        noise = self.found.noise(options.noise)
+        norm = self.found.norm
+        if options.norm is not None:
+            norm = np.full(self.found.y.shape[1], options.norm)
+        largest = at.power if options.band == "pointwise" else at.spread
+        bias = largest[:, None] * norm
+        half = bias + self._noise_share(at, noise, asked.delta)
+        return Answer(
+            self._claim(noise, norm),
             self._shaped(at.center),
-            widened(limits, noise, delta, bias=self._shaped(bias)) if target == "observation" else limits,
-            delta=delta,
-            target=target,
+            Limits(self._shaped(at.center - half), self._shaped(at.center + half)),
             standard_error=self._shaped(at.response[:, None] * noise.level),
             noise=noise,
-            x=points,
-            guarantee=at_once(claim.sentence(delta, target, noise)) if together else "",
+            bias=self._shaped(bias),
+            simultaneous=options.band == "uniform",
+            points=points,
         )
 
     def _noise_share(self, at: At, noise: Noise, delta: float) -> np.ndarray:
-        """What noise adds to the half widths, (m, K); at least its quantile at each point, in either band."""
+        """Return what noise adds to the half widths, (m, K); at least its quantile at each point, in either band."""
         if self.options.band == "pointwise":
             quantile = bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df)
             return np.asarray(at.response[:, None] * (quantile * noise.level))
@@ -194,27 +166,31 @@ class FittedKernelRidge:
         return np.asarray(at.spread[:, None] * (factor * noise.level))
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
+        """Return (points,) where y was (n,), else (points, outputs)."""
         return values[:, 0] if self.squeeze else values
 
     def _claim(self, noise: Noise, norm: np.ndarray) -> Claim:
-        options, uniform = self.options, self.options.band == "uniform"
+        options = self.options
+        name = "kernel ridge"
+        by = "the quantile of the noise and the norm's bound on the bias"
+        law = "Gaussian"
+        if options.band == "uniform":
+            name = "kernel ridge, uniform"
+            by = "the self-normalised bound on the noise and the norm's on the bias"
+            law = "sub-Gaussian"
         size = " and ".join(f"{each:.3g}" for each in norm)
         known = f"a truth of norm at most {size} in the space of the kernel"
-        plugged = f"a truth of norm at most {size} in the space of the kernel, WHICH IS ONLY THE NORM OF THE FIT"
+        if options.norm is None:
+            known += ", WHICH IS ONLY THE NORM OF THE FIT"
         chosen = "a kernel fixed before y was seen, and so the weight decay"
-        chosen += ", WHICH WAS CHOSEN BY LEAVE-ONE-OUT" * (options.weight_decay is None)
+        if options.weight_decay is None:
+            chosen += ", WHICH WAS CHOSEN BY LEAVE-ONE-OUT"
         proved = options.norm is not None and options.noise is not None and options.weight_decay is not None
         return Claim(
-            name="kernel ridge" + ", uniform" * uniform,
+            name=name,
             covers="the regression function",
-            by="the self-normalised bound on the noise and the norm's on the bias"
-            if uniform
-            else "the quantile of the noise and the norm's bound on the bias",
-            assumed=(
-                plugged if options.norm is None else known,
-                f"{'sub-Gaussian' if uniform else 'Gaussian'} noise, its level {noise.source}",
-                chosen,
-            ),
+            by=by,
+            assumed=(known, f"{law} noise, its level {noise.source}", chosen),
             response="a new response",
             nominal=not proved,
         )

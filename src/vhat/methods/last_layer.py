@@ -10,22 +10,11 @@ import numpy as np
 from vhat import bounds
 from vhat.checks import check_count
 from vhat.errors import InputError
-from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import check_positive
-from vhat.fit.splits import check_table
-from vhat.intervals.interval import Interval
+from vhat.methods.base.answering import Answer, FittedToModel, Question
+from vhat.methods.base.fitting import BaseMethod, Training
 from vhat.methods.base.kernel_smoother import KernelFit, check_bound, fit_kernel, offset
-from vhat.methods.base.method import (
-    Claim,
-    Limits,
-    Target,
-    check_level,
-    check_noise,
-    check_question,
-    fit_once,
-    make_interval,
-    widened,
-)
+from vhat.methods.base.method import Claim, Limits, check_level, check_noise
 from vhat.methods.base.requirements import require_one_output, require_one_weight, require_square_loss
 from vhat.variance.weighted_norm import gradient_blocks, row_curvature
 
@@ -37,12 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["FittedLastLayer", "LastLayer"]
 
 _FEW = 8
-_FEWEST = 5
+"""Rows on which the model is checked to be linear in its last layer."""
 _STREAM = 21
+"""Number of this method's stream of random numbers, different for each method."""
 
 
 @dataclass(frozen=True)
-class LastLayer:
+class LastLayer(BaseMethod["FittedLastLayer"]):
     """Train on some rows, keep all but the last layer, and refit that on the other rows by ridge regression.
 
     Given the first rows the features ``phi(x)`` are fixed, and the interval is that of ridge regression, with ``S =
@@ -51,7 +41,7 @@ class LastLayer:
         f(x) +- ( lam |phi(x)' S^-1 theta*| + sigma sqrt((pi^2/2) ln(2/delta) / m) |phi(x)|_{S^-1} )
 
     A model that standardises inside adds the mean of its responses to the last layer: the regression is one of
-    deviations from it.
+    deviations from it. The model must have one output and the square loss, and all rows one weight.
 
     Attributes:
         share: The share of rows on which the features are trained.
@@ -87,41 +77,20 @@ class LastLayer:
         check_bound("norm", self.norm)
         check_noise(self.noise)
 
-    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> FittedLastLayer:
-        """Train on the first rows, and regress on the others.
-
-        Args:
-            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``, with the square loss and one output.
-            X: Rows, as one array.
-            y: Responses.
-            seed: Draws which rows are which, and the training's first parameters.
-
-        Raises:
-            InputError: For too few rows, several outputs, a model that is not linear in its last arrays, or a last
-                layer without decay.
-        """
-        check_count("seed", seed)
-        table = check_table(X, y)
-        first = round(self.share * len(table))
-        if min(first, len(table) - first) < _FEWEST:
-            raise InputError(
-                f"LastLayer(share={self.share:g}) leaves {first} and {len(table) - first} of {len(table)} rows to its "
-                f"two halves; each needs at least {_FEWEST}."
-            )
-        order = np.random.default_rng([seed, _STREAM]).permutation(len(table))
-        others = np.sort(order[first:])
-        train, rest = table.rows(np.sort(order[:first])), table.rows(others)
-        fitted = fit_once(recipe, train.X, train.y, seed)
+    def _fit(self, data: Training) -> FittedLastLayer:
+        parts = data.split(self.share, stream=_STREAM, method=f"LastLayer(share={self.share:g})", parts="halves")
+        fitted = data._replace(X=parts.first.X, y=parts.first.y).fit_once()
         require_one_output(fitted.problem.outputs, "LastLayer")
         require_square_loss(fitted, "LastLayer")
         require_one_weight(fitted, "LastLayer")
-        with fitted.problem.scope():
-            last = _last_layer(fitted.problem, self.leaves)
-            # in units of the response, like the features
-            decay = self._decay(fitted.problem, last) / float(row_curvature(fitted.problem)[0])
-            Z = _features(fitted.problem, fitted.problem.inputs(rest.X), last)
-        found = fit_kernel(Z @ Z.T, rest.y - offset(fitted.problem), decay)
-        return FittedLastLayer(self, fitted, last, Z, found, others)
+        problem = fitted.problem
+        with problem.scope():
+            last = _last_layer(problem, self.leaves)
+            # The decay in units of the response, like the features.
+            decay = self._decay(problem, last) / float(row_curvature(problem)[0])
+            Z = _features(problem, problem.inputs(parts.rest.X), last)
+        found = fit_kernel(Z @ Z.T, parts.rest.y - offset(problem), decay)
+        return FittedLastLayer(self, fitted, last, Z, found, parts.numbers)
 
     def _decay(self, problem: Problem, last: slice) -> float:
         if self.weight_decay is not None:
@@ -133,7 +102,11 @@ class LastLayer:
 
 
 def _last_layer(problem: Problem, leaves: int) -> slice:
-    """Return where the last layer is in the flat vector, after checking that the model is linear in it."""
+    """Return where the last layer is in the flat vector, after checking that the model is linear in it.
+
+    It is where its features do not change as its parameters are doubled, and their product with the parameters is the
+    prediction.
+    """
     sizes = [int(np.prod(shape)) for shape in problem.leaves]
     if leaves > len(sizes):
         raise InputError(f"leaves={leaves}, but the model has only {len(sizes)} parameter arrays.")
@@ -142,9 +115,11 @@ def _last_layer(problem: Problem, leaves: int) -> slice:
     theta = problem.numpy(problem.theta)
     doubled = theta.copy()
     doubled[last] *= 2
-    here, there = (_features(at, few, last) for at in (problem, problem.at(problem.native(doubled))))
+    here = _features(problem, few, last)
+    there = _features(problem.at(problem.native(doubled)), few, last)
     f = problem.predict(few)[:, 0] - offset(problem)
-    size, rounding = np.abs(here) @ np.abs(theta[last]), 1e-9 * float(np.abs(here).max())
+    size = np.abs(here) @ np.abs(theta[last])
+    rounding = 1e-9 * float(np.abs(here).max())
     fixed = np.allclose(here, there, rtol=1e-6, atol=rounding)
     if not (fixed and np.all(np.abs(f - here @ theta[last]) <= 1e-6 * size)):
         raise InputError(
@@ -155,12 +130,12 @@ def _last_layer(problem: Problem, leaves: int) -> slice:
 
 
 def _features(problem: Problem, inputs: Any, last: slice) -> np.ndarray:
-    """Return what the last layer sees, (m, q): the gradient with respect to it."""
+    """Return the inputs of the last layer, (m, q): the gradient of the prediction with respect to its parameters."""
     return np.concatenate([problem.numpy(g)[:, last] for g in gradient_blocks(problem, inputs)])
 
 
 @dataclass(frozen=True, eq=False)
-class FittedLastLayer:
+class FittedLastLayer(FittedToModel):
     """Features from some rows and a ridge regression on the others.
 
     Attributes:
@@ -179,55 +154,41 @@ class FittedLastLayer:
     found: KernelFit
     rows: np.ndarray = field(repr=False)
 
-    def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
-        """Compute the ridge interval at every point.
-
-        Args:
-            x: Test inputs, shaped like the training inputs.
-            delta: Probability of a miss.
-            target: ``"mean"`` for the truth, ``"observation"`` for a new response.
-
-        Raises:
-            NoiseError: When the noise has to be estimated and the regression interpolates.
-        """
-        delta = check_question("LastLayer", delta, target)
-        problem, found = self.fitted.problem, self.found
-        with problem.scope():
-            z = _features(problem, problem.inputs(x), self.last)
-        noise, at = found.noise(self.options.noise), found.at(z @ self.Z.T, np.sum(z**2, axis=1))
-        theta = self.Z.T @ found.residuals[:, 0] / (found.n * found.decay)
-        norm = self.options.norm
-        noisy = bounds.ridge(z, self.Z, found.decay, noise.overall, delta)
-        if norm is None:
-            bias = bounds.ridge(z, self.Z, found.decay, noise.overall, delta, theta_star=theta) - noisy
+    def _answer(self, asked: Question) -> Answer:
+        """Compute ridge limits."""
+        problem = self.fitted.problem
+        found = self.found
+        z = _features(problem, problem.inputs(asked.x), self.last)
+        noise = found.noise(self.options.noise)
+        at = found.at(z @ self.Z.T, np.sum(z**2, axis=1))
+        noisy = bounds.ridge(z, self.Z, found.decay, noise.overall, asked.delta)
+        if self.options.norm is None:
+            theta = self.Z.T @ found.residuals[:, 0] / (found.n * found.decay)
+            bias = bounds.ridge(z, self.Z, found.decay, noise.overall, asked.delta, theta_star=theta) - noisy
         else:
-            bias = norm * at.power
-        center, half, error = offset(problem) + at.center[:, 0], bias + noisy, noise.overall * at.response
-        if not problem.squeeze:
-            center, half, bias, error = center[:, None], half[:, None], bias[:, None], error[:, None]
-        limits = Limits(center - half, center + half)
-        return make_interval(
+            bias = self.options.norm * at.power
+        # (points,) where y was (n,), else (points, 1).
+        shape = (-1,) if problem.squeeze else (-1, 1)
+        center = np.reshape(offset(problem) + at.center[:, 0], shape)
+        half = np.reshape(bias + noisy, shape)
+        return Answer(
             self._claim(noise),
             center,
-            widened(limits, noise, delta, bias=bias) if target == "observation" else limits,
-            delta=delta,
-            target=target,
-            standard_error=error,
+            Limits(center - half, center + half),
+            standard_error=np.reshape(noise.overall * at.response, shape),
             noise=noise,
-            x=x,
+            bias=np.reshape(bias, shape),
         )
 
     def _claim(self, noise: Noise) -> Claim:
-        norm, m = self.options.norm, self.found.n
-        bias = (
-            "a bias no larger than the estimate in place of the truth says, WHICH ERRS LOW"
-            if norm is None
-            else f"true last-layer parameters of length at most {norm:g}"
-        )
+        norm = self.options.norm
+        bias = "a bias no larger than the estimate in place of the truth says, WHICH ERRS LOW"
+        if norm is not None:
+            bias = f"true last-layer parameters of length at most {norm:g}"
         return Claim(
             name="last layer",
             covers="the regression function, if it is linear in the features that the first rows gave",
-            by=f"the ridge interval, bias included, from the {m} rows that the features have not seen",
+            by=f"the ridge interval, bias included, from the {self.found.n} rows that the features have not seen",
             checked=("that the model is linear in its last layer",),
             assumed=(bias, f"Gaussian noise, its level {noise.source}"),
             response="a new response, if the regression function is linear in the features that the first rows gave",

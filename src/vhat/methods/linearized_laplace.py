@@ -4,42 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.fit.many_fits import Recipe
-from vhat.intervals.interval import Interval
+from vhat.methods.base.answering import Answer, FittedToModel, Question
+from vhat.methods.base.fitting import BaseMethod, Training
 from vhat.methods.base.local_error import shortfall
 from vhat.methods.base.marginal_likelihood import best_factor
-from vhat.methods.base.method import (
-    Claim,
-    Target,
-    check_noise,
-    check_question,
-    find_noise,
-    fit_once,
-    make_interval,
-    normal_limits,
-    widened,
-)
+from vhat.methods.base.method import Claim, check_noise, find_noise, normal_limits
 from vhat.methods.base.noise_levels import different, met_levels, scaled_levels, unlike_rows
 from vhat.methods.base.requirements import require_square_loss
 from vhat.variance.weighted_norm import row_curvature
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
+    from vhat.variance.noise import Noise
 
 __all__ = ["FittedLaplace", "LinearizedLaplace"]
 
 
 @dataclass(frozen=True)
-class LinearizedLaplace:
+class LinearizedLaplace(BaseMethod["FittedLaplace"]):
     """One fit, and the posterior ``N(theta_hat, sigma^2/n (J'J/n + lam)^-1)`` of the model linearised about it.
 
     The variance of a prediction is ``sigma^2 g'(J'J/n + lam)^-1 g / n``, never below the library's own with
-    Gauss-Newton curvature: the prior's share is counted as uncertainty, not as bias.
+    Gauss-Newton curvature: the prior's share is counted as uncertainty, not as bias. The loss must be the square loss.
 
     Outputs that differ in noise, and were trained with equal weight, have no such posterior. Each then has the mean
     square error of its fit, with the truth drawn from a prior in units of its own noise: where outputs share no
@@ -69,33 +60,24 @@ class LinearizedLaplace:
             raise InputError(f"evidence={self.evidence!r} is neither True nor False.")
         check_noise(self.noise)
 
-    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> FittedLaplace:
-        """Train once, and tune the decay of the posterior where that is asked for.
-
-        Args:
-            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``, with the square loss.
-            X: Rows.
-            y: Responses.
-            seed: Seed of the training.
-
-        Raises:
-            InputError: When the loss is not the square loss.
-            NoiseError: When the noise has to be estimated and the fit interpolates.
-        """
-        fitted = fit_once(recipe, X, y, seed)
+    def _fit(self, data: Training) -> FittedLaplace:
+        fitted = data.fit_once()
         require_square_loss(fitted, "LinearizedLaplace")
-        factor = best_factor(fitted, scaled_levels(fitted, find_noise(fitted, self.noise))) if self.evidence else 1.0
-        return FittedLaplace(self, fitted, factor, fitted.scale_weight_decay(factor) if self.evidence else fitted)
+        if not self.evidence:
+            return FittedLaplace(self, fitted, 1.0, fitted)
+        levels = scaled_levels(fitted, find_noise(fitted, self.noise))
+        factor = best_factor(fitted, levels)
+        return FittedLaplace(self, fitted, factor, fitted.scale_weight_decay(factor))
 
 
 @dataclass(frozen=True, eq=False)
-class FittedLaplace:
+class FittedLaplace(FittedToModel):
     """A fitted model and its posterior.
 
     Attributes:
         options: The options.
         fitted: The fitted model.
-        factor: How many times the decay of the fit that of the posterior is.
+        factor: The decay of the posterior over that of the fit.
         posterior: The same parameters under the decay of the posterior.
     """
 
@@ -106,55 +88,52 @@ class FittedLaplace:
 
     @cached_property
     def _bend(self) -> np.ndarray | float:
-        """What ``weighted_norm(shortcut=True)`` has multiplied ``g'h`` by."""
+        """The second derivative of the loss, by which ``weighted_norm(shortcut=True)`` has multiplied ``g'h``."""
         with self.fitted.problem.scope():
             found = row_curvature(self.fitted.problem)
         return float(found[0]) if self.fitted.problem.squeeze else found
 
-    def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
-        """Compute a credible interval at every point.
-
-        Args:
-            x: Test inputs, shaped like the training inputs.
-            delta: Posterior probability outside.
-            target: ``"mean"`` for the regression function, ``"observation"`` for a new response.
-        """
-        delta = check_question("linearised Laplace", delta, target)
+    def _answer(self, asked: Question) -> Answer:
+        """Compute credible limits."""
         noise = find_noise(self.fitted, self.options.noise)
-        norm = self.posterior.weighted_norm(x, curvature="ggn", shortcut=True)
+        norm = self.posterior.weighted_norm(asked.x, curvature="ggn", shortcut=True)
         energy = norm.value / self._bend
-        levels = scaled_levels(self.fitted, noise)
-        error = met_levels(self.posterior, x, noise) * np.sqrt(energy / self.fitted.problem.n)
-        center = self.fitted.predict(x)
-        limits = normal_limits(center, error, delta)
-        limits = widened(limits, noise, delta) if target == "observation" else limits
-        tuned = f", the decay tuned to {self.factor:.3g} times that of training by the evidence" * self.options.evidence
-        argument, apart = "the Gaussian posterior", different(levels)
+        error = met_levels(self.posterior, asked.x, noise) * np.sqrt(energy / self.fitted.problem.n)
+        center = self.fitted.predict(asked.x)
+        return Answer(
+            self._claim(noise),
+            center,
+            normal_limits(center, error, asked.delta),
+            standard_error=error,
+            noise=noise,
+            curvature="ggn",
+            solver=norm.solver,
+        )
+
+    def _claim(self, noise: Noise) -> Claim:
+        name = "linearised Laplace"
+        tuned = ""
+        if self.options.evidence:
+            name += ", evidence"
+            tuned = f", the decay tuned to {self.factor:.3g} times that of training by the evidence"
+        argument = "the Gaussian posterior"
+        drawn = "that the truth is a draw from that prior"
+        # Outputs or rows whose noise the objective does not follow have no posterior, only an error that is known.
+        apart = different(scaled_levels(self.fitted, noise))
         if apart:
             argument = f"the mean square error, at the noise that each output meets ({apart} in the unit of the loss),"
+            drawn += ", in units of each output's own noise"
         elif unlike_rows(self.fitted, noise):
             argument = "the mean square error, at noise that the weights of the rows do not follow,"
-        claim = Claim(
-            name="linearised Laplace" + ", evidence" * self.options.evidence,
+        return Claim(
+            name=name,
             covers="the regression function, in the belief that the decay expresses as a prior",
             response="a new response, in the belief that the decay expresses as a prior",
             by=f"{argument} of the model linearised about its fit{tuned}",
             assumed=(
                 *shortfall(self.fitted, noise, "ggn"),
-                "that the truth is a draw from that prior" + ", in units of each output's own noise" * bool(apart),
+                drawn,
                 f"Gaussian noise, its level {noise.source}",
                 "a model that is linear in its parameters over the reach of the posterior",
             ),
-        )
-        return make_interval(
-            claim,
-            center,
-            limits,
-            delta=delta,
-            target=target,
-            standard_error=error,
-            noise=noise,
-            x=x,
-            curvature="ggn",
-            solver=norm.solver,
         )

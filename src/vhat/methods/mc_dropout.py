@@ -10,11 +10,11 @@ import numpy as np
 from vhat.checks import check_count
 from vhat.errors import InputError
 from vhat.fit.adam_steps import CosineAdam
-from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import NetworkRecipe
 from vhat.methods.base.dropout_training import train_with_dropout
-from vhat.methods.base.ensemble import Ensemble, new_seeds
-from vhat.methods.base.method import Claim, Predictor, check_level, check_noise, fit_once
+from vhat.methods.base.ensemble import Ensemble
+from vhat.methods.base.fitting import BaseMethod, Training
+from vhat.methods.base.method import Claim, Predictor, check_level, check_noise
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["MCDropout"]
 
 _STREAM = 14
+"""Number of this method's stream of random numbers, different for each method."""
 
 
 @dataclass(frozen=True)
-class MCDropout:
+class MCDropout(BaseMethod[Ensemble]):
     """Train with dropout, and keep dropping units when predicting (Gal and Ghahramani, 2016).
 
     A member is the network without the units that one draw drops, the same for every point, so that a point's interval
@@ -55,26 +56,15 @@ class MCDropout:
         check_count("draws", self.draws, least=2)
         check_noise(self.noise)
 
-    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> Ensemble:
-        """Train once, with dropout.
-
-        Args:
-            recipe: One of the kinds above.
-            X: Rows.
-            y: Responses.
-            seed: Determines the training and what is dropped.
-
-        Raises:
-            InputError: When the recipe has nothing that could be dropped.
-        """
+    def _fit(self, data: Training) -> Ensemble:
         members: tuple[Predictor, ...]
-        if isinstance(recipe, NetworkRecipe):
-            fitted, members = self._network(recipe, X, y, seed)
+        if isinstance(data.recipe, NetworkRecipe):
+            fitted, members = self._network(data.recipe, data)
             rate = f"{self.rate:g}"
         else:
-            fitted = fit_once(recipe, X, y, seed)
+            fitted = data.fit_once()
             rates = _torch_rates(fitted)
-            members = tuple(DroppedModule(fitted, each) for each in new_seeds(seed, self.draws))
+            members = tuple(DroppedModule(fitted, each) for each in data.seeds(self.draws))
             rate = " and ".join(f"{each:g}" for each in sorted(set(rates)))
         claim = Claim(
             name="MC dropout",
@@ -87,9 +77,8 @@ class MCDropout:
         )
         return Ensemble(members, claim, fitted, self.noise)
 
-    def _network(
-        self, recipe: NetworkRecipe, X: Any, y: Any, seed: int
-    ) -> tuple[FittedModel, tuple[DroppedNetwork, ...]]:
+    def _network(self, recipe: NetworkRecipe, data: Training) -> tuple[FittedModel, tuple[DroppedNetwork, ...]]:
+        """Train a network of this library with dropout; return it and the members."""
         from vhat.fitted.construct import from_jax
 
         if not isinstance(recipe, CosineAdam):
@@ -100,9 +89,9 @@ class MCDropout:
         network = recipe.network
         if len(network.widths) < 3:
             raise InputError(f"widths={network.widths} has no hidden layer, so there are no units to drop.")
-        params = train_with_dropout(recipe, self.rate, X, y, seed)
-        fitted = from_jax(network, params, X, y, weight_decay=recipe.weight_decay)
-        rng = np.random.default_rng([seed, _STREAM])
+        params = train_with_dropout(recipe, self.rate, data.X, data.y, data.seed)
+        fitted = from_jax(network, params, data.X, data.y, weight_decay=recipe.weight_decay)
+        rng = data.random(_STREAM)
         members = (DroppedNetwork(fitted, network, _dropped(params, self.rate, rng)) for _ in range(self.draws))
         return fitted, tuple(members)
 
@@ -128,11 +117,13 @@ class DroppedNetwork:
 
 
 def _dropped(params: Params, rate: float, rng: np.random.Generator) -> Params:
-    """Drop hidden units through the weights that leave them, which is the same for every row."""
-    first, *rest = params
-    kept = [(rng.random(len(layer["w"])) >= rate) / (1 - rate) for layer in rest]
-    wide = [{name: np.asarray(leaf, dtype=np.float64) for name, leaf in layer.items()} for layer in (first, *rest)]
-    return (wide[0], *({**layer, "w": keep[:, None] * layer["w"]} for layer, keep in zip(wide[1:], kept, strict=True)))
+    """Return parameters with hidden units dropped: the rows of the next layer's weights are zero, for every point."""
+    wide = [{name: np.asarray(leaf, dtype=np.float64) for name, leaf in layer.items()} for layer in params]
+    dropped = [wide[0]]  # the inputs of the first layer are never dropped
+    for layer in wide[1:]:
+        kept = (rng.random(len(layer["w"])) >= rate) / (1 - rate)
+        dropped.append({**layer, "w": kept[:, None] * layer["w"]})
+    return tuple(dropped)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +140,8 @@ class DroppedModule:
 
     def predict(self, x: Any) -> np.ndarray:
         """Return predictions, (points,) or (points, outputs)."""
-        hooks = [
-            layer.register_forward_hook(Mask(self.seed, at)) for at, layer in enumerate(_dropout_layers(self.fitted))
-        ]
+        layers = _dropout_layers(self.fitted)
+        hooks = [layer.register_forward_hook(Mask(self.seed, at)) for at, layer in enumerate(layers)]
         try:
             return self.fitted.predict(x)
         finally:
@@ -161,7 +151,7 @@ class DroppedModule:
 
 @dataclass(frozen=True)
 class Mask:
-    """Drops the same units in every row: a forward hook of a dropout layer in ``eval()`` mode.
+    """A forward hook of a dropout layer in ``eval()`` mode that drops the same units in every row.
 
     Attributes:
         seed: The seed of the draw.
@@ -175,8 +165,10 @@ class Mask:
         """Return the output with units dropped and the others scaled up."""
         import torch
 
-        units = tuple(output.shape[1:])
-        shape = units if isinstance(module, torch.nn.Dropout) else (*units[:1], *(1 for _ in units[1:]))  # or channels
+        shape = tuple(output.shape[1:])
+        if not isinstance(module, torch.nn.Dropout):
+            # Dropout1d to Dropout3d drop whole channels.
+            shape = (*shape[:1], *(1 for _ in shape[1:]))
         kept = np.random.default_rng([self.seed, self.layer]).random(shape) >= module.p
         return output * output.new_tensor(kept / (1 - module.p))
 
@@ -193,6 +185,7 @@ def _dropout_layers(fitted: FittedModel) -> list[Any]:
 
 
 def _torch_rates(fitted: FittedModel) -> list[float]:
+    """Return the rates of the dropout layers; refuse a model without any."""
     rates = [float(layer.p) for layer in _dropout_layers(fitted)]
     if not rates:
         raise InputError(

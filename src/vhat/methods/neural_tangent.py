@@ -10,22 +10,11 @@ import numpy as np
 from vhat import bounds
 from vhat.checks import check_choice, check_count
 from vhat.errors import InputError
-from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import NetworkRecipe
-from vhat.fit.splits import check_table
-from vhat.intervals.interval import Interval
+from vhat.methods.base.answering import Answer, FittedToModel, Question
+from vhat.methods.base.fitting import BaseMethod, Training
 from vhat.methods.base.kernel_smoother import KernelFit, check_bound, fit_kernel, offset
-from vhat.methods.base.method import (
-    Claim,
-    Limits,
-    Target,
-    check_level,
-    check_noise,
-    check_question,
-    fit_once,
-    make_interval,
-    widened,
-)
+from vhat.methods.base.method import Claim, Limits, check_level, check_noise
 from vhat.methods.base.requirements import require_one_output, require_one_weight, require_square_loss
 from vhat.variance.tangent_kernel import tangent_kernel
 from vhat.variance.weighted_norm import gradient_blocks, row_curvature
@@ -37,17 +26,28 @@ if TYPE_CHECKING:
 
 __all__ = ["FittedTangent", "NeuralTangent"]
 
-_FEWEST = 5
-"""Rows that each part of a split needs."""
 _STREAM = 22
-"""Of random numbers, for which rows are which."""
+"""Number of the stream of random numbers that chooses rows."""
+_FEATURES = {
+    "initialisation": "features that were drawn before y was seen",
+    "split": "features from other rows than those of the regression",
+    "trained": "features that do not depend on the noise, WHICH TRAINED ONES DO",
+}
+"""What each kind of features assumes, for the guarantee."""
+_WHERE = {
+    "initialisation": "initialisation",
+    "split": "parameters trained on other rows",
+    "trained": "trained parameters",
+}
+"""Where the kernel is, for the method's name."""
 
 
 @dataclass(frozen=True)
-class NeuralTangent:
+class NeuralTangent(BaseMethod["FittedTangent"]):
     """Ridge regression on the features ``grad_theta f(x; theta)``, under weight decay and row weights of the recipe.
 
-    A linear model is its own tangent: there this is ridge regression, wherever the parameters are.
+    A linear model is its own tangent: there this is ridge regression, wherever the parameters are. The model must have
+    one output, the square loss, and decay on every parameter.
 
     Attributes:
         at: ``"trained"``: at the parameters where the recipe ends; ``"initialisation"``: at those where it begins,
@@ -79,65 +79,50 @@ class NeuralTangent:
         check_bound("norm", self.norm)
         check_noise(self.noise)
 
-    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> FittedTangent:
-        """Train where that is asked for, and fit the kernel regression.
-
-        Args:
-            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``, with the square loss and one output.
-            X: Rows.
-            y: Responses.
-            seed: Draws the first parameters, and which rows are which.
-
-        Raises:
-            InputError: When there are too few rows to split, when the recipe does not say where it begins, when a
-                parameter has no decay, or for several outputs.
-        """
+    def _fit(self, data: Training) -> FittedTangent:
         if self.at == "split":
-            return self._fit_split(recipe, X, y, seed)
-        fitted = self._begin(recipe, X, y, seed) if self.at == "initialisation" else fit_once(recipe, X, y, seed)
+            return self._fit_split(data)
+        fitted = self._begin(data) if self.at == "initialisation" else data.fit_once()
         problem = fitted.problem
         decay = _required_decay(fitted)
         with problem.scope():
             rows = np.flatnonzero(problem.numpy(problem.weights))
             gram = _inner_products(fitted, problem.X).cross[np.ix_(rows, rows)]
-            bend, curvature = float(row_curvature(problem)[0]), problem.loss_derivatives.curvature[rows, 0]
-        lam = float(decay.max()) / bend * problem.n / len(rows)  # in units of the response, like the kernel
+            bend = float(row_curvature(problem)[0])
+            curvature = problem.loss_derivatives.curvature[rows, 0]
+        # The decay in units of the response, like the kernel; rows of weight zero do not count.
+        lam = float(decay.max()) / bend * problem.n / len(rows)
         y = problem.targets[rows] - offset(problem)
         return FittedTangent(self, fitted, fit_kernel(gram, y, lam, curvature / bend), rows)
 
-    def _fit_split(self, recipe: Recipe, X: Any, y: Any, seed: int) -> FittedTangent:
+    def _fit_split(self, data: Training) -> FittedTangent:
         """Train on the first rows, and regress on the others."""
-        check_count("seed", seed)
-        table = check_table(X, y)
-        first = round(self.share * len(table))
-        if min(first, len(table) - first) < _FEWEST:
-            raise InputError(
-                f"NeuralTangent('split', share={self.share:g}) leaves {first} and {len(table) - first} of {len(table)} "
-                f"rows to its two parts; each needs at least {_FEWEST}."
-            )
-        order = np.random.default_rng([seed, _STREAM]).permutation(len(table))
-        others = np.sort(order[first:])
-        train, rest = table.rows(np.sort(order[:first])), table.rows(others)
-        fitted = fit_once(recipe, train.X, train.y, seed)
+        method = f"NeuralTangent('split', share={self.share:g})"
+        parts = data.split(self.share, stream=_STREAM, method=method, parts="parts")
+        fitted = data._replace(X=parts.first.X, y=parts.first.y).fit_once()
         decay = _required_decay(fitted)
         require_one_weight(fitted, "NeuralTangent('split')")
         problem = fitted.problem
         with problem.scope():
-            inputs = problem.inputs(rest.X)
+            inputs = problem.inputs(parts.rest.X)
             gram = _kernel(problem, inputs)
             bend = float(row_curvature(problem)[0])
-        found = fit_kernel(gram, np.reshape(rest.y, (-1, 1)) - offset(problem), float(decay.max()) / bend)
-        return FittedTangent(self, fitted, found, others, inputs)
+        y = np.reshape(parts.rest.y, (-1, 1)) - offset(problem)
+        found = fit_kernel(gram, y, float(decay.max()) / bend)
+        return FittedTangent(self, fitted, found, parts.numbers, inputs)
 
-    def _begin(self, recipe: Recipe, X: Any, y: Any, seed: int) -> FittedModel:
+    def _begin(self, data: Training) -> FittedModel:
+        """Return the network of the recipe at its first parameters."""
         from vhat.fitted.construct import from_jax
 
+        recipe = data.recipe
         if not isinstance(recipe, NetworkRecipe):
             raise InputError(
                 "this recipe does not say where its training begins. Use one of vhat.fit, or at='trained'."
             )
-        check_count("seed", seed)
-        return from_jax(recipe.network, recipe.network.init(int(seed)), X, y, weight_decay=recipe.weight_decay)
+        check_count("seed", data.seed)
+        first = recipe.network.init(int(data.seed))
+        return from_jax(recipe.network, first, data.X, data.y, weight_decay=recipe.weight_decay)
 
 
 def _required_decay(fitted: FittedModel) -> np.ndarray:
@@ -159,6 +144,8 @@ def _kernel(problem: Problem, inputs: Any, others: Any = None) -> np.ndarray:
 
 
 class _Products(NamedTuple):
+    """The kernel of points with the training rows, (points, n), and with themselves, (points,)."""
+
     cross: np.ndarray
     diagonal: np.ndarray
 
@@ -169,7 +156,8 @@ def _inner_products(fitted: FittedModel, inputs: Any) -> _Products:
     With one decay for all parameters that is ``g(x)'g(x')``; a parameter that decays less counts more.
     """
     problem = fitted.problem
-    cross, diagonal = [], []
+    cross = []
+    diagonal = []
     scale = problem.decay / problem.decay.max()
     for g in gradient_blocks(problem, inputs):
         scaled = g / scale
@@ -179,7 +167,7 @@ def _inner_products(fitted: FittedModel, inputs: Any) -> _Products:
 
 
 @dataclass(frozen=True, eq=False)
-class FittedTangent:
+class FittedTangent(FittedToModel):
     """A network's tangent kernel, and the regression with it.
 
     Attributes:
@@ -196,40 +184,26 @@ class FittedTangent:
     rows: np.ndarray = field(repr=False)
     inputs: Any = field(default=None, repr=False)
 
-    def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
-        """Compute an interval about the kernel regression at every point.
-
-        Args:
-            x: Test inputs, shaped like the training inputs.
-            delta: Probability of a miss.
-            target: ``"mean"`` for the truth, ``"observation"`` for a new response.
-
-        Raises:
-            NoiseError: When the noise has to be estimated and the fit interpolates.
-        """
-        delta = check_question("NeuralTangent", delta, target)
+    def _answer(self, asked: Question) -> Answer:
+        """Compute limits about the kernel regression."""
         problem = self.fitted.problem
-        with problem.scope():
-            products = self._products(problem.inputs(x))
+        products = self._products(problem.inputs(asked.x))
         at = self.found.at(products.cross, products.diagonal)
         noise = self.found.noise(self.options.noise)
         norm = float(self.found.norm[0]) if self.options.norm is None else self.options.norm
-        error = at.response * noise.level
-        bias = norm * at.power
-        half = bias + bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df) * error
-        center = offset(problem) + at.center[:, 0]
-        if not problem.squeeze:
-            center, half, bias, error = center[:, None], half[:, None], bias[:, None], error[:, None]
-        limits = Limits(center - half, center + half)
-        return make_interval(
+        # (points,) where y was (n,), else (points, 1).
+        shape = (-1,) if problem.squeeze else (-1, 1)
+        center = np.reshape(offset(problem) + at.center[:, 0], shape)
+        error = np.reshape(at.response * noise.level, shape)
+        bias = np.reshape(norm * at.power, shape)
+        half = bias + bounds.asymptotic(1.0, 1, 1.0, asked.delta, df=noise.df) * error
+        return Answer(
             self._claim(noise, norm),
             center,
-            widened(limits, noise, delta, bias=bias) if target == "observation" else limits,
-            delta=delta,
-            target=target,
+            Limits(center - half, center + half),
             standard_error=error,
             noise=noise,
-            x=x,
+            bias=bias,
         )
 
     def _products(self, inputs: Any) -> _Products:
@@ -242,22 +216,15 @@ class FittedTangent:
 
     def _claim(self, noise: Noise, norm: float) -> Claim:
         options = self.options
-        features = {
-            "initialisation": "features that were drawn before y was seen",
-            "split": "features from other rows than those of the regression",
-            "trained": "features that do not depend on the noise, WHICH TRAINED ONES DO",
-        }[options.at]
-        where = {"initialisation": "initialisation", "split": "parameters trained on other rows"}
-        plugged = ", WHICH IS ONLY THAT OF THE FIT" * (options.norm is None)
+        length = f"a truth whose parameters have length at most {norm:.3g}"
+        if options.norm is None:
+            length += ", WHICH IS ONLY THAT OF THE FIT"
+        proved = options.at != "trained" and options.norm is not None and options.noise is not None
         return Claim(
-            name=f"tangent kernel at {where.get(options.at, 'trained parameters')}",
+            name=f"tangent kernel at {_WHERE[options.at]}",
             covers="the regression function, if it is linear in these features",
             by="the quantile of the noise and the norm's bound on the bias of the kernel regression",
-            assumed=(
-                features,
-                f"a truth whose parameters have length at most {norm:.3g}{plugged}",
-                f"Gaussian noise, its level {noise.source}",
-            ),
+            assumed=(_FEATURES[options.at], length, f"Gaussian noise, its level {noise.source}"),
             response="a new response, if the regression function is linear in these features",
-            nominal=not (options.at != "trained" and options.norm is not None and options.noise is not None),
+            nominal=not proved,
         )

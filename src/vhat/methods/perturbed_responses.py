@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from vhat.checks import check_count
-from vhat.fit.many_fits import Recipe, fit_many
-from vhat.methods.base.ensemble import Ensemble, new_seeds
-from vhat.methods.base.method import Claim, check_noise, find_noise, fit_once, responses
+from vhat.methods.base.ensemble import Ensemble
+from vhat.methods.base.fitting import BaseMethod, Training
+from vhat.methods.base.method import Claim, check_noise, find_noise
 from vhat.methods.base.requirements import require_residuals
 
 __all__ = ["PerturbedResponses"]
 
 _STREAM = 12
+"""Number of this method's stream of random numbers, different for each method."""
 
 
 @dataclass(frozen=True)
-class PerturbedResponses:
+class PerturbedResponses(BaseMethod[Ensemble]):
     """Refit to ``y + sigma z`` with fresh Gaussian z for each member.
 
-    The spread of the members is a simulation of what first-order theory computes: for a linear model its variance is
-    ``sigma^2 V / n`` in the mean. The center is the prediction of the fit to the data.
+    The spread of the members simulates what first-order theory computes: for a linear model its variance is
+    ``sigma^2 V / n`` on average. The center is the prediction of the fit to the data. The loss must be a function of
+    ``f - y``: noise cannot be added to labels or counts.
 
     Attributes:
         members: How many refits.
@@ -43,27 +42,15 @@ class PerturbedResponses:
         check_count("members", self.members, least=2)
         check_noise(self.noise)
 
-    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> Ensemble:
-        """Fit to the data, then to every perturbed set of responses.
-
-        Args:
-            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``.
-            X: Rows.
-            y: Responses.
-            seed: Determines the noise and the training.
-
-        Raises:
-            InputError: When the loss is not a function of f - y: noise cannot be added to labels or counts.
-            NoiseError: When the noise has to be estimated and the fit interpolates.
-        """
-        observed = responses(y)
-        base = fit_once(recipe, X, y, seed)
+    def _fit(self, data: Training) -> Ensemble:
+        observed = data.responses()
+        base = data.fit_once()
         require_residuals(base, "PerturbedResponses")
         noise = find_noise(base, self.noise)
-        z = np.random.default_rng([seed, _STREAM]).standard_normal((self.members, *observed.shape))
+        z = data.random(_STREAM).standard_normal((self.members, *observed.shape))
         targets = observed + noise.values.reshape(observed.shape) * z
-        seeds = new_seeds(seed, self.members + 1)[1:] if self.new_seeds else [seed] * self.members
-        members = fit_many(recipe, X, y, seeds=seeds, targets=targets)
+        seeds = data.refit_seeds(self.members, new=self.new_seeds)
+        members = data.fit_many(seeds, targets=targets)
         claim = Claim(
             name="perturbed responses",
             covers="the mean of this prediction over fresh noise, not the truth behind it",
@@ -73,4 +60,4 @@ class PerturbedResponses:
                 "a fit that responds to added noise as it does to the noise that it has seen",
             ),
         )
-        return Ensemble(tuple(members), claim, base, self.noise, center=base, spread="sample")
+        return Ensemble(members, claim, base, self.noise, center=base, spread="sample")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vhat.fit.many_fits import Recipe
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
 from vhat.intervals.interval import Interval
 from vhat.intervals.options import Options
 from vhat.intervals.tail import Tail
 from vhat.linalg.solvers import Solver
-from vhat.methods.base.method import Target, fit_once
+from vhat.methods.base.fitting import BaseMethod, Training
+from vhat.methods.base.method import Target
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
@@ -20,7 +20,7 @@ __all__ = ["FittedProposed", "Proposed"]
 
 
 @dataclass(frozen=True)
-class Proposed:
+class Proposed(BaseMethod["FittedProposed"]):
     """One fit, and the weighted norm of its predictions: :meth:`vhat.FittedModel.interval`.
 
     Attributes:
@@ -56,16 +56,8 @@ class Proposed:
         Options(simultaneous=self.simultaneous, bound=self.bound, tail=self.tail, bias=self.bias)
         Options(target="observation", observation_noise=self.observation_noise)
 
-    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> FittedProposed:
-        """Train once.
-
-        Args:
-            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``.
-            X: Rows.
-            y: Responses.
-            seed: Seed of the training and of random probes.
-        """
-        return FittedProposed(self, fit_once(recipe, X, y, seed), seed)
+    def _fit(self, data: Training) -> FittedProposed:
+        return FittedProposed(self, data.fit_once(), data.seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +77,9 @@ class FittedProposed:
     def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
         """Compute an interval at every point: :meth:`vhat.FittedModel.interval`."""
         options = self.options
+        observation_noise = None
+        if target == "observation":
+            observation_noise = options.observation_noise
         return self.fitted.interval(
             x,
             delta,
@@ -93,7 +88,7 @@ class FittedProposed:
             tail=options.tail,
             simultaneous=options.simultaneous,
             noise=options.noise,
-            observation_noise=options.observation_noise if target == "observation" else None,
+            observation_noise=observation_noise,
             bias=options.bias,
             curvature=options.curvature,
             solver=options.solver,

@@ -10,10 +10,11 @@ import numpy as np
 
 from vhat.checks import check_count
 from vhat.errors import InputError
-from vhat.fit.many_fits import Recipe, fit_many
+from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import NetworkRecipe, check_positive
-from vhat.methods.base.ensemble import Ensemble, new_seeds
-from vhat.methods.base.method import Claim, check_noise, find_noise, fit_once, responses
+from vhat.methods.base.ensemble import Ensemble
+from vhat.methods.base.fitting import BaseMethod, Training
+from vhat.methods.base.method import Claim, check_noise, find_noise
 from vhat.methods.base.requirements import require_square_loss
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["NetworkPrior", "RandomizedPrior"]
 
 _STREAM = 13
+"""Number of this method's stream of random numbers, different for each method."""
 
 Prior = Callable[[Any, int], np.ndarray]
 """``prior(x, seed)``: a random function at the points x, (points,) or (points, outputs), the same for the same seed."""
@@ -42,19 +44,21 @@ class NetworkPrior:
         """Return its predictions, (points,) or (points, outputs)."""
         import jax
 
+        points = np.asarray(x, dtype=np.float64)
         with jax.enable_x64(True):
-            return np.asarray(self.network(self.network.init(seed), np.asarray(x, dtype=np.float64)), dtype=np.float64)
+            found = self.network(self.network.init(seed), points)
+            return np.asarray(found, dtype=np.float64)
 
 
 @dataclass(frozen=True)
-class RandomizedPrior:
+class RandomizedPrior(BaseMethod[Ensemble]):
     """Train each member with a fixed random function added to it (Osband et al., 2018).
 
     Member k is ``f_k + beta p_k``, where the random function ``p_k`` stays as it is drawn, and ``f_k`` is trained on
     ``y + sigma z_k - beta p_k(X)``: far from the data, where nothing is trained, members differ as their priors do. For
     a linear model with decay lam whose prior has variance ``sigma^2 / (n lam)`` each member is an exact draw from the
     posterior of Bayesian linear regression, and the truth one more: with Student's quantile and ``sqrt(1 + 1/members)``
-    times their spread, the interval has its level for any number of members.
+    times their spread, the interval has its level for any number of members. The loss must be the square loss.
 
     Attributes:
         members: How many.
@@ -79,30 +83,20 @@ class RandomizedPrior:
         if self.prior is not None and not callable(self.prior):
             raise InputError(f"prior={self.prior!r} is not a function prior(x, seed) of points and a seed.")
 
-    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> Ensemble:
-        """Train the members, each on its own responses and from its own first parameters.
-
-        Args:
-            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``, with the square loss.
-            X: Rows.
-            y: Responses.
-            seed: Determines priors, noise and training.
-
-        Raises:
-            InputError: When there is no prior function to be had, it returns another shape than y has, or the loss is
-                not the square loss.
-        """
-        observed, prior = responses(y), self._prior(recipe)
-        base = fit_once(recipe, X, y, seed)
+    def _fit(self, data: Training) -> Ensemble:
+        observed = data.responses()
+        prior = self._prior(data.recipe)
+        base = data.fit_once()
         require_square_loss(base, "RandomizedPrior")
         noise = find_noise(base, self.noise)
         beta = self.scale * observed.std(axis=0)
-        seeds = new_seeds(seed, 2 * self.members + 1)[1:]
-        trained, drawn = seeds[: self.members], seeds[self.members :]
-        offsets = np.stack([beta * _values(prior, X, each, observed.shape) for each in drawn])
-        z = np.random.default_rng([seed, _STREAM]).standard_normal(offsets.shape)
+        # The first half of the new seeds is for training, the second for the prior functions.
+        seeds = data.refit_seeds(2 * self.members, new=True)
+        drawn = seeds[self.members :]
+        offsets = np.stack([beta * _values(prior, data.X, each, observed.shape) for each in drawn])
+        z = data.random(_STREAM).standard_normal(offsets.shape)
         targets = observed + noise.values.reshape(observed.shape) * z - offsets
-        fits = fit_many(recipe, X, y, seeds=trained, targets=targets)
+        fits = data.fit_many(seeds[: self.members], targets=targets)
         members = tuple(WithPrior(fitted, prior, each, beta) for fitted, each in zip(fits, drawn, strict=True))
         claim = Claim(
             name="randomised prior",

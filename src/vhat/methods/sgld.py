@@ -13,28 +13,32 @@ import numpy as np
 
 from vhat.checks import check_count
 from vhat.errors import InputError, MissingPackage, ModelError
-from vhat.fit.many_fits import Recipe
 from vhat.linalg.curvature import Operator
 from vhat.methods.base.ensemble import Ensemble, predictions
-from vhat.methods.base.method import Claim, check_level, check_noise, find_noise, fit_once
+from vhat.methods.base.fitting import BaseMethod, Training
+from vhat.methods.base.method import Claim, check_level, check_noise, find_noise
 from vhat.methods.base.posterior import Posterior, as_posterior, log_density, members, noise_clause
 
 if TYPE_CHECKING:
+    from vhat.fitted.model import FittedModel
     from vhat.models.jax.compiled import Model
     from vhat.models.problem import Problem
+    from vhat.variance.noise import Noise
 
 __all__ = ["SGLD"]
 
 _POWER_STEPS = 30
+"""Iterations of the power method for the largest curvature."""
 _MARGIN = 1.05
-"""The power method comes from below: so much is added to the curvature that it found."""
+"""Safety factor on that curvature, which the power method approaches from below."""
 _FEW_ROWS = 64
+"""Training rows at which the effective number of draws is measured."""
 _WIDE = 1.25
-"""A variance that is too large by more than this factor is owned up to."""
+"""Factor on the variance above which the guarantee says that it is too large."""
 
 
 @dataclass(frozen=True)
-class SGLD:
+class SGLD(BaseMethod[Ensemble]):
     """Draws from the posterior by noisy gradient steps about the fit (Welling and Teh, 2011).
 
     The chain starts at the fit and steps by ``step sigma^2 / (n beta)``, beta the largest curvature of the objective
@@ -45,6 +49,8 @@ class SGLD:
     The gradient of a batch is itself noisy, and would add ``step c n / (2 batch beta)`` to that factor. So with a batch
     a step is taken in ``1 + n / batch`` shorter ones, together as long and no cheaper: the factor stays below that of
     all rows, where residuals are of the size that the noise level says. A batch saves memory, and no time.
+
+    It needs blackjax and a JAX model with the square loss.
 
     Attributes:
         draws: How many draws are kept.
@@ -80,45 +86,42 @@ class SGLD:
             check_count("batch", self.batch, least=1)
         check_noise(self.noise)
 
-    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> Ensemble:
-        """Train once, and run the chain.
-
-        Args:
-            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``: a JAX model with the square loss.
-            X: Rows.
-            y: Responses.
-            seed: Determines the training and the chain.
-
-        Raises:
-            InputError: When the model is not one of JAX, its loss not the square loss, or its outputs differ in noise.
-            MissingPackage: When blackjax is not installed.
-            ModelError: When the chain diverges.
-            NoiseError: When the noise has to be estimated and the fit interpolates.
-        """
-        blackjax = _blackjax()
-        fitted = fit_once(recipe, X, y, seed)
+    def _fit(self, data: Training) -> Ensemble:
+        _blackjax()
+        fitted = data.fit_once()
         noise = find_noise(fitted, self.noise)
         problem = fitted.problem
         if self.batch is not None and self.batch > problem.n:
             raise InputError(f"batch={self.batch} is more than the {problem.n} rows. Set batch=None to take all.")
         with problem.scope():
             model, posterior = as_posterior(fitted, noise, "SGLD")
-            pieces = self._pieces(problem.n)
-            stride = self.step * float(posterior.noise) ** 2 / (problem.n * _largest_curvature(problem)) / pieces
-            key, size = jax.random.key(seed), self.batch
-            start = _walk(model, 1, max(self.burn_in, 1) * pieces, size, key, problem.theta, posterior, stride)[-1]
-            rest = jax.random.fold_in(key, 1)
-            kept = np.asarray(_walk(model, self.draws, self.thin * pieces, size, rest, start, posterior, stride))
+            kept = self._chain(model, posterior, problem, jax.random.key(data.seed))
             widening = self._widening(problem, float(posterior.noise))
         if not np.isfinite(kept).all():
             raise ModelError(f"SGLD diverged at step={self.step:g}. Lower step, or raise batch.")
         drawn = members(fitted, kept)
         few = problem.take(problem.X, 0, min(_FEW_ROWS, problem.n))
-        values = predictions(drawn, few).reshape(1, self.draws, -1)
-        effective = float(np.min(blackjax.diagnostics.effective_sample_size(values)))
-        batch = f", {self.batch} rows a step" if self.batch is not None else ""
-        excess = f", WHICH WIDEN ITS VARIANCE UP TO {widening:.2g} TIMES" * (widening > _WIDE)
-        claim = Claim(
+        claim = self._claim(fitted, noise, widening, _effective_draws(predictions(drawn, few)))
+        return Ensemble(drawn, claim, fitted, self.noise)
+
+    def _chain(self, model: Model, posterior: Posterior, problem: Problem, key: Any) -> np.ndarray:
+        """Run the chain from the fit, and return what is kept of it, (draws, p)."""
+        pieces = self._pieces(problem.n)
+        stride = self.step * float(posterior.noise) ** 2 / (problem.n * _largest_curvature(problem)) / pieces
+        burned = max(self.burn_in, 1) * pieces
+        start = _walk(model, 1, burned, self.batch, key, problem.theta, posterior, stride)[-1]
+        rest = jax.random.fold_in(key, 1)
+        thin = self.thin * pieces
+        return np.asarray(_walk(model, self.draws, thin, self.batch, rest, start, posterior, stride))
+
+    def _claim(self, fitted: FittedModel, noise: Noise, widening: float, effective: float) -> Claim:
+        batch = ""
+        if self.batch is not None:
+            batch = f", {self.batch} rows a step"
+        excess = ""
+        if widening > _WIDE:
+            excess = f", WHICH WIDEN ITS VARIANCE UP TO {widening:.2g} TIMES"
+        return Claim(
             name="SGLD",
             covers="the regression function, in the belief that the decay expresses as a prior",
             response="a new response, in the belief that the decay expresses as a prior",
@@ -131,11 +134,12 @@ class SGLD:
                 f"steps short enough not to widen it (step={self.step:g}){excess}",
             ),
         )
-        return Ensemble(drawn, claim, fitted, self.noise)
 
     def _pieces(self, n: int) -> int:
-        """Return in how many shorter steps one is taken."""
-        return 1 if self.batch is None else 1 + math.ceil(n / self.batch)
+        """Return the number of shorter steps that one step is taken in."""
+        if self.batch is None:
+            return 1
+        return 1 + math.ceil(n / self.batch)
 
     def _widening(self, problem: Problem, noise: float) -> float:
         """Return the factor on the variance along the steepest direction, (1 + e G / 2) / (1 - e C / 2).
@@ -143,7 +147,8 @@ class SGLD:
         e is the length of a step, C the curvature of the log density, and G the variance of its slope from a batch:
         ``n / batch`` times C where the squared residuals are ``noise^2`` in the mean, in proportion where they are not.
         """
-        share, slope = self.step / self._pieces(problem.n), 0.0
+        share = self.step / self._pieces(problem.n)
+        slope = 0.0
         if self.batch is not None:
             residual = problem.targets - problem.fitted_values
             misfit = np.mean(problem.loss_derivatives.curvature * residual**2) / noise**2
@@ -152,6 +157,7 @@ class SGLD:
 
 
 def _blackjax() -> Any:
+    """Import blackjax, or say how to install it."""
     try:
         import blackjax
     except ImportError as error:
@@ -162,14 +168,19 @@ def _blackjax() -> Any:
     return blackjax
 
 
+def _effective_draws(values: np.ndarray) -> float:
+    """Return the number of independent draws that the draws (draws, rows, ...) are worth, at the worst row."""
+    chains = values.reshape(1, len(values), -1)
+    return float(np.min(_blackjax().diagnostics.effective_sample_size(chains)))
+
+
 def _largest_curvature(problem: Problem) -> float:
     """Return the largest eigenvalue of the Gauss-Newton matrix with decay, by the power method."""
     operator = Operator(problem, "ggn")
-    direction, length = np.random.default_rng(0).standard_normal((1, problem.p)), 1.0
+    direction = np.random.default_rng(0).standard_normal((1, problem.p))
     for _ in range(_POWER_STEPS):
-        image = problem.numpy(operator(problem.native(direction / np.linalg.norm(direction))))
-        direction, length = image, float(np.linalg.norm(image))
-    return _MARGIN * length
+        direction = problem.numpy(operator(problem.native(direction / np.linalg.norm(direction))))
+    return _MARGIN * float(np.linalg.norm(direction))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -182,7 +193,9 @@ def _walk(
 
     def step(position: Any, key: Any) -> tuple[Any, None]:
         first, second = jax.random.split(key)
-        rows = None if batch is None else jax.random.randint(first, (batch,), 0, len(posterior.y))
+        rows = None
+        if batch is not None:
+            rows = jax.random.randint(first, (batch,), 0, len(posterior.y))
         return chain.step(second, position, rows, stride), None
 
     def stretch(position: Any, key: Any) -> tuple[Any, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,18 +11,17 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from vhat.errors import InputError, MissingPackage
-from vhat.fit.many_fits import Recipe
-from vhat.fit.splits import check_table
+from vhat.methods.base.fitting import MethodWithoutRecipe, Training
 from vhat.methods.conformal import Conformal, FittedConformal
 
 __all__ = ["ConformalTrees", "GradientBoosting", "RandomForest", "TreeRegressor"]
 
 _DIGITS = 10
-"""Decimals of the responses, in units of their root mean square, that trees are trained with."""
+"""Decimals to which responses are rounded before training, in units of their root mean square."""
 
 
 @dataclass(frozen=True)
-class ConformalTrees(ABC):
+class ConformalTrees(MethodWithoutRecipe[FittedConformal]):
     """An ensemble of trees as scikit-learn has it, with conformal intervals for a new response (MAPIE).
 
     The recipe is not used. Nothing is tuned.
@@ -49,25 +48,13 @@ class ConformalTrees(ABC):
     def make(seed: int) -> Any:
         """Return the scikit-learn regressor, not fitted."""
 
-    def fit(self, recipe: Recipe | None, X: Any, y: Any, *, seed: int = 0) -> FittedConformal:  # noqa: ARG002
-        """Train on parts of the rows, and on all of them.
-
-        Args:
-            recipe: Not used.
-            X: Rows, (n, columns).
-            y: Responses, one output.
-            seed: Draws which rows are kept.
-
-        Raises:
-            InputError: For several outputs, inputs that are no table, or fewer rows than parts.
-            MissingPackage: When MAPIE or scikit-learn is not installed.
-        """
-        table = check_table(X, y)
+    def _fit(self, data: Training) -> FittedConformal:
+        table = data.table()
         if table.X.ndim != 2:
             raise InputError(f"{self.name} needs a table, (rows, columns); X has shape {table.X.shape}.")
         unit = float(np.sqrt(np.mean(table.y**2))) or 1.0
-        regressor = TreeRegressor(partial(self.make, seed), unit)
-        return self._conformal().around(regressor, table, seed=seed, name=self.name)
+        regressor = TreeRegressor(partial(self.make, data.seed), unit)
+        return self._conformal().around(regressor, table, seed=data.seed, name=self.name)
 
 
 @dataclass(frozen=True)
@@ -121,7 +108,7 @@ class RandomForest(ConformalTrees):
 
 @dataclass(eq=False)
 class TreeRegressor:
-    """A scikit-learn regressor that is trained in units of its own, and is trained once on the same rows.
+    """A scikit-learn regressor that sees y in units of its size; the same rows are trained on once.
 
     Attributes:
         make: Makes the regressor.
@@ -136,7 +123,7 @@ class TreeRegressor:
     fitted_: Any = field(default=None, repr=False)
 
     def __sklearn_clone__(self) -> TreeRegressor:
-        """Return one without a model that shares what was trained."""
+        """Return an unfitted copy that shares the cache of trained models."""
         return replace(self, fitted_=None)
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> TreeRegressor:
@@ -165,6 +152,7 @@ class TreeRegressor:
 
 
 def _ensemble() -> Any:
+    """Import scikit-learn's trees, or say how to install them."""
     try:
         from sklearn import ensemble
     except ImportError as error:

@@ -1,1 +1,32 @@
-"""Shared parts of the methods: the base class, what a method claims, ensembles, posteriors and kernels."""
+"""What the methods share, and what a method of your own is built from.
+
+Subclass :class:`BaseMethod` for the options and :class:`FittedToModel` (or :class:`BaseFitted`) for what answers;
+"Write a method of your own" in the documentation shows one in full.
+"""
+
+from __future__ import annotations
+
+from vhat.methods.base.answering import Answer, BaseFitted, FittedToModel, Question
+from vhat.methods.base.ensemble import Ensemble
+from vhat.methods.base.fitting import BaseMethod, MethodWithoutRecipe, Training
+from vhat.methods.base.guarantee import Claim, Target
+from vhat.methods.base.local_error import left_out_predictions
+from vhat.methods.base.method import Limits, find_noise, normal_limits, residuals
+
+__all__ = [
+    "Answer",
+    "BaseFitted",
+    "BaseMethod",
+    "Claim",
+    "Ensemble",
+    "FittedToModel",
+    "Limits",
+    "MethodWithoutRecipe",
+    "Question",
+    "Target",
+    "Training",
+    "find_noise",
+    "left_out_predictions",
+    "normal_limits",
+    "residuals",
+]

@@ -26,7 +26,7 @@ def bias_corrected(draws: np.ndarray, estimate: np.ndarray, accelerate: np.ndarr
 
         level(a) = Phi(z0 + (z0 + z_a) / (1 - acceleration (z0 + z_a))),      z0 = Phi^-1(share of draws below estimate)
 
-    ties counted half. NaN where all draws lie on one side of the estimate: no finite correction is that large.
+    with ties counted half. NaN where all draws lie on one side of the estimate, where z0 is infinite.
     """
     below = ((draws < estimate).mean(axis=0) + (draws <= estimate).mean(axis=0)) / 2
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -57,8 +57,9 @@ def studentised(draws: np.ndarray, errors: np.ndarray, estimate: np.ndarray, err
 
 def _quantile_each(draws: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Return each column's own quantile; NaN for a level that is NaN."""
-    flat, level = draws.reshape(len(draws), -1), np.ravel(levels)
-    found = [
-        np.quantile(column, each) if np.isfinite(each) else np.nan for column, each in zip(flat.T, level, strict=True)
-    ]
-    return np.reshape(found, np.shape(levels))
+    columns = draws.reshape(len(draws), -1).T
+    found = np.full(len(columns), np.nan)
+    for at, level in enumerate(np.ravel(levels)):
+        if np.isfinite(level):
+            found[at] = np.quantile(columns[at], level)
+    return found.reshape(np.shape(levels))

@@ -18,6 +18,7 @@ from vhat.models.networks import ACTIVATIONS, Network, Params
 __all__ = ["train_with_dropout"]
 
 _STREAM = 15
+"""Number of the stream of random numbers that drops units."""
 
 
 class DropoutState(NamedTuple):
@@ -40,7 +41,7 @@ class DropoutRule:
     """
 
     decoupled: bool
-    # only ``begin`` reads these, so that one compilation serves all
+    # Only ``begin`` reads these two; leaving them out of comparisons lets all rates and seeds share one compilation.
     rate: float = field(compare=False)
     seed: int = field(compare=False)
 
@@ -50,7 +51,7 @@ class DropoutRule:
         return DropoutState(params, optax.adamw(0.0).init(params), key, jnp.asarray(1 - self.rate))
 
     def open(self, network: Network, fit: Fit, state: DropoutState) -> DropoutState:  # noqa: ARG002
-        """Nothing is prepared."""
+        """Return the state as it is: nothing needs to be prepared."""
         return state
 
     def step(self, network: Network, fit: Fit, state: DropoutState, rate: Any) -> DropoutState:
@@ -60,15 +61,19 @@ class DropoutRule:
         def objective(params: Params) -> Any:
             residual = _predict(network, params, fit.X, draw, state.kept) - fit.y
             loss = jnp.sum(fit.weights[:, None] * residual**2) / (2 * len(fit.y))
-            return loss if self.decoupled else loss + fit.decay / 2 * inner(params, params)
+            if self.decoupled:
+                return loss
+            return loss + fit.decay / 2 * inner(params, params)
 
-        method = optax.adamw(rate, weight_decay=fit.decay if self.decoupled else 0.0)
+        # AdamW applies the decay beside the step; Adam has it in the objective.
+        decay = fit.decay if self.decoupled else 0.0
+        method = optax.adamw(rate, weight_decay=decay)
         updates, moments = method.update(jax.grad(objective)(state.params), state.moments, state.params)
         return DropoutState(optax.apply_updates(state.params, updates), moments, key, state.kept)
 
 
 def _predict(network: Network, params: Params, X: Any, key: Any, kept: Any) -> Any:
-    """Predictions (n, K) with hidden units dropped and the others scaled up."""
+    """Return predictions, (n, K), with hidden units dropped and the others scaled up."""
     hidden = X
     for layer, each in zip(params[:-1], jax.random.split(key, len(params) - 1), strict=True):
         hidden = ACTIVATIONS[network.activation](jnp.matmul(hidden, layer["w"]) + layer["b"])

@@ -1,4 +1,4 @@
-"""Several predictors and the interval that their spread gives: what the ensemble methods have in common."""
+"""Several predictors, and the interval that their spread gives: the fitted form of all ensemble methods."""
 
 from __future__ import annotations
 
@@ -9,23 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.intervals.interval import Interval
-from vhat.methods.base.method import (
-    Claim,
-    Predictor,
-    Target,
-    check_question,
-    find_noise,
-    make_interval,
-    normal_limits,
-    widened,
-)
-from vhat.methods.base.requirements import require_residuals
+from vhat.methods.base.answering import Answer, BaseFitted, Question, noise_of_response
+from vhat.methods.base.method import Claim, Limits, Predictor, normal_limits
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
+    from vhat.variance.noise import Noise
 
-__all__ = ["Ensemble", "new_seeds", "predictions"]
+__all__ = ["Ensemble", "predictions"]
 
 
 def predictions(members: Sequence[Predictor], x: Any) -> np.ndarray:
@@ -33,19 +24,13 @@ def predictions(members: Sequence[Predictor], x: Any) -> np.ndarray:
     return np.stack([member.predict(x) for member in members])
 
 
-def new_seeds(seed: int, count: int) -> list[int]:
-    """Return ``seed`` and ``count - 1`` others that it determines."""
-    rest = np.random.SeedSequence(seed).generate_state(max(count - 1, 0))
-    return [seed, *(int(each) for each in rest)]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class Ensemble:
+class Ensemble(BaseFitted):
     """A fitted ensemble: mean and standard deviation over the members, and normal limits from these.
 
     Attributes:
         members: What predicts.
-        claim: What the method says about its intervals.
+        claim: What the method claims for its intervals.
         base: The fitted model from whose residuals the noise is estimated.
         noise: The noise level that was given, or None.
         center: What predicts the center, or None: the mean over the members.
@@ -65,43 +50,31 @@ class Ensemble:
     def __len__(self) -> int:
         return len(self.members)
 
-    def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
-        """Compute an interval at every point from the spread of the members.
-
-        Args:
-            x: Test inputs, shaped like the training inputs.
-            delta: Probability of a miss.
-            target: ``"mean"``, or ``"observation"`` for a new response.
-
-        Returns:
-            The interval.
-
-        Raises:
-            InputError: When one member alone is asked for a spread.
-            NoiseError: When the noise of a new response has to be estimated and the fit interpolates.
-        """
-        delta = check_question(self.claim.name, delta, target)
-        if len(self) == 1 and target == "mean":
+    def _answer(self, asked: Question) -> Answer:
+        """Compute limits from the spread of the members."""
+        if len(self) == 1 and asked.target == "mean":
             raise InputError(
                 f"{self.claim.name} with one member has no spread, so no interval for the mean. Ask for 2 members or "
                 "more, or for target='observation'."
             )
         with self.base.problem.scope():
-            self.base.problem.inputs(x)  # what cannot be used is refused here, whatever the members are
-        found = predictions(self.members, x)
-        middle = found.mean(axis=0) if self.center is None else self.center.predict(x)
+            self.base.problem.inputs(asked.x)  # refuses unusable points, whatever the members would accept
+        found = predictions(self.members, asked.x)
+        middle = found.mean(axis=0) if self.center is None else self.center.predict(asked.x)
+        # One member has no sample standard deviation; for a new response its spread counts as zero.
         sample = self.spread != "population" and len(self) > 1
         error = found.std(axis=0, ddof=1 if sample else 0)
-        reach = np.sqrt(1 + 1 / len(self)) if self.spread == "draws" else 1.0
-        limits = normal_limits(middle, reach * error, delta, df=len(self) - 1 if sample else None)
-        noise = None
-        if target == "observation":
-            require_residuals(self.base, "target='observation'")
-            noise = find_noise(self.base, self.noise)
-            limits = widened(limits, noise, delta)
-        return make_interval(
-            self.claim, middle, limits, delta=delta, target=target, standard_error=error, noise=noise, x=x
-        )
+        return Answer(self.claim, middle, self._limits(middle, error, asked.delta, sample), standard_error=error)
+
+    def _limits(self, middle: np.ndarray, error: np.ndarray, delta: float, sample: bool) -> Limits:
+        reach = 1.0
+        if self.spread == "draws":
+            reach = np.sqrt(1 + 1 / len(self))
+        df = len(self) - 1 if sample else None
+        return normal_limits(middle, reach * error, delta, df=df)
+
+    def _response_noise(self) -> Noise:
+        return noise_of_response(self.base, self.noise)
 
     def __repr__(self) -> str:
         return f"{self.claim.name} of {len(self)} members"

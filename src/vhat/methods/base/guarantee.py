@@ -1,4 +1,4 @@
-"""What a method says about its intervals, and the sentence that is made of it."""
+"""What a method claims for its intervals, and the guarantee sentence composed from it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Target = Literal["mean", "observation"]
 
 @dataclass(frozen=True)
 class Claim:
-    """What a method says about its intervals, from which the guarantee is made.
+    """What a method claims for its intervals; the guarantee is composed from it.
 
     Attributes:
         name: The method's name, which the interval carries as its ``bound``.
         covers: What ``target="mean"`` covers.
-        by: The argument that it rests on.
-        assumed: What is taken on trust, one clause each.
-        checked: What was established.
+        by: The argument for it.
+        assumed: Assumptions that were not checked, one clause each.
+        checked: Assumptions that were checked.
         response: What ``target="observation"`` covers.
         nominal: Whether the level is only a nominal one; False where the argument proves it.
     """
@@ -38,12 +38,31 @@ class Claim:
     response: str = "a new response, if the model has no bias"
     nominal: bool = True
 
-    def sentence(self, delta: float, target: Target, noise: Noise | None = None) -> str:
-        """Compose the guarantee; a delta of NaN is a level that nobody can state."""
-        covers = self.covers if target == "mean" else self.response
-        extra = () if target == "mean" or noise is None else (f"Gaussian noise in a new response, {noise.source}",)
-        stated = not math.isnan(delta)
-        level = f"{'Nominal ' if self.nominal else ''}{level_text(delta)}" if stated else "No stated level"
+    def sentence(self, delta: float, target: Target, noise: Noise | None = None, *, simultaneous: bool = False) -> str:
+        """Compose the guarantee.
+
+        Args:
+            delta: The probability of a miss; NaN where the level is not known.
+            target: What the interval is of.
+            noise: The noise, where a new response was given some.
+            simultaneous: Whether the level is that of all points at once.
+        """
+        covers = self.covers
+        assumed = self.assumed
+        if target == "observation":
+            covers = self.response
+            if noise is not None:
+                assumed = (*assumed, f"Gaussian noise in a new response, {noise.source}")
+        where = "at all points at once" if simultaneous else "at each point taken alone"
         checked = ", ".join(self.checked) or "nothing"
-        assumed = ", ".join((*self.assumed, *extra))
-        return f"{level} at each point taken alone, for {covers}, by {self.by}; checked: {checked}; assumed: {assumed}."
+        return (
+            f"{self._level(delta)} {where}, for {covers}, by {self.by}; checked: {checked}; assumed: "
+            f"{', '.join(assumed)}."
+        )
+
+    def _level(self, delta: float) -> str:
+        if math.isnan(delta):
+            return "No stated level"
+        if self.nominal:
+            return f"Nominal {level_text(delta)}"
+        return level_text(delta)

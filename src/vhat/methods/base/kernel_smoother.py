@@ -1,4 +1,4 @@
-"""Regression with a kernel: one formula, linear in the responses, and all that follows from its being linear.
+"""Kernel ridge regression, which is linear in the responses, and what follows from that.
 
 The function of least ``1/(2n) sum_i (f(x_i) - y_i)^2 + lam/2 |f|^2`` in the space of a kernel k is::
 
@@ -24,10 +24,10 @@ from vhat.variance.noise import Noise
 if TYPE_CHECKING:
     from vhat.models.problem import Problem
 
-__all__ = ["At", "KernelFit", "at_once", "check_bound", "check_rows", "fit_kernel", "offset", "uniform_noise"]
+__all__ = ["At", "KernelFit", "check_bound", "check_rows", "fit_kernel", "offset", "uniform_noise"]
 
 _LEAST_SHARE = 0.01
-"""Residuals that keep less of their degrees of freedom say nothing of the noise."""
+"""Least share of degrees of freedom that the residuals must keep for an estimate of the noise."""
 
 
 def uniform_noise(level: Any, n: int, *, source: str, df: np.ndarray | None = None) -> Noise:
@@ -38,13 +38,10 @@ def uniform_noise(level: Any, n: int, *, source: str, df: np.ndarray | None = No
 
 
 def offset(problem: Problem) -> float:
-    """What a model that standardises inside adds to its network: the regression is one of deviations from it."""
-    return 0.0 if problem.scaling is None else float(problem.scaling.shift[0])
-
-
-def at_once(sentence: str) -> str:
-    """Say of a guarantee at each point alone that it holds at all points together."""
-    return sentence.replace("at each point taken alone", "at all points at once")
+    """Return what a model that standardises inside adds to its network; regressions are of deviations from it."""
+    if problem.scaling is None:
+        return 0.0
+    return float(problem.scaling.shift[0])
 
 
 def check_bound(name: str, value: float | None) -> None:
@@ -56,7 +53,9 @@ def check_bound(name: str, value: float | None) -> None:
 def check_rows(name: str, array: np.ndarray, width: int | None = None) -> np.ndarray:
     """Return inputs that are one row a point; refuse another number of axes or of columns, and none at all."""
     if array.ndim != 2 or (width is not None and array.shape[1] != width):
-        remedy = f" Give {name}[:, None]." if array.ndim == 1 and width in (None, 1) else ""
+        remedy = ""
+        if array.ndim == 1 and width in (None, 1):
+            remedy = f" Give {name}[:, None]."
         raise InputError(f"{name} has shape {array.shape}; give (rows, {width or 'columns'}).{remedy}")
     if not len(array):
         raise InputError(f"{name} is empty; give at least one row.")
@@ -120,7 +119,7 @@ class KernelFit:
 
     @property
     def left_out(self) -> np.ndarray:
-        """What each row misses the fit to the other rows by, (n, K)."""
+        """Leave-one-out residuals, (n, K)."""
         left = np.einsum("ij,j,ij->i", self.vectors, self.shrunk, self.vectors)
         return np.asarray(self.residuals / left[:, None])
 
@@ -150,6 +149,7 @@ class KernelFit:
         """
         ridge = self.n * self.decay
         seen = cross * self.root
+        # v = (r K r + n lam)^-1 r k(x); rounding can take the two differences below just under zero.
         v = (seen @ self.vectors / (self.values + ridge)) @ self.vectors.T
         spread = np.maximum(diagonal - np.sum(v * seen, axis=1), 0.0)
         power = np.sqrt(np.maximum(spread - ridge * np.sum(v**2, axis=1), 0.0))

@@ -40,18 +40,21 @@ def propagated_error(fitted: FittedModel, x: Any, sigma: np.ndarray, *, curvatur
         sigma: The standard deviation of every response, (n, K); residuals in their place give the sandwich.
         curvature: As in :meth:`vhat.FittedModel.interval`.
     """
-    problem, work = fitted.problem, fitted.workspace
+    problem = fitted.problem
+    work = fitted.workspace
     with problem.scope():
         inputs = problem.inputs(x)
         chosen = work.choose_curvature(curvature, quiet=True)
         prepared = work.own_solver(chosen.curvature)
         found = measure(problem, prepared, gradient_blocks(problem, inputs), sigma)
     error = np.sqrt(found.variance / problem.n).reshape(-1, problem.outputs)
-    return LocalError(error[:, 0] if problem.squeeze else error, chosen.curvature, prepared.name)
+    if problem.squeeze:
+        error = error[:, 0]
+    return LocalError(error, chosen.curvature, prepared.name)
 
 
 def left_out_predictions(fitted: FittedModel, x: Any) -> np.ndarray:
-    """Return what the model would predict without each training row in turn, to first order, (n, points[, outputs]).
+    """Return predictions without each training row in turn, to first order, (n, points[, outputs]).
 
     ``f_-i(x) = f(x) - d f(x)/d y_i (y_i - f_-i(x_i))``: exact for models linear in their parameters.
 
@@ -61,12 +64,15 @@ def left_out_predictions(fitted: FittedModel, x: Any) -> np.ndarray:
     require_residuals(fitted, "leaving rows out to first order")
     residual = cast(np.ndarray, fitted.leave_one_out().residual)
     slope = fitted.sensitivity(x)
+    # (points, n), or (points, outputs, n) with the residuals of all outputs summed.
     moved = slope * residual if fitted.problem.squeeze else np.einsum("pkib,ib->pki", slope, residual)
     return np.moveaxis(fitted.predict(x)[..., None] - moved, -1, 0)
 
 
 def shortfall(fitted: FittedModel, noise: Noise | None, curvature: str, seed: int = 0) -> tuple[str, ...]:
-    """Return what a guarantee must own up to where the parameters are not a minimum, else nothing."""
+    """Return the caveat for parameters that are not a minimum, as clauses of a guarantee; empty at a minimum."""
     with fitted.problem.scope():
         line = stationarity_line(fitted.workspace, cast(Curvature, curvature), noise, seed)
-    return () if line.verdict == "holds" else (assumed_minimum(line.verdict),)
+    if line.verdict == "holds":
+        return ()
+    return (assumed_minimum(line.verdict),)

@@ -39,14 +39,16 @@ def spectrum(fitted: FittedModel, noise: np.ndarray) -> tuple[np.ndarray, np.nda
         MemoryBudgetError: When the Jacobian does not fit.
     """
     problem = fitted.problem
-    rows, p = problem.n * problem.outputs, problem.p
+    rows = problem.n * problem.outputs
+    p = problem.p
     if 3 * 8 * rows * p > problem.memory:
         raise MemoryBudgetError(
             f"the evidence needs the {rows} x {p} Jacobian and its singular values, {3 * 8 * rows * p / 1e9:.1f} GB of "
             f"a budget of {problem.memory / 1e9:.1f} GB. Choose weight_decay by vhat.fit.choose_weight_decay instead."
         )
     with problem.scope():
-        decay, theta = problem.numpy(problem.decay), problem.numpy(problem.theta)
+        decay = problem.numpy(problem.decay)
+        theta = problem.numpy(problem.theta)
         J = np.concatenate([problem.numpy(block) for block in gradient_blocks(problem, problem.X)])
         root = np.sqrt(problem.loss_derivatives.curvature).ravel()
     if not np.all(decay > 0):
@@ -70,9 +72,10 @@ def best_factor(fitted: FittedModel, noise: np.ndarray) -> float:
         noise: The noise level of each output in the loss's own unit, (K,).
 
     Raises:
-        InputError: When the evidence has no maximum within reach: the data say nothing of the decay.
+        InputError: When the evidence has no maximum in the range of the search: the data do not determine the decay.
     """
     values, along = spectrum(fitted, noise)
+    # The evidence may have several maxima: a grid finds the highest, a bounded search refines it.
     grid = np.linspace(-_REACH, _REACH, 73)
     heights = [log_evidence(np.exp(each), values, along) for each in grid]
     best = int(np.argmax(heights))

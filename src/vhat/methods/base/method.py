@@ -1,7 +1,7 @@
-"""What every method of this package promises, and the few steps that all of them share.
+"""The interface of methods, and the steps that all of them share.
 
 A method answers for the *mean* (what its own argument covers, which its guarantee says) or for an *observation*, a new
-response. The noise of a new response enters in one way for all methods: the quantile of the noise is added in
+response. The noise of a new response is added in the same way for all methods: the quantile of the noise is added in
 quadrature to half the width, about the middle of the interval::
 
     middle +- ( bias + sqrt((half_width - bias)^2 + (q sigma)^2) )
@@ -80,7 +80,7 @@ class Limits(NamedTuple):
     upper: np.ndarray
 
 
-# -- what is checked at the door ------------------------------------------------------------
+# -- checks of arguments --------------------------------------------------------------------
 
 
 def check_question(method: str, delta: float, target: Target, *, only: Target | None = None, why: str = "") -> float:
@@ -91,7 +91,7 @@ def check_question(method: str, delta: float, target: Target, *, only: Target | 
         delta: The probability of a miss.
         target: What is asked.
         only: The one target that the method has; None where it has both.
-        why: Why, and what to use instead.
+        why: The reason for that, and what to use instead.
     """
     check_choice("target", target, ("mean", "observation"))
     if only is not None and target != only:
@@ -112,7 +112,8 @@ def check_level(name: str, value: Any, *, zero: bool = True) -> None:
     """Refuse a share that is not in [0, 1), or in (0, 1) where ``zero`` is False."""
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not number or not (0 <= value < 1) or (value == 0 and not zero):
-        raise InputError(f"{name}={value!r} is not a number in {'[' if zero else '('}0, 1).")
+        bracket = "[" if zero else "("
+        raise InputError(f"{name}={value!r} is not a number in {bracket}0, 1).")
 
 
 def responses(y: Any) -> np.ndarray:
@@ -126,7 +127,8 @@ def responses(y: Any) -> np.ndarray:
 
 def check_data(X: Any, y: Any) -> None:
     """Refuse responses that are not finite numbers, or not as many as rows, before a recipe meets them."""
-    n, shape = len(responses(y)), tuple(getattr(X, "shape", ()))
+    n = len(responses(y))
+    shape = tuple(getattr(X, "shape", ()))
     if shape and shape[0] != n:
         raise InputError(f"X has {shape[0]} rows and y has {n}.")
 
@@ -176,7 +178,7 @@ def normal_limits(center: np.ndarray, error: np.ndarray, delta: float, *, df: An
 
 
 def widened(limits: Limits, noise: Noise, delta: float, *, bias: Any = 0.0) -> Limits:
-    """Make limits for a new response of limits for the mean: see the head of this module.
+    """Return limits for a new response, given limits for the mean; the formula is at the head of this module.
 
     Args:
         limits: Limits for the mean.
@@ -192,9 +194,12 @@ def widened(limits: Limits, noise: Noise, delta: float, *, bias: Any = 0.0) -> L
             "the training rows have noise of different sizes, so the noise of a new response is not known here. Ask "
             "for target='mean', or use fitted.interval(x, target='observation', observation_noise=...)."
         )
-    middle, half = (limits.lower + limits.upper) / 2, (limits.upper - limits.lower) / 2
-    q = bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df) * noise.level
-    half = bias + np.hypot(half - bias, q[0] if middle.ndim == 1 else q)
+    middle = (limits.lower + limits.upper) / 2
+    half = (limits.upper - limits.lower) / 2
+    q = bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df) * noise.level  # one an output
+    if middle.ndim == 1:
+        q = q[0]
+    half = bias + np.hypot(half - bias, q)
     return Limits(middle - half, middle + half)
 
 
@@ -211,17 +216,18 @@ def make_interval(
     curvature: str = "",
     solver: str = "",
     guarantee: str = "",
+    simultaneous: bool = False,
     why: str = "",
 ) -> Interval:
-    """Put limits into the :class:`vhat.Interval` that every method returns.
+    """Return the limits as a :class:`vhat.Interval`.
 
-    What the method has no notion of is NaN (weighted norm, unsupported share, standard error, noise) or empty. A value
-    that is not finite has the status ``"not finite"``, no limits, and a warning that names its row.
+    Fields that the method does not compute are NaN (weighted norm, unsupported share, standard error, noise) or empty.
+    A value that is not finite has the status ``"not finite"``, no limits, and a warning that names its row.
 
     Args:
-        claim: What the method says.
+        claim: What the method claims for its intervals.
         center: The prediction, (points,) or (points, outputs).
-        limits: The limits, for this target already.
+        limits: The limits, for this target.
         delta: The checked probability of a miss; NaN where the level is not known.
         target: The target.
         standard_error: The standard deviation of the prediction, where the method has one.
@@ -230,11 +236,13 @@ def make_interval(
         curvature: ``"hessian"`` or ``"ggn"``, where the method rests on one.
         solver: The solver's name, where there was one.
         guarantee: A sentence in place of the claim's own.
-        why: What to say of points without limits: the likely cause and the remedy.
+        simultaneous: Whether the limits hold at all points at once.
+        why: What the warning says of points without limits: the likely cause and the remedy.
     """
     center = np.asarray(center, dtype=np.float64)
     good = np.isfinite(center) & np.isfinite(limits.lower) & np.isfinite(limits.upper)
-    lower, upper = np.where(good, limits.lower, np.nan), np.where(good, limits.upper, np.nan)
+    lower = np.where(good, limits.lower, np.nan)
+    upper = np.where(good, limits.upper, np.nan)
     if not good.all():
         rows = np.flatnonzero(~good.reshape(len(good), -1).all(axis=1))
         warnings.warn(
@@ -244,12 +252,15 @@ def make_interval(
             stacklevel=outside(),
         )
     missing = np.full(center.shape, np.nan)
+    error = missing
+    if standard_error is not None:
+        error = np.asarray(standard_error, dtype=np.float64)
     return Interval(
         center=center,
         lower=lower,
         upper=upper,
         half_width=(upper - lower) / 2,
-        standard_error=missing if standard_error is None else np.asarray(standard_error, dtype=np.float64),
+        standard_error=error,
         weighted_norm=missing,
         unsupported=missing,
         noise=np.nan if noise is None else _plain(noise.level),
@@ -262,18 +273,21 @@ def make_interval(
         target=target,
         curvature=curvature,
         solver=solver,
-        guarantee=guarantee or claim.sentence(delta, target, noise),
+        guarantee=guarantee or claim.sentence(delta, target, noise, simultaneous=simultaneous),
         inputs=_as_array(x),
     )
 
 
 def _plain(values: np.ndarray) -> float | np.ndarray:
+    """Return a number where there is one output."""
     return float(values[0]) if values.shape == (1,) else values
 
 
 def _as_array(x: Any) -> np.ndarray | None:
-    """Keep points for plotting where they are one numeric array."""
+    """Return points as an array, for plots; None where they are not one numeric array."""
+    if x is None:
+        return None
     try:
-        return None if x is None else np.asarray(x, dtype=np.float64)
+        return np.asarray(x, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError):
         return None

@@ -1,4 +1,4 @@
-"""The noise of each output in the unit of the loss, and how much of it a prediction meets.
+"""The noise of each output in the unit of the loss, and the level that applies to each prediction.
 
 Training weighs the outputs by their loss alone. Only where all have one noise level sigma in the unit of the loss is
 the objective, times ``n / sigma^2``, the log density of a posterior. Where they differ, its minimum is still a fit
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["different", "met_levels", "one_level", "scaled_levels", "unlike_rows"]
 
 _ALIKE = 1.1
-"""Levels within this factor of one another change no width by more than a twentieth."""
+"""Levels within this factor of one another count as alike: no width changes by more than a twentieth."""
 _SAME = 1e-9
 """Relative difference of squared levels that is rounding."""
 _CHANCE = 1e-3
-"""Estimates that equal levels would bring this seldom are taken to differ."""
+"""Significance level of the F test that two outputs differ in noise."""
 
 
 def scaled_levels(fitted: FittedModel, noise: Noise) -> np.ndarray:
@@ -43,13 +43,16 @@ def scaled_levels(fitted: FittedModel, noise: Noise) -> np.ndarray:
 
 
 def different(levels: np.ndarray) -> str:
-    """Return from where to where the levels go, empty where they are alike."""
-    low, high = float(np.min(levels)), float(np.max(levels))
-    return f"{low:.3g} to {high:.3g}" if high > _ALIKE * low else ""
+    """Return the range of the levels as text, empty where they are alike."""
+    low = float(np.min(levels))
+    high = float(np.max(levels))
+    if high > _ALIKE * low:
+        return f"{low:.3g} to {high:.3g}"
+    return ""
 
 
 def unlike_rows(fitted: FittedModel, noise: Noise) -> bool:
-    """Whether the weights of the rows are not those that their noise asks for: no likelihood has this objective."""
+    """Return whether rows have other weights than one over their squared noise: no likelihood has this objective."""
     problem = fitted.problem
     with problem.scope():
         seen = problem.numpy(problem.weights) > 0
@@ -73,13 +76,14 @@ def met_levels(fitted: FittedModel, x: Any, noise: Noise) -> np.ndarray:
         x: Test inputs.
         noise: The noise of every row and output.
     """
-    problem, work, levels = fitted.problem, fitted.workspace, scaled_levels(fitted, noise)
+    problem = fitted.problem
+    levels = scaled_levels(fitted, noise)
     unlike = unlike_rows(fitted, noise) or np.ptp(levels) > 0
     with problem.scope():
         inputs = problem.inputs(x)
         own = np.broadcast_to(levels, (problem.count(inputs), problem.outputs))
         if unlike:
-            prepared = work.own_solver("ggn")
+            prepared = fitted.workspace.own_solver("ggn")
             found = measure(problem, prepared, gradient_blocks(problem, inputs), noise.values)
             energy = found.shortcut
             met = np.divide(found.variance, energy, out=np.zeros_like(energy), where=energy != 0)
@@ -94,7 +98,8 @@ def one_level(fitted: FittedModel, noise: Noise, method: str) -> float:
         InputError: When the outputs differ, by more than chance makes estimates differ.
     """
     levels = scaled_levels(fitted, noise)
-    low, high = int(np.argmin(levels)), int(np.argmax(levels))
+    low = int(np.argmin(levels))
+    high = int(np.argmax(levels))
     chance = 0.0
     if noise.df is not None:
         chance = float(stats.f.sf((levels[high] / levels[low]) ** 2, noise.df[high], noise.df[low]))

@@ -73,7 +73,9 @@ def as_posterior(fitted: FittedModel, noise: Noise, method: str) -> tuple[Model,
 
 def log_density(model: Model, theta: Any, posterior: Posterior, batch: Any = None) -> Any:
     """Return the log density of the posterior; from some rows alone, an unbiased estimate of it."""
-    X, y, weights = posterior.X, posterior.y, posterior.weights
+    X = posterior.X
+    y = posterior.y
+    weights = posterior.weights
     n = len(y)
     if batch is not None:
         X, y, weights = jax.tree.map(lambda leaf: leaf[batch], (X, y, weights))
@@ -112,7 +114,11 @@ def members(fitted: FittedModel, draws: np.ndarray) -> tuple[Drawn, ...]:
 def noise_clause(fitted: FittedModel, noise: Noise) -> str:
     """Return what a guarantee says of the noise in the likelihood."""
     apart = different(scaled_levels(fitted, noise))
-    outputs = " of one level for all outputs" * (fitted.problem.outputs > 1)
-    outputs += f", WHICH DIFFER ({apart} in the unit of the loss)" if apart else ""
-    outputs += ", IN ROWS WHOSE WEIGHTS DO NOT FOLLOW IT" * unlike_rows(fitted, noise)
+    outputs = ""
+    if fitted.problem.outputs > 1:
+        outputs = " of one level for all outputs"
+    if apart:
+        outputs += f", WHICH DIFFER ({apart} in the unit of the loss)"
+    if unlike_rows(fitted, noise):
+        outputs += ", IN ROWS WHOSE WEIGHTS DO NOT FOLLOW IT"
     return f"Gaussian noise{outputs}, its level {noise.source}"

@@ -28,12 +28,17 @@ __all__ = ["Region", "farthest"]
 _PARALLEL = 1e-3
 """The sine of the angle between g and e at which a walk ends; the prediction is then right to its square."""
 _ON_EDGE = 1e-7
+"""Distance of E from one at which a point counts as on the edge."""
 _MOST_STEPS = 300
+"""Steps along the edge before the search gives up."""
 _MOST_TRIALS = 30
+"""Lengths that are tried for one step, and for the first point of the edge."""
 _MOST_CORRECTIONS = 8
+"""Newton corrections that bring one step back to the edge."""
 _WORTH = 0.1
-"""The least share of the gain that the metric promises for which a step is taken."""
+"""Least share of the predicted gain for which a step is accepted."""
 _LEAST_DAMPING = 0.25
+"""Smallest damping: steps are at most four times those of the metric."""
 
 
 class _Place(NamedTuple):
@@ -116,11 +121,14 @@ def farthest(region: Region, point: Any, output: int, sign: float) -> float:
     place = _first_place(region, look(region.problem).slope)
     damping = 1.0
     for _ in range(_MOST_STEPS):
-        metric = None if place is None else region.metric(place)
-        if place is None or metric is None:
+        if place is None:
+            return math.nan
+        metric = region.metric(place)
+        if metric is None:
             return math.nan
         here = look(place.problem)
-        to_normal, to_slope = metric.inverse(place.normal), metric.inverse(here.slope)
+        to_normal = metric.inverse(place.normal)
+        to_slope = metric.inverse(here.slope)
         push = float(here.slope @ to_normal) / float(place.normal @ to_normal)
         length = float(here.slope @ to_slope)
         direction = to_slope - push * to_normal
@@ -133,7 +141,7 @@ def farthest(region: Region, point: Any, output: int, sign: float) -> float:
 
 
 def _first_place(region: Region, slope: np.ndarray) -> _Place | None:
-    """Return where the ray along which the prediction grows most meets the edge."""
+    """Return the point where the ray of steepest growth of the prediction meets the edge; None where it does not."""
     metric = _Metric(linalg.cho_factor(region.matrix / region.beta))
     ray = metric.inverse(slope)
     length = float(slope @ ray)
@@ -189,7 +197,9 @@ def _change(worth: float) -> float:
         return 0.5
     if worth > 0.6:
         return 0.8
-    return 1.3 if worth < 0.3 else 1.0
+    if worth < 0.3:
+        return 1.3
+    return 1.0
 
 
 def _back_to_edge(region: Region, place: _Place, metric: _Metric) -> _Place | None:
@@ -203,4 +213,6 @@ def _back_to_edge(region: Region, place: _Place, metric: _Metric) -> _Place | No
         room = 1.0 if place.excess < 2 else 0.5 * (1 + 1 / place.excess)
         step = room * (place.excess - 1) / float(place.normal @ inward)
         place = region.at(place.theta - step * inward)
-    return place if abs(place.excess - 1) <= _ON_EDGE else None
+    if abs(place.excess - 1) <= _ON_EDGE:
+        return place
+    return None

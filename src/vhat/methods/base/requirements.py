@@ -1,4 +1,4 @@
-"""What the methods ask of a recipe's model before they can use it."""
+"""Checks that a recipe's model has what a method needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def require_square_loss(fitted: FittedModel, method: str) -> None:
     """Refuse a model whose loss is not the square loss, which the method reads as Gaussian noise."""
     problem = fitted.problem
     with problem.scope():
-        loss, residual = problem.loss_derivatives, problem.fitted_values - problem.targets
+        loss = problem.loss_derivatives
+        residual = problem.fitted_values - problem.targets
     rounding = 1e-9 * float(np.abs(loss.first).max())
     if loss.curvature.ndim != 2 or not np.allclose(loss.first, loss.curvature * residual, rtol=1e-9, atol=rounding):
         raise InputError(f"{method} reads the square loss as Gaussian noise, and this model has another loss.")

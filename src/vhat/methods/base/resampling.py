@@ -1,4 +1,4 @@
-"""Bootstrap worlds: weights for the rows, or new responses, of every refit."""
+"""Bootstrap resamples: weights for the rows, or new responses, of every refit."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def draw_responses(
         NoiseError: When the noise has to be estimated and the fit interpolates.
     """
     require_residuals(base, f"resampling={kind!r}")
-    fitted, n = base.problem.targets - residuals(base), len(y)
+    fitted = base.problem.targets - residuals(base)
+    n = len(y)
     if kind == "parametric":
         values = find_noise(base, noise).values
         errors = values * rng.standard_normal((resamples, *fitted.shape))
@@ -79,7 +80,7 @@ def draw_responses(
 
 
 def _adjusted(base: FittedModel) -> np.ndarray:
-    """Residuals of the fit, (n, K), each divided by ``sqrt(1 - leverage)``."""
+    """Return the residuals of the fit, (n, K), each divided by ``sqrt(1 - leverage)``."""
     found = base.leave_one_out()
     bad = np.flatnonzero(found.status != Status.CONVERGED)
     if bad.size:

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSWERED", "FAILED", "INCOMPLETE", "MEASURES", "REFUSED", "Job", "Outcome"]
 
-ANSWERED, INCOMPLETE, REFUSED, FAILED = "answered", "incomplete", "refused", "failed"
+# The statuses of an outcome; the docstring of Outcome says what they mean.
+ANSWERED = "answered"
+INCOMPLETE = "incomplete"
+REFUSED = "refused"
+FAILED = "failed"
 
 MEASURES = (
     "coverage",
@@ -88,15 +92,17 @@ class Job(NamedTuple):
     seed: int
 
     def __call__(self) -> Outcome:
-        """Train, ask, and judge the answer."""
+        """Train, compute intervals, and measure them."""
         rows = self.rows.copied()
         peak = Peak()
-        began, worked = time.perf_counter(), time.process_time()
+        began = time.perf_counter()
+        worked_before = time.process_time()
         try:
             fitted = self.method.fit(self.recipe, rows.X_train, rows.y_train, seed=self.seed)
             trained = time.perf_counter()
             band = fitted.interval(rows.X_test, self.delta, target=self.target)  # type: ignore[arg-type]
-            done, worked = time.perf_counter(), time.process_time() - worked
+            done = time.perf_counter()
+            worked = time.process_time() - worked_before
             judgement = _judge(band, self.rows.judge, self.delta)
         except VhatError as error:
             return Outcome(self.name, self.split, self.seed, REFUSED, str(error))

@@ -62,7 +62,7 @@ class Comparison:
         return pd.DataFrame(rows).set_index("method")
 
     def _answers(self, method: str) -> list[Outcome]:
-        """What a method answered, in full or in part: the splits that its means are over."""
+        """Return the outcomes that a method's means are over: answered in full or in part."""
         return [each for each in self.outcomes if each.method == method and each.status in (ANSWERED, INCOMPLETE)]
 
     def _means(self, method: str) -> dict[str, float]:
@@ -88,11 +88,13 @@ class Comparison:
         return "\n".join([head, *lines, *self._short(), *self._reasons()])
 
     def _marked(self, method: str) -> str:
-        """The name, with a star where some splits have no answer, so that its means are over fewer than others'."""
-        return f"{method}*" if 0 < len(self._answers(method)) < len(self.splits) else method
+        """Return the name, with a star where its means are over some of the splits only."""
+        if 0 < len(self._answers(method)) < len(self.splits):
+            return f"{method}*"
+        return method
 
     def _short(self) -> list[str]:
-        """What the stars stand for."""
+        """Return the footnotes of the stars."""
         counts = {name: len(self._answers(name)) for name in self.methods if self._marked(name) != name}
         return [f"* {name}: over {count} of {len(self.splits)} splits" for name, count in counts.items()]
 
@@ -111,11 +113,11 @@ class Comparison:
         )
 
     def silence(self, method: str) -> str:
-        """Whether a method without any answer refused or failed."""
+        """Return whether a method without any answer refused or failed."""
         return " and ".join(dict.fromkeys(each.status for each in self.outcomes if each.method == method))
 
     def _reasons(self) -> list[str]:
-        """What was said by methods that did not answer everything, each sentence once a method."""
+        """Return the reasons of methods that did not answer everything, each sentence once a method."""
         said: dict[tuple[str, str], int] = {}
         for each in self.outcomes:
             if each.reason:
@@ -153,7 +155,9 @@ class Comparison:
 
     def _undrawn(self, method: str) -> str:
         holes = sum(each.status == INCOMPLETE for each in self.outcomes if each.method == method)
-        why = f"points without an interval in {holes} of {len(self.splits)} splits" if holes else self.silence(method)
+        why = self.silence(method)
+        if holes:
+            why = f"points without an interval in {holes} of {len(self.splits)} splits"
         return f"{method} is not drawn: {why}"
 
     def gallery(

@@ -76,9 +76,11 @@ def compare(
         >>> found.methods
         ('Proposed', 'Wald')
     """
-    named, delta = _named(methods), check_delta(delta)
+    named = _named(methods)
+    delta = check_delta(delta)
     check_count("seed", seed)
-    target = target or ("observation" if truth is None else "mean")
+    if not target:
+        target = "observation" if truth is None else "mean"
     check_choice("target", target, ("mean", "observation"))
     if target == "mean" and truth is None:
         raise InputError("target='mean' needs truth=, a function from inputs to means, to be judged by.")
@@ -138,6 +140,9 @@ def _named(methods: Any) -> dict[str, Method]:
         raise InputError("no method was given. vhat.methods has them: [vhat.methods.Proposed(), ...].")
     for name, method in named.items():
         if isinstance(method, type) or not callable(getattr(method, "fit", None)):
-            hint = f" Write {name if name != 'type' else method.__name__}()." if isinstance(method, type) else ""
+            hint = ""
+            if isinstance(method, type):
+                called = method.__name__ if name == "type" else name
+                hint = f" Write {called}()."
             raise InputError(f"{method!r} is no method: it has no fit(recipe, X, y, seed=...).{hint}")
     return named

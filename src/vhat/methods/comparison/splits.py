@@ -54,7 +54,9 @@ def make_splits(X: Any, y: Any, truth: Any, test: Any, splits: Any, seed: int) -
         yield from [Split(table.X, table.y, points, judge)] * int(splits)
         return
     for train, held in _pairs(table, splits, seed, overlap=truth is not None):
-        judge = table.y[held] if truth is None else _means(truth, table.X[held], table)
+        judge = table.y[held]
+        if truth is not None:
+            judge = _means(truth, table.X[held], table)
         yield Split(table.X[train], table.y[train], table.X[held], judge)
 
 
@@ -79,9 +81,9 @@ def _judge(name: str, values: Any, points: int, table: Table) -> np.ndarray:
     judge = as_numbers(name, values)
     outputs = table.y.size // len(table)
     if judge.shape not in ((points,), (points, outputs)) or judge.size != points * outputs:
+        shape = f"({points}, {outputs},)" if outputs > 1 else f"({points},)"
         raise InputError(
-            f"{name} has shape {judge.shape} for {points} points; y has {outputs} output(s), so give "
-            f"({points}{f', {outputs}' if outputs > 1 else ''},)."
+            f"{name} has shape {judge.shape} for {points} points; y has {outputs} output(s), so give {shape}."
         )
     check_finite(name, judge)
     return judge

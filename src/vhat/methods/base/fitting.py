@@ -1,0 +1,176 @@
+"""The base class of methods: options that can be fitted.
+
+A method implements ``_fit(data)`` and inherits ``fit``. What it takes from ``data`` is checked when it is taken, so
+that no method repeats the checks of recipe, rows, responses and seed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+
+import numpy as np
+
+from vhat.checks import check_count
+from vhat.errors import InputError
+from vhat.fit.many_fits import Recipe, fit_many
+from vhat.fit.splits import Table, check_table
+from vhat.methods.base.method import FittedMethod, check_data, fit_once, responses
+
+if TYPE_CHECKING:
+    from vhat.fitted.model import FittedModel
+
+__all__ = ["BaseMethod", "MethodWithoutRecipe", "SplitRows", "Training"]
+
+Fitted = TypeVar("Fitted", bound=FittedMethod)
+
+_FEWEST_ROWS = 5
+"""Rows that each part of a split needs: fewer determine neither features nor a noise level."""
+
+
+class SplitRows(NamedTuple):
+    """Two parts of the training rows.
+
+    Attributes:
+        first: The rows that a model is trained on.
+        rest: The rows that it does not see.
+        numbers: Which rows of the data ``rest`` holds, ascending.
+    """
+
+    first: Table
+    rest: Table
+    numbers: np.ndarray
+
+
+class Training(NamedTuple):
+    """What ``fit`` was given; every method of this class checks what it uses.
+
+    Attributes:
+        recipe: The recipe; not yet checked.
+        X: Rows.
+        y: Responses.
+        seed: The seed.
+    """
+
+    recipe: Recipe
+    X: Any
+    y: Any
+    seed: int
+
+    def fit_once(self) -> FittedModel:
+        """Train once on all rows.
+
+        Raises:
+            InputError: When the recipe or the data cannot be used.
+        """
+        return fit_once(self.recipe, self.X, self.y, self.seed)
+
+    def fit_many(self, seeds: list[int], *, sample_weights: Any = None, targets: Any = None) -> tuple[FittedModel, ...]:
+        """Train once a seed; weights of the rows and responses may differ between the fits."""
+        check_count("seed", self.seed)
+        check_data(self.X, self.y)
+        found = fit_many(self.recipe, self.X, self.y, seeds=seeds, sample_weights=sample_weights, targets=targets)
+        return tuple(found)
+
+    def responses(self) -> np.ndarray:
+        """Return the responses as finite numbers, (n,) or (n, outputs)."""
+        return responses(self.y)
+
+    def table(self) -> Table:
+        """Return rows and responses as arrays of finite numbers."""
+        return check_table(self.X, self.y)
+
+    def random(self, stream: int) -> np.random.Generator:
+        """Return a generator that the seed and the number of a stream determine."""
+        return np.random.default_rng([self.seed, stream])
+
+    def seeds(self, count: int) -> list[int]:
+        """Return the seed itself and ``count - 1`` others that it determines."""
+        check_count("seed", self.seed)
+        others = np.random.SeedSequence(self.seed).generate_state(max(count - 1, 0))
+        return [self.seed, *(int(each) for each in others)]
+
+    def refit_seeds(self, count: int, *, new: bool) -> list[int]:
+        """Return the seeds of ``count`` refits: new ones, or the seed of the fit to the data for all of them."""
+        if new:
+            return self.seeds(count + 1)[1:]
+        return [self.seed] * count
+
+    def split(self, share: float, *, stream: int, method: str, parts: str) -> SplitRows:
+        """Draw which rows a model is trained on and which it does not see.
+
+        Args:
+            share: The share of rows to train on.
+            stream: Number of the stream of random numbers.
+            method: What the error calls the method.
+            parts: What the error calls the parts.
+
+        Raises:
+            InputError: When a part has fewer than five rows.
+        """
+        check_count("seed", self.seed)
+        table = self.table()
+        first = round(share * len(table))
+        rest = len(table) - first
+        if min(first, rest) < _FEWEST_ROWS:
+            raise InputError(
+                f"{method} leaves {first} and {rest} of {len(table)} rows to its two {parts}; each needs at least "
+                f"{_FEWEST_ROWS}."
+            )
+        order = self.random(stream).permutation(len(table))
+        numbers = np.sort(order[first:])
+        return SplitRows(table.rows(np.sort(order[:first])), table.rows(numbers), numbers)
+
+
+class BaseMethod(ABC, Generic[Fitted]):
+    """Options of a method. Implement :meth:`_fit`, inherit :meth:`fit`.
+
+    Subclasses are frozen dataclasses whose fields are the options. ``_fit`` returns what answers, a subclass of
+    :class:`vhat.methods.base.BaseFitted`.
+    """
+
+    def fit(self, recipe: Recipe, X: Any, y: Any, *, seed: int = 0) -> Fitted:
+        """Train what the method needs, by the recipe.
+
+        Args:
+            recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``: one of :mod:`vhat.fit`, or a training loop
+                of your own.
+            X: Rows.
+            y: Responses, (n,) or (n, outputs).
+            seed: Determines the training and everything that the method draws.
+
+        Returns:
+            The fitted method, which answers ``interval(x, delta, target=...)``.
+
+        Raises:
+            InputError: When the recipe, the data or the model that comes back cannot be used by this method.
+            NoiseError: When the noise has to be estimated for the fit, and the model interpolates.
+            MissingPackage: When the method needs a package that is not installed.
+        """
+        return self._fit(Training(recipe, X, y, seed))
+
+    @abstractmethod
+    def _fit(self, data: Training) -> Fitted:
+        """Train, and return what answers."""
+
+
+class MethodWithoutRecipe(BaseMethod[Fitted]):
+    """A method that fits a model of its own, in place of the network. Implement ``_fit``, inherit ``fit``."""
+
+    def fit(self, recipe: Recipe | None, X: Any, y: Any, *, seed: int = 0) -> Fitted:
+        """Fit the method's own model.
+
+        Args:
+            recipe: Not used: there is no network.
+            X: Rows, (n, columns).
+            y: Responses, (n,) or (n, outputs).
+            seed: Determines what the method draws.
+
+        Returns:
+            The fitted method, which answers ``interval(x, delta, target=...)``.
+
+        Raises:
+            InputError: When the data cannot be used by this method.
+            MissingPackage: When the method needs a package that is not installed.
+        """
+        return self._fit(Training(cast(Recipe, recipe), X, y, seed))
