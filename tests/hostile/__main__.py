@@ -14,10 +14,18 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.hostile import calls, commands, files, kills
+from tests.hostile import calls, commands, derived, files, kills, requests, tables
 
 CASES = Path(__file__).parent / "cases"
-KINDS = {"calls": calls, "files": files, "commands": commands, "kills": kills}
+KINDS = {
+    "calls": calls,
+    "derived": derived,
+    "files": files,
+    "commands": commands,
+    "tables": tables,
+    "requests": requests,
+    "kills": kills,
+}
 
 
 def case_of(kind: str, seed: int, number: int):

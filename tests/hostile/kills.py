@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 import vhat
 from tests.hostile.commands import contents, place, shell
 from tests.hostile.outcome import Outcome
@@ -19,9 +21,11 @@ LINES = {
     "calibrate": ["calibrate", "model", "new.csv"],
     "predict": ["predict", "model", "new.csv", "--out", "out.csv"],
     "report": ["report", "model", "--out", "page.html"],
+    "sketch": ["sketch", "model", "--out", "deployed", "--force"],
+    "directory": ["predict", "model", "parts", "--out", "intervals"],
 }
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGKILL")
-LONGEST = {"fit": 1.5, "calibrate": 0.6, "predict": 0.6, "report": 1.5}
+LONGEST = {"fit": 1.5, "calibrate": 0.6, "predict": 0.6, "report": 1.5, "sketch": 0.8, "directory": 1.0}
 """Seconds within which the signal comes: some come after the end."""
 
 
@@ -51,12 +55,16 @@ def run(case: Case) -> Outcome:  # noqa: PLR0911  (one return a verdict)
         for name in ("out.csv", "page.html"):
             if name in after and not _whole(folder / name):
                 return Outcome("wrong", f"{name} is cut off; {told}")
-        if any(before[name] != after.get(name) for name in ("data.csv", "new.csv")):
+        for part in (folder / "intervals").glob("*.parquet"):
+            if len(pd.read_parquet(part)) != 6:
+                return Outcome("wrong", f"{part.name} is cut off; {told}")
+        if any(before[name] != after.get(name) for name in before if name.endswith(".csv")):
             return Outcome("wrong", f"a table was changed; {told}")
-        try:
-            vhat.NetworkRegressor.load(folder / "model")
-        except Exception as error:
-            return Outcome("wrong", f"the model cannot be loaded: {error}; {told}")
+        for name in ("model", "deployed"):
+            try:
+                vhat.NetworkRegressor.load(folder / name)
+            except Exception as error:
+                return Outcome("wrong", f"{name} cannot be loaded: {error}; {told}")
         return Outcome("finished" if ended.code in (0, 3) else "stopped", told)
 
 
