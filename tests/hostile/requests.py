@@ -57,7 +57,9 @@ HEADERS = [
 def draw(rng: random.Random) -> Case:
     """Draw a case."""
     case: Case = {"rows": rng.randrange(1, 6), "delta": rng.choice(["0.05", "0.1", "0.3"])}
-    act = rng.choice(["plain", "value", "value", "value", "name", "delta", "target", "field", "body", "place", "header"])
+    act = rng.choice(
+        ["plain", "value", "value", "value", "name", "delta", "target", "field", "body", "place", "header"]
+    )
     case["act"] = act
     if act == "value":
         case |= {"at": rng.randrange(case["rows"]), "name": rng.choice("ab"), "is": rng.choice(VALUES)}
