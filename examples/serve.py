@@ -150,7 +150,7 @@ def _parsed(body: bytes, limits: Limits) -> tuple[pd.DataFrame, float, str]:
 
 
 def _is_unicode(value: object) -> bool:
-    """Whether text can be written as UTF-8: JSON may hold ``\\ud800``, which cannot."""
+    """Whether text can be written as UTF-8: JSON may hold half of a surrogate pair, which cannot."""
     return not isinstance(value, str) or value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value)
 
 

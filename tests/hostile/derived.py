@@ -143,7 +143,7 @@ def _penalty(case: Case) -> Outcome:
 
 
 def _held_out(case: Case) -> Outcome:
-    """Rows that choose the penalty of a linearisation, or calibrate: other containers of the same numbers give the same."""
+    """Rows that choose the penalty of a linearisation, or calibrate: other containers give the same limits."""
     given = {"X": HELD_X, "y": HELD_Y}
 
     def ask(X, y):

@@ -34,19 +34,20 @@ TABLE = pd.DataFrame({"a": _RNG.normal(5, 3, ROWS + 6), "b": _RNG.normal(-1, 0.5
 Y = TABLE["a"].to_numpy() - 2 * TABLE["b"].to_numpy() + 0.3 * _RNG.standard_normal(ROWS + 6)
 VALUES = [
     "null", "true", "1e308", "-1e308", "1e400", "NaN", "-Infinity", "1" + "0" * 30, "1" + "0" * 400, "9" * 6000, "-0.0",
-    '""', '"abc"', '"1.5"', '"1,5"', '"\\ud800"', '"\\u0000"', "[]", "{}", '{"a": 1}', "[[[[1]]]]", '"' + "x" * 20_000 + '"',
-    "01", "1e", "'1'", "0x10", "1e-400", '"=1+1"', '"\\u0663"', '"2024-01-31"', "undefined",
+    '""', '"abc"', '"1.5"', '"1,5"', '"\\ud800"', '"\\u0000"', "[]", "{}", '{"a": 1}', "[[[[1]]]]", "01",
+    '"' + "x" * 20_000 + '"', "1e", "'1'", "0x10", "1e-400", '"=1+1"', '"\\u0663"', '"2024-01-31"', "undefined",
 ]  # fmt: skip
 """JSON, and what looks like it."""
 NAMES = ["", "A", "a ", "\\u0000", "\\ud800", "__class__", "index", "c" * 3000, "center", "rows"]
 BODIES = [
-    b"", b"{", b"null", b"[]", b"3", b"rows=1", b"\xff\xfe{}", b"\x00" * 50, b"[" * 5000, b'{"rows": ' * 500, b'{"rows": {}}',
-    b'{"rows": null}', b'{"rows": [[1, 2]]}', b'{"rows": [null]}', b'{"rows": [{}]}', b'{"rows": [{}], "rows": [{}]}',
-    b" " * 30_000, b'{"rows": [' + b'{"a": 1, "b": 2},' * 200 + b'{"a": 1, "b": 2}]}', b"\xef\xbb\xbf{}",
+    b"", b"{", b"null", b"[]", b"3", b"rows=1", b"\xff\xfe{}", b"\x00" * 50, b"[" * 5000, b'{"rows": ' * 500,
+    b'{"rows": {}}', b'{"rows": null}', b'{"rows": [[1, 2]]}', b'{"rows": [null]}', b'{"rows": [{}]}',
+    b'{"rows": [{}], "rows": [{}]}', b" " * 30_000, b'{"rows": [' + b'{"a": 1, "b": 2},' * 200 + b'{"a": 1, "b": 2}]}', b"\xef\xbb\xbf{}",
 ]  # fmt: skip
 PLACES = [
     ("GET", "/intervals"), ("PUT", "/intervals"), ("DELETE", "/intervals"), ("POST", "/"), ("POST", "/intervals/../x"),
-    ("POST", "/health"), ("GET", "/%00"), ("GET", "/" + "x" * 5000), ("POST", "/intervals?rows=1"), ("OPTIONS", "/health"),
+    ("POST", "/health"), ("GET", "/%00"), ("GET", "/" + "x" * 5000), ("POST", "/intervals?rows=1"),
+    ("OPTIONS", "/health"),
 ]  # fmt: skip
 HEADERS = [
     {"content-type": "text/plain"}, {"content-type": "application/json; charset=utf-16"}, {"content-encoding": "gzip"},

@@ -58,7 +58,7 @@ def draw(rng: random.Random) -> Case:
 
 # -- the table, and what it stands for --------------------------------------------------------------------
 def numbers(case: Case) -> tuple[pd.DataFrame, np.ndarray]:
-    """The numbers that the cells stand for, and the responses: training rows first, then new ones, then held-out ones."""
+    """The numbers that the cells stand for, and the responses: training rows, new ones, held-out ones."""
     rng = np.random.default_rng(case["seed"])
     count = ROWS + NEW + HELD
     frame = pd.DataFrame({"a": np.round(rng.uniform(-4000, 9000, count), 2), "b": np.round(rng.normal(size=count), 2)})
