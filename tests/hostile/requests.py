@@ -42,7 +42,8 @@ NAMES = ["", "A", "a ", "\\u0000", "\\ud800", "__class__", "index", "c" * 3000, 
 BODIES = [
     b"", b"{", b"null", b"[]", b"3", b"rows=1", b"\xff\xfe{}", b"\x00" * 50, b"[" * 5000, b'{"rows": ' * 500,
     b'{"rows": {}}', b'{"rows": null}', b'{"rows": [[1, 2]]}', b'{"rows": [null]}', b'{"rows": [{}]}',
-    b'{"rows": [{}], "rows": [{}]}', b" " * 30_000, b'{"rows": [' + b'{"a": 1, "b": 2},' * 200 + b'{"a": 1, "b": 2}]}', b"\xef\xbb\xbf{}",
+    b'{"rows": [{}], "rows": [{}]}', b" " * 30_000,
+    b'{"rows": [' + b'{"a": 1, "b": 2},' * 200 + b'{"a": 1, "b": 2}]}', b"\xef\xbb\xbf{}",
 ]  # fmt: skip
 PLACES = [
     ("GET", "/intervals"), ("PUT", "/intervals"), ("DELETE", "/intervals"), ("POST", "/"), ("POST", "/intervals/../x"),
