@@ -61,8 +61,8 @@ def page() -> str:
     parts = [
         "# Licences of dependencies",
         "",
-        "vhat itself is under the MIT licence (`LICENSE`). It contains no code of the packages below: pip installs them",
-        "beside it, each under its own licence. Made by `python tools/licences.py LICENSES.md` from what the packages",
+        "vhat itself is under the MIT licence (`LICENSE`). It contains no code of the packages below: pip installs",
+        "them beside it, each under its own licence. Made by `python tools/licences.py LICENSES.md` from what the packages",
         "state. The torch of this list is the build for CPUs; the default one for Linux also brings CUDA libraries,",
         "under licences of NVIDIA's own.",
         "",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import shutil
 import signal
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,22 @@ LINES = {
     "directory": ["predict", "model", "parts", "--out", "intervals"],
 }
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGKILL")
-LONGEST = {"fit": 1.5, "calibrate": 0.6, "predict": 0.6, "report": 1.5, "sketch": 0.8, "directory": 1.0}
-"""Seconds within which the signal comes: some come after the end."""
+
+
+@functools.cache
+def seconds(command: str) -> float:
+    """How long a command takes on this machine, now: signals must fall into it, however busy the machine is."""
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / "here"
+        shutil.copytree(place(), folder)
+        began = time.monotonic()
+        shell().run(LINES[command], folder)
+        return time.monotonic() - began
 
 
 def draw(rng: random.Random) -> Case:
-    """Draw a case."""
-    command = rng.choice(list(LINES))
-    return {"command": command, "signal": rng.choice(SIGNALS), "after": round(rng.uniform(0, LONGEST[command]), 4)}
+    """Draw a case: the signal comes after a share of the time that the command takes; some come after its end."""
+    return {"command": rng.choice(list(LINES)), "signal": rng.choice(SIGNALS), "share": round(rng.uniform(0, 1.2), 4)}
 
 
 def run(case: Case) -> Outcome:  # noqa: PLR0911  (one return a verdict)
@@ -42,7 +52,7 @@ def run(case: Case) -> Outcome:  # noqa: PLR0911  (one return a verdict)
         shutil.copytree(place(), folder)
         before = contents(folder)
         number = getattr(signal, case["signal"])
-        ended = shell().signalled(LINES[case["command"]], folder, number, case["after"])
+        ended = shell().signalled(LINES[case["command"]], folder, number, case["share"] * seconds(case["command"]))
         after = contents(folder)
         told = f"exit {ended.code}: {ended.err.strip()[-400:]}"
         if "Traceback" in ended.err or "unexpected" in ended.err:
