@@ -65,7 +65,9 @@ def main(arguments=None) -> int:
                 print(f"{keep(kind, case, outcome)}: {outcome.name}: {outcome.told[:200]}", flush=True)
             done[outcome.name] += 1
             state[kind] = dict(done)
-            path.write_text(json.dumps(state, indent=1))
+            whole = path.with_suffix(".new")  # a campaign may be killed at any time
+            whole.write_text(json.dumps(state, indent=1))
+            whole.replace(path)
         if done:
             print(f"{kind}: {done.total():,} of {max(wanted, done.total()):,}; ", end="")
             print(", ".join(f"{name} {count:,}" for name, count in done.most_common()), flush=True)
