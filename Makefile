@@ -11,7 +11,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: setup test test-slow test-dear test-all test-costs hostile guard browser demo docs dist minimum bench lint format clean
+.PHONY: setup test test-slow test-dear test-all test-costs hostile guard browser demo docs dist minimum newest lock bench lint format clean
 
 setup: $(STAMP)
 
@@ -118,6 +118,29 @@ $(OLDEST)/.installed: pyproject.toml tools/requirements.py
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt -e ".[sklearn]" pytest
 	touch $@
 
+# The newest versions that pyproject.toml allows, in an environment that is made anew each time, and the core of the tests. Not part of CI:
+# what is published tomorrow should be no failure of a change of today. `make newest NEWEST_TESTS=tests/intervals` runs some.
+NEWEST       := .venv-newest
+NEWEST_TESTS ?= --tier core
+
+newest:
+	rm -rf $(NEWEST)
+	$(PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager -e ".[torch,test]"
+	$(NEWEST)/bin/python -m pip list --format freeze
+	$(NEWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile $(NEWEST_TESTS)
+
+# requirements/test.lock: the environment of `make setup` with a hash for every file. Versions stay as they are where pyproject.toml
+# allows them; `make lock LOCK=--upgrade` takes the newest.
+LOCKING := .venv-lock
+LOCK    ?=
+
+lock:
+	test -x $(LOCKING)/bin/uv || $(PYTHON) -m venv $(LOCKING)
+	$(LOCKING)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
+	$(LOCKING)/bin/uv pip compile --quiet pyproject.toml --extra torch --extra test --extra lint --python-version 3.11 \
+		--generate-hashes --no-annotate --no-header --no-emit-index-url $(LOCK) --output-file requirements/test.lock
+
 # The whole table takes about two hours on two quiet cores, the first time half an hour more for training.
 # `make bench BENCH="--only per-point --quick"` measures some rows, or small ones; the others are kept.
 RIVALS  := .venv-bench
@@ -148,4 +171,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(RIVALS) $(DOCS) $(DIST) $(OLDEST) build dist site demo/*.png .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(RIVALS) $(DOCS) $(DIST) $(OLDEST) $(NEWEST) $(LOCKING) build dist site demo/*.png .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -138,6 +138,8 @@ def _parsed(body: bytes, limits: Limits) -> tuple[pd.DataFrame, float, str]:
             raise vhat.InputError(f"row {number} is not an object with the names of row 0. Give all the same names.")
         if any(isinstance(value, dict | list) for value in row.values()):
             raise vhat.InputError(f"row {number} holds a list or an object. Give numbers, text, true, false or null.")
+        if not all(_is_unicode(each) for each in (*row, *row.values())):
+            raise vhat.InputError(f"row {number} holds half of a surrogate pair, which is no character.")
     target = content.get("target", "mean")
     if target not in TARGETS:
         raise vhat.InputError(f"target={target!r} is neither 'mean' nor 'observation'.")
@@ -145,6 +147,11 @@ def _parsed(body: bytes, limits: Limits) -> tuple[pd.DataFrame, float, str]:
     if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 < delta < 1:
         raise vhat.InputError(f"delta={delta!r} is not a number between 0 and 1: 0.05 asks for 95% confidence.")
     return pd.DataFrame(rows), float(delta), target
+
+
+def _is_unicode(value: object) -> bool:
+    """Whether text can be written as UTF-8: JSON may hold half of a surrogate pair, which cannot."""
+    return not isinstance(value, str) or value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value)
 
 
 def _answer(directory: str, body: bytes, limits: Limits) -> list[dict[str, Any]]:

@@ -80,6 +80,13 @@ def test_the_function_is_pickled_and_takes_frames_one_after_the_other(parts, row
         function(rows.drop(columns="salt"))
 
 
+@pytest.mark.parametrize("cell", ["deep", True, 10**400, "\ud800"])
+def test_a_column_of_several_types_is_refused(rows, cell):
+    mixed = rows[:3].assign(salt=[cell, *rows["salt"][:2]])
+    with pytest.raises(vhat.InputError, match="the frame: the cells of column 'salt' have no common type"):
+        FramePredictor(str(model()))(mixed)
+
+
 @pytest.mark.parametrize("options", [{"delta": 2.0}, {"target": "median"}, {"keep": "id"}])
 def test_options_are_checked_when_the_function_is_made(options):
     with pytest.raises(vhat.InputError, match=next(iter(options))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 import warnings
 from pathlib import Path
@@ -93,10 +94,15 @@ ROW = {"depth": 1.0, "kind": "clay"}
         ({"rows": [ROW, 3]}, "row 1 is not an object"),
         ({"rows": [{"depth": [1.0], "kind": "clay"}]}, "holds a list"),
         ({"rows": [{"depth": "deep", "kind": "clay"}]}, "deep"),
+        ({"rows": [ROW, {"depth": "deep", "kind": "clay"}]}, "the cells of column 'depth' have no common type"),
+        ({"rows": [{"depth": True, "kind": "clay"}, ROW]}, "have no common type"),
+        ({"rows": [{"depth": 10**400, "kind": "clay"}]}, "have no common type"),
+        ({"rows": [{"depth": 1.0, "kind": "\ud800"}]}, "row 0 holds half of a surrogate pair"),
+        ({"rows": [ROW | {"\ud800": 1.0}]}, "row 0 holds half of a surrogate pair"),
     ],
 )
 def test_what_is_wrong_with_a_request_is_said(client, body, words):
-    answer = client.post("/intervals", json=body)
+    answer = client.post("/intervals", content=json.dumps(body))
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["type"] == "InputError"
     assert words in answer.json()["error"]["message"]

@@ -14,10 +14,18 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.hostile import calls, commands, files, kills
+from tests.hostile import calls, commands, derived, files, kills, requests, tables
 
 CASES = Path(__file__).parent / "cases"
-KINDS = {"calls": calls, "files": files, "commands": commands, "kills": kills}
+KINDS = {
+    "calls": calls,
+    "derived": derived,
+    "files": files,
+    "commands": commands,
+    "tables": tables,
+    "requests": requests,
+    "kills": kills,
+}
 
 
 def case_of(kind: str, seed: int, number: int):
@@ -57,7 +65,9 @@ def main(arguments=None) -> int:
                 print(f"{keep(kind, case, outcome)}: {outcome.name}: {outcome.told[:200]}", flush=True)
             done[outcome.name] += 1
             state[kind] = dict(done)
-            path.write_text(json.dumps(state, indent=1))
+            whole = path.with_suffix(".new")  # a campaign may be killed at any time
+            whole.write_text(json.dumps(state, indent=1))
+            whole.replace(path)
         if done:
             print(f"{kind}: {done.total():,} of {max(wanted, done.total()):,}; ", end="")
             print(", ".join(f"{name} {count:,}" for name, count in done.most_common()), flush=True)

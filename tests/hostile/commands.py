@@ -29,6 +29,11 @@ LINES = [
     ["calibrate", "model", "data.csv"],
     ["plan", "model", "new.csv"],
     ["report", "model", "--out", "page.html", "--unit", "kg"],
+    ["sketch", "model", "--out", "made", "--probes", "64", "--json"],
+    ["predict", "deployed", "new.csv", "--interval", "observation", "--out", "out.csv"],
+    ["calibrate", "deployed", "new.csv"],
+    ["predict", "model", "parts", "--out", "made", "--engine", "local", "--jobs", "1"],
+    ["predict", "deployed", "parts", "--out", "made", "--keep", "a", "--quiet"],
 ]  # fmt: skip
 WORDS = [
     "", "-", "--", "-1", "0", "1e308", "-1e308", "nan", "inf", "1" * 400, "0x10", "\udcff\udcfe", "é\u202e", "=1+1",
@@ -87,6 +92,10 @@ def place() -> Path:
         "--quiet",
     ]
     assert shell().run(line, start).code == 0
+    assert shell().run(["sketch", "model", "--out", "deployed", "--quiet"], start).code == 0
+    (start / "parts").mkdir()
+    for name, seed in (("one.csv", 3), ("two.csv", 4)):
+        (start / "parts" / name).write_bytes(table(6, seed))
     return start
 
 
@@ -96,7 +105,8 @@ def draw(rng: random.Random) -> Case:
     table_at = rng.random()
     case: Case = {"tables": {}, "closed": [], "full": False}
     if table_at < 0.35:
-        case["tables"] = {rng.choice(["data.csv", "new.csv"]): rng.choice(list(TABLES))}
+        name = "parts/two.csv" if "parts" in line else rng.choice(["data.csv", "new.csv"])
+        case["tables"] = {name: rng.choice(list(TABLES))}
     elif table_at < 0.45:
         case["closed"] = rng.sample([0, 1, 2], rng.randrange(1, 3))
     elif table_at < 0.5:
@@ -150,7 +160,9 @@ def judged(line, ended, before, after, *, mute=False) -> Outcome:  # noqa: PLR09
     parts = [name for name in after if name.endswith(".part")]
     if parts:
         return Outcome("wrong", f"{parts} left behind; {told}")
-    allowed = {"made", "out.csv", "page.html"} | ({"model"} if line[0] in ("calibrate", "fit") else set())
+    allowed = {"made", "out.csv", "page.html"}
+    if line[0] in ("calibrate", "fit"):
+        allowed |= {"model", "deployed"}
     if "--force" in line:
         allowed |= {word.split("/")[0] for word in line}
     changed = {

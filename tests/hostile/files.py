@@ -77,6 +77,29 @@ def _jax(folder):
     ridge.from_jax().save(folder)
 
 
+def _sketch(folder):
+    ridge.from_numpy().sketch(audit=True).save(folder)
+
+
+def _linearised(folder):
+    ridge.from_numpy().linearised(0.3).save(folder)
+
+
+def _deployed(folder):
+    """A messy table's model without its rows."""
+    frame, y = _table()
+    network = vhat.NetworkRegressor((), weight_decay=0.01).fit(frame, y)
+    network.calibrate()
+    network.sketch().save(folder)
+
+
+def _ask_deployed(folder):
+    network = vhat.NetworkRegressor.load(folder)
+    mean = network.predict_interval(_table()[0][:3])
+    new = network.predict_interval(_table()[0][:3], target="observation")
+    return np.concatenate([mean.lower, mean.upper, new.lower, new.upper])
+
+
 def _ask_ridge(folder):
     band = vhat.load(folder, model=(ridge.linear, ridge.design)).interval(ridge.POINTS)
     return np.concatenate([band.lower, band.upper])
@@ -111,6 +134,9 @@ MODELS = {
     "estimator": (_estimator, _ask_estimator),
     "torch": (_torch, _ask_torch),
     "jax": (_jax, _ask_jax),
+    "sketch": (_sketch, _ask_ridge),
+    "linearised": (_linearised, _ask_ridge),
+    "deployed": (_deployed, _ask_deployed),
 }
 
 

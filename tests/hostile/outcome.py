@@ -15,7 +15,9 @@ import numpy as np
 import vhat
 
 SECONDS = 60
-"""After which a case counts as hanging."""
+"""Of CPU time, after which a case counts as hanging: a busy machine is no hang."""
+PATIENCE = 900
+"""Seconds on the clock after which one counts as hanging that computes nothing, such as one that waits for a pipe."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,15 @@ def limited(
     """
     alarm = threading.current_thread() is threading.main_thread()
     if alarm:
-        before = signal.signal(signal.SIGALRM, _ring)
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        before = {number: signal.signal(number, _ring) for number in (signal.SIGALRM, signal.SIGPROF)}
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             found = np.asarray(ask(), dtype=np.float64)
     except _Hang:
-        return Outcome("hang", f"after {SECONDS} seconds")
+        return Outcome("hang", f"after {SECONDS} seconds of CPU time, or {PATIENCE} on the clock")
     except vhat.VhatError as error:
         words = str(error)
         return Outcome("refused" if len(words.split()) >= 4 else "mute", f"{type(error).__name__}: {words}")
@@ -72,7 +75,9 @@ def limited(
     finally:
         if alarm:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            for number, handler in before.items():
+                signal.signal(number, handler)
     return _judged(found, wanted, known or {}, [str(each.message) for each in said])
 
 

@@ -37,6 +37,21 @@ def limits(Z, y, lam, points, delta=DELTA):
     return points @ theta - half, points @ theta + half
 
 
+def standardised_limits(columns, y, lam, delta):
+    """Student's interval of ``NetworkRegressor(())`` at the rows behind those that have a response, (2, new rows).
+
+    Args:
+        columns: All rows, training rows first, standardised by the training rows, without the constant.
+        y: Responses of the training rows.
+        lam: Weight decay, of the constant too.
+        delta: Probability of a miss.
+    """
+    n = len(y)
+    Z = np.column_stack([*columns, np.ones(len(columns[0]))])
+    lower, upper = limits(Z[:n], (y - y.mean()) / y.std(), lam, Z[n:], delta)
+    return np.array([lower, upper]) * y.std() + y.mean()
+
+
 def from_numpy(theta=THETA, X=X, y=Y, weight_decay=LAM, **options):
     return vhat.from_numpy(linear, theta, X, y, **{"jac": design, "weight_decay": weight_decay} | options)
 

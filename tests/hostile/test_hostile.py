@@ -18,6 +18,9 @@ SEED = 2026
 
 
 def expect(kind, case):
+    if kind == "requests":
+        pytest.importorskip("fastapi")
+        pytest.importorskip("httpx")
     found = campaign.KINDS[kind].run(case)
     assert not found.fails, f"{json.dumps(case)[:400]}: {found.name}: {found.told[:400]}"
     return found.name
@@ -36,8 +39,27 @@ def test_hostile_calls_are_refused_or_answered_by_the_closed_form():
 
 
 @pytest.mark.core
+def test_hostile_calls_of_linearisations_and_sketches_are_refused_or_answered_by_the_closed_form():
+    cases = [campaign.case_of("derived", SEED, number) for number in range(100)]
+    found = [expect("derived", case) for case in cases if case["front"] == "numpy"]
+    assert {"refused", "answered"} <= set(found)
+
+
+@pytest.mark.core
+def test_hostile_requests_are_refused_or_answered_by_the_closed_form():
+    found = [expect("requests", campaign.case_of("requests", SEED, number)) for number in range(60)]
+    assert {"refused", "answered"} <= set(found)
+
+
+@pytest.mark.slow
+def test_messy_tables_are_refused_or_answered_by_the_closed_form():
+    found = [expect("tables", campaign.case_of("tables", SEED, number)) for number in range(8)]
+    assert {"refused", "answered"} <= set(found)
+
+
+@pytest.mark.core
 def test_damaged_and_forged_models_are_refused_or_are_models():
-    models = ("ridge", "weighted", "estimator")
+    models = ("ridge", "weighted", "estimator", "sketch", "linearised", "deployed")
     found = [expect("files", files.draw(random.Random(f"{SEED} {number}"), models)) for number in range(120)]
     assert {"refused", "same"} <= set(found)
 
@@ -57,7 +79,7 @@ def test_signals_leave_the_old_model_or_the_new_one():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", campaign.KINDS)
 def test_more_of_each_kind(kind):
-    for number in range(60):
+    for number in range(20 if kind == "tables" else 60):  # of several commands each
         expect(kind, campaign.case_of(kind, SEED + 1, number))
 
 

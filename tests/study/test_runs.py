@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+import types
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,60 @@ def test_a_cluster_of_one_worker_computes_the_cells_itself(tmp_path, monkeypatch
         done = run(CELLS, tmp_path, engine="dask", jobs=1, scheduler=cluster.scheduler_address, say=silent)
     assert set(done.computed) == set(CELLS)
     assert all("worker" in Results(tmp_path).read(cell) for cell in CELLS)
+
+
+class RayStandIn(types.ModuleType):
+    """The part of Ray that a study uses, with a thread as the only worker."""
+
+    def __init__(self):
+        super().__init__("ray")
+        self.workers = ThreadPoolExecutor(1, thread_name_prefix="ray-worker")
+        self.started = None
+        self.most = 0
+        self.open = 0
+
+    def init(self, **options):
+        if options["address"] == "ray://nowhere:1":
+            raise ConnectionError("nobody is there")
+        self.started = options
+
+    def shutdown(self):
+        self.workers.shutdown()
+
+    def remote(self, function):
+        return types.SimpleNamespace(remote=lambda *arguments: self.submit(function, arguments))
+
+    def submit(self, function, arguments):
+        self.open += 1
+        self.most = max(self.most, self.open)
+        return self.workers.submit(function, *arguments)
+
+    def wait(self, running, num_returns):
+        assert num_returns == 1
+        done = next(as_completed(running))
+        self.open -= 1
+        return [done], [each for each in running if each is not done]
+
+    def get(self, answer):
+        return answer.result()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ray_computes_the_cells_with_one_job_too(tmp_path, monkeypatch, jobs):
+    def named(cell, _out, _progress=None):
+        name = threading.current_thread().name
+        return cell, to_text({"cell": cell.config(), "protocol": PROTOCOL, "worker": name}), None
+
+    ray = RayStandIn()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(run_module, "_attempt", named)
+    done = run(CELLS, tmp_path, engine="ray", jobs=jobs, say=silent)
+    assert set(done.computed) == set(CELLS)
+    assert all(Results(tmp_path).read(cell)["worker"].startswith("ray-worker") for cell in CELLS)
+    assert ray.most == jobs
+    assert ray.started["num_cpus"] == jobs
+    with pytest.raises(InputError, match="no Ray cluster answers at 'ray://nowhere:1': nobody is there"):
+        run(CELLS, tmp_path / "other", engine="ray", scheduler="ray://nowhere:1", say=silent)
 
 
 def test_ray_gives_the_same_bytes(undisturbed, tmp_path):

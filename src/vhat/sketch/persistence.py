@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vhat.errors import StoreError
 from vhat.evidence.audit import Audit, Line
 from vhat.intervals.fit_record import FitRecord
 from vhat.linalg.curvature.definiteness import Definiteness
@@ -73,14 +74,37 @@ def restore_sketch(saved: Document, brought: Brought | None = None) -> Sketch:
     from vhat.sketch.sketch import Sketch
 
     lines = saved["audit"]
+    problem = restore(saved["model"], brought).problem
+    roots = build(Roots, saved["roots"])
+    fit = _restore_fit(saved["fit"])
+    _check_shapes(problem, roots, fit)
     return Sketch(
-        problem=restore(saved["model"], brought).problem,
-        roots=build(Roots, saved["roots"]),
-        fit=_restore_fit(saved["fit"]),
+        problem=problem,
+        roots=roots,
+        fit=fit,
         audited=None if lines is None else Audit(tuple(build(Line, line) for line in lines)),
         row_digests=saved["row_digests"],
         validation_digests=saved["validation_digests"],
     )
+
+
+def _check_shapes(problem: Problem, roots: Roots, fit: FitRecord) -> None:
+    """Compare the shapes of what was saved with those that the model asks for.
+
+    Raises:
+        StoreError: Naming the entry that does not fit.
+    """
+    p = problem.p
+    for name in ("variance", "supported", "rest", "energy"):
+        root = getattr(roots, name)
+        if root is not None and (root.ndim != 2 or root.shape[1] != p):
+            raise StoreError(f"the saved sketch is malformed: its {name} has shape {root.shape} and not (rows, {p}).")
+    of_outputs = {"noise level": fit.noise.level, "degrees of freedom": fit.noise.df, "noise factor": fit.own_factor}
+    sized = {"pull": (roots.pull, p), "slope": (roots.slope, p)}
+    sized |= {name: (array, problem.outputs) for name, array in of_outputs.items() if array is not None}
+    for name, (array, size) in sized.items():
+        if array.shape != (size,):
+            raise StoreError(f"the saved sketch is malformed: its {name} has shape {array.shape} and not ({size},).")
 
 
 def _describe_fit(fit: FitRecord) -> Document:

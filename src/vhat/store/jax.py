@@ -121,7 +121,10 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
         output=brought.output_for(model.get("output", {})),
         memory=brought.memory,
     )
-    autodiff = replace(_autodiff(problem), dtype=model["dtype"], leaf_columns=model["columns"])
+    columns = model["columns"]
+    if not isinstance(columns, tuple) or not all(each is None or isinstance(each, tuple) for each in columns):
+        raise StoreError("the saved model is malformed: its columns are no names of columns, one tuple a leaf.")
+    autodiff = replace(_autodiff(problem), dtype=model["dtype"], leaf_columns=columns)
     if isinstance(problem.autodiff, JaxHead):
         return replace(problem, autodiff=replace(problem.autodiff, base=autodiff), weights=saved["sample_weight"])
     return replace(problem, autodiff=autodiff, weights=saved["sample_weight"])

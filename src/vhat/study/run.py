@@ -85,11 +85,12 @@ def run(
     progress = _Progress(missing, say, display)
     sharing = Counter(cell.fit_key for cell in missing)
     with _engine(engine, jobs, scheduler) as client, display:
-        answers = (
-            _answers(missing, results, engine, jobs, progress)
-            if client is None
-            else _from_dask(client, missing, results)
-        )
+        if engine == "dask":
+            answers = _from_dask(client, missing, results)
+        elif engine == "ray":
+            answers = _from_ray(client, missing, results, jobs)
+        else:
+            answers = _from_processes(missing, results, jobs, progress)
         for cell, text, crash in answers:
             if text is not None and results.read(cell) is None:
                 results.write(cell, text)
@@ -101,23 +102,23 @@ def run(
     return Ran(tuple(cell for cell in missing if cell not in progress.crashed), kept, progress.crashed)
 
 
-def _answers(
-    cells: Sequence[Cell], results: Results, engine: Engine, jobs: int, progress: _Progress
+def _from_processes(
+    cells: Sequence[Cell], results: Results, jobs: int, progress: _Progress
 ) -> Iterator[tuple[Cell, str | None, str | None]]:
     """Yield each cell with its result, or with what its process said when it crashed, as they come."""
     if not cells:
         return
     from joblib import Parallel, delayed
 
+    # Threads that wait: each cell is a process of its own already.
     parallel = Parallel(
         n_jobs=jobs,
+        backend="threading",
         batch_size=1,
-        pre_dispatch=2 * jobs if engine == "local" else "all",
-        # Ray's pool cannot yield results one by one; its workers write them nevertheless.
-        return_as="list" if engine == "ray" else "generator_unordered",
+        pre_dispatch=2 * jobs,
+        return_as="generator_unordered",
     )
-    here = progress if engine == "local" else None  # elsewhere a cell is computed on another machine
-    yield from parallel(delayed(_attempt)(cell, results.folder, here) for cell in cells)
+    yield from parallel(delayed(_attempt)(cell, results.folder, progress) for cell in cells)
 
 
 def _from_dask(client: Any, cells: Sequence[Cell], results: Results) -> Iterator[tuple[Cell, str | None, str | None]]:
@@ -130,6 +131,25 @@ def _from_dask(client: Any, cells: Sequence[Cell], results: Results) -> Iterator
     futures = [client.submit(_attempt, cell, results.folder, pure=False) for cell in cells]
     for done in as_completed(futures):
         yield done.result()
+
+
+def _from_ray(
+    ray: Any, cells: Sequence[Cell], results: Results, jobs: int
+) -> Iterator[tuple[Cell, str | None, str | None]]:
+    """Yield what a Ray cluster computes, as it comes, at most ``jobs`` cells at a time.
+
+    Cells are given to Ray itself: its backend for joblib computes one job in this process, and yields nothing before
+    the last cell is done.
+    """
+    task = ray.remote(_attempt)
+    left = list(cells)
+    running: list[Any] = []
+    while left or running:
+        while left and len(running) < jobs:
+            running.append(task.remote(left.pop(0), results.folder))
+        done, running = ray.wait(running, num_returns=1)
+        for answer in done:
+            yield ray.get(answer)
 
 
 def _attempt(cell: Cell, out: Path, progress: _Progress | None = None) -> tuple[Cell, str | None, str | None]:
@@ -146,21 +166,19 @@ def _attempt(cell: Cell, out: Path, progress: _Progress | None = None) -> tuple[
 
 @contextmanager
 def _engine(engine: Engine, jobs: int, scheduler: str | None) -> Iterator[Any]:
-    """Make the engine joblib's backend for as long as the run lasts; yield the client of a Dask cluster, else None."""
-    try:
-        from joblib import parallel_config
-    except ImportError:
-        raise MissingPackage("the study runs its cells by joblib: pip install 'vhat[study]'.") from None
+    """Keep the engine for as long as the run lasts; yield the client of a Dask cluster, or Ray, else None."""
     if engine == "local":
-        # Threads that wait: each cell is a process of its own already.
-        with parallel_config(backend="threading"):
-            yield
+        try:
+            import joblib  # noqa: F401
+        except ImportError:
+            raise MissingPackage("the study runs its cells by joblib: pip install 'vhat[study]'.") from None
+        yield
     elif engine == "dask":
         with _dask(jobs, scheduler) as client:
             yield client
     else:
-        with _ray(jobs, scheduler), parallel_config(backend="ray"):
-            yield
+        with _ray(jobs, scheduler) as ray:
+            yield ray
 
 
 @contextmanager
@@ -182,16 +200,18 @@ def _dask(jobs: int, scheduler: str | None) -> Iterator[Any]:
 
 
 @contextmanager
-def _ray(jobs: int, scheduler: str | None) -> Iterator[None]:
+def _ray(jobs: int, scheduler: str | None) -> Iterator[Any]:
     try:
         import ray
-        from ray.util.joblib import register_ray
     except ImportError:
         raise MissingPackage("engine='ray' needs Ray: pip install 'ray[default]'.") from None
-    ray.init(address=scheduler, num_cpus=None if scheduler else jobs, include_dashboard=False, log_to_driver=False)
-    register_ray()
+    cpus = None if scheduler else jobs  # those of a cluster that is there already are as they are
     try:
-        yield
+        ray.init(address=scheduler, num_cpus=cpus, include_dashboard=False, log_to_driver=False)
+    except (ConnectionError, ValueError) as error:
+        raise InputError(f"no Ray cluster answers at {scheduler!r}: {error}") from error
+    try:
+        yield ray
     finally:
         ray.shutdown()
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from vhat.errors import InputError
 from vhat.models.problem import Problem
 from vhat.variance.ridge_refit import RidgeRefit
 from vhat.variance.spectrum import Path, follow
@@ -182,7 +183,7 @@ def gather(
     """Return what lam is judged by."""
     relative = validation.relative_noise(problem)
     errors = validation.errors(problem) / relative
-    level = np.sqrt(np.mean(errors**2, axis=0))
+    level = _size_of_errors(errors)
     noise = shape * level
     inputs, index = validation.sample(problem, _points(problem))
     path = follow(problem, inputs, root, noise, seed)
@@ -199,6 +200,23 @@ def gather(
         squares=float(np.sum(spread**2)),
         likelihood=likelihood,
     )
+
+
+def _size_of_errors(errors: np.ndarray) -> np.ndarray:
+    """Return the root mean square of the validation errors of each output, (K,).
+
+    Raises:
+        InputError: Where it is zero or too large for double precision, so that no likelihood can be computed.
+    """
+    with np.errstate(over="ignore"):
+        level = np.sqrt(np.mean(errors**2, axis=0))
+    if not np.all(np.isfinite(level) & (level > 0)):
+        raise InputError(
+            f"the errors of the validation rows reach {np.max(np.abs(errors)):.3g}, and their mean square is "
+            f"{np.max(level**2):.3g}: no likelihood can choose a penalty by them. Give other validation rows, or "
+            "linearised(weight_decay=...) a number."
+        )
+    return level
 
 
 def _points(problem: Problem) -> int:

@@ -169,7 +169,7 @@ class FrameTable:
             part = self.frame.iloc[begin : begin + rows]
             # by way of Arrow a cell is what it would be in a Parquet file of this frame: gaps are None in every type
             values = {
-                name: column_values(pyarrow.chunked_array([pyarrow.Array.from_pandas(part.iloc[:, k])]))
+                name: column_values(pyarrow.chunked_array([self._arrow(pyarrow, name, part.iloc[:, k])]))
                 for name, k in zip(columns, at, strict=True)
             }
             yield Chunk(values, np.arange(begin + 1, begin + 1 + len(part)), "row", self.name)
@@ -177,3 +177,17 @@ class FrameTable:
     def count(self) -> int:
         """Return the number of rows."""
         return len(self.frame)
+
+    def _arrow(self, pyarrow: Any, name: str, cells: pd.Series[Any]) -> Any:
+        """Return the cells of a column as an Arrow array.
+
+        Raises:
+            InputError: For cells of several types, whole numbers of more than 64 bits, and text that is not Unicode.
+        """
+        try:
+            return pyarrow.Array.from_pandas(cells)
+        except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:  # its own, and Python's
+            raise InputError(
+                f"{self.name}: the cells of column {name!r} have no common type: {error}. Give numbers, or text, in "
+                "every row."
+            ) from error
