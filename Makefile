@@ -45,8 +45,9 @@ test-costs: $(STAMP)
 		$(BIN)/python -m tests.tiers $$costs/costs.*; rm -rf $$costs
 
 # Hostile calls, files, commands and signals, drawn by a seed. A second call goes on where the first one stopped; failures are kept in
-# tests/hostile/cases/, which the tests replay. `make hostile HOSTILE="--calls 5000 --seed 7 --seconds 600"` runs others.
-HOSTILE ?= --calls 1000 --files 1000 --commands 300 --kills 100 --seed 0
+# tests/hostile/cases/, which the tests replay. With FastAPI and httpx installed, --requests 1000 asks the HTTP example too;
+# `python -m tests.hostile.load --full` puts load on one model. `make hostile HOSTILE="--calls 5000 --seed 7 --seconds 600"` runs others.
+HOSTILE ?= --calls 1000 --derived 1000 --files 1000 --commands 300 --tables 100 --kills 100 --seed 0
 
 hostile: $(STAMP)
 	$(BIN)/python -W ignore -m tests.hostile $(HOSTILE)

@@ -337,3 +337,11 @@ def test_columns_that_were_learned_from_and_constant_ones_are_told_apart(tmp_pat
     found = json.loads(run("fit", tmp_path / "data.csv", *options, "--force", "--json").stdout)
     assert found["columns"] == ["depth", "salt"]
     assert found["constant"] == ["flat"]
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/full"])
+def test_a_device_that_never_ends_is_refused(device):
+    if not Path(device).exists():
+        pytest.skip(f"there is no {device}")
+    with pytest.raises(vhat.InputError, match="begins with a zero byte"):
+        open_table(device)

@@ -169,6 +169,12 @@ def restore(saved: Document, brought: Brought | None = None) -> Restored:
         validation = restore_validation(saved.get("validation"), saved["data"], problem, room, brought)
         refit = restore_refit(saved.get("refit"))
         if refit is not None:
+            decay = refit.weight_decay
+            if decay.shape != (problem.p,) or not np.all(np.isfinite(decay) & (decay > 0)):
+                raise StoreError(
+                    f"the saved penalty of the linearisation, of shape {decay.shape}, is not one positive number a "
+                    f"parameter, of which there are {problem.p:,}."
+                )
             problem = tangent_problem(problem, problem.native(refit.weight_decay))
     return Restored(
         problem,

@@ -181,18 +181,27 @@ def open_standard_input(separator: str) -> DelimitedStream:
 def _stream(name: str, stream: IO[bytes], separator: str) -> DelimitedStream:
     """Read the header; the reader that has read it, with all that it has buffered, goes on to read the rows."""
     with _in_words(name):
-        _refuse_parquet(name, stream)
+        _refuse_binary(name, stream)
         reader = _reader(io.TextIOWrapper(stream, encoding=_ENCODING, newline=""), separator)
         return DelimitedStream(name, _header(reader, name, separator), reader)
 
 
-def _refuse_parquet(name: str, stream: IO[bytes]) -> None:
-    """Refuse Parquet from a pipe: its columns are described at its end, so that it cannot be read in one pass."""
-    if isinstance(stream, io.BufferedReader) and stream.peek(4)[:4] == _PARQUET_MAGIC:
+def _refuse_binary(name: str, stream: IO[bytes]) -> None:
+    """Refuse what is no text by its first bytes.
+
+    Parquet describes its columns at its end, so that it cannot be read in one pass. Zero bytes without a line end, such
+    as a device gives without end, would be read into memory until there is none.
+    """
+    if not isinstance(stream, io.BufferedReader):
+        return
+    first = stream.peek(4)
+    if first[:4] == _PARQUET_MAGIC:
         raise InputError(
             f"{name} holds Parquet, which is read from its end, and a pipe has to be read from its beginning. Save it "
             "to a file whose name ends in .parquet and give that, or send CSV."
         )
+    if first[:1] == b"\0":
+        raise InputError(f"{name} begins with a zero byte, which no text does. Give a CSV file in UTF-8.")
 
 
 def _one_character(separator: str) -> str:
