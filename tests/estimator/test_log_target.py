@@ -45,6 +45,7 @@ def test_the_standard_error_is_that_of_the_center_to_first_order(network):
     np.testing.assert_allclose(band.standard_error, change, rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:column . was between:vhat.SupportWarning")
 def test_predictions_are_those_of_scikit_learns_transformed_target(network):
     by_hand = TransformedTargetRegressor(vhat.NetworkRegressor(**SMALL), func=np.log, inverse_func=np.exp)
     np.testing.assert_allclose(network.predict(NEW), by_hand.fit(X, Y).predict(NEW), rtol=1e-12)

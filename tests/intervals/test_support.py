@@ -100,13 +100,14 @@ def test_the_estimator_warns_once_of_a_huge_weight_decay(unit):
 
 
 # -- rows ----------------------------------------------------------------------------------------------
+@pytest.mark.filterwarnings("ignore:column . was between:vhat.SupportWarning")
 def test_rows_far_from_the_data_are_counted_and_named_alone_as_in_company():
     X, y = table()
     network = vhat.NetworkRegressor((4,), weight_decay=1e-2).fit(X, y)
     rows = np.concatenate([X[:3], [[50.0, 0.0], [1e3, 1e3]]])
     with pytest.warns(vhat.SupportWarning, match=r"hardly speak for 2 of 5 rows \(rows 3, 4: .*band.abstain") as said:
         band = network.predict_interval(rows)
-    assert len(said) == 1
+    assert sum("hardly speak" in str(each.message) for each in said) == 1
     np.testing.assert_array_equal(band.abstain(max_unsupported=0.5), [False] * 3 + [True] * 2)
     assert "hardly speak for 2 of 5 values" in band.guarantee
     assert "hardly speak for 2 of 5 values" in repr(band)
@@ -117,6 +118,7 @@ def test_rows_far_from_the_data_are_counted_and_named_alone_as_in_company():
             assert "for this value" in network.predict_interval(rows[[row]]).guarantee
 
 
+@pytest.mark.filterwarnings("ignore:column . was between:vhat.SupportWarning")
 def test_a_row_of_two_outputs_is_counted_once():
     X, y = table()
     network = vhat.NetworkRegressor((4,), weight_decay=1e-2).fit(X, np.column_stack([y, X[:, 1] ** 2]))

@@ -196,19 +196,23 @@ def test_points_without_limits_are_misses_and_leave_no_width_to_boast_of():
 def test_time_and_memory_are_those_of_the_work():
     """A method that is busy for a fifth of a second, sleeps for as long and holds 60 MB is measured to have done so."""
 
+    taken = []
+
     @dataclass(frozen=True)
     class Busy:
         def fit(self, recipe, X, y, *, seed=0):
             end = time.process_time() + 0.2
             while time.process_time() < end:
                 pass
+            before = time.process_time()
             held = np.ones(7_500_000)
+            taken.append(time.process_time() - before)  # pages cost what the system makes them cost
             time.sleep(0.2)
             return Constant(1.0 + 0 * held[0]).fit(recipe, X, y, seed=seed)
 
     (outcome,) = vhat.compare([Busy()], X, y, recipe=None, splits=1).outcomes
     assert outcome.fit_seconds >= 0.4
-    assert 0.2 <= outcome.cpu_seconds <= 0.2 + 0.3  # and the intervals' own
+    assert 0.2 <= outcome.cpu_seconds - taken[0] <= 0.2 + 0.3  # and the intervals' own
     assert outcome.interval_seconds < 0.3
     assert np.isnan(outcome.peak_megabytes) or 55 < outcome.peak_megabytes < 90
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from vhat.cli.encode_rows import Filled, encode_rows
 from vhat.errors import ConvergenceWarning, InputError, SupportWarning, TableWarning
-from vhat.estimator.columns import FAR
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,6 +90,7 @@ class Tally:
 
     def note(self, band: Interval) -> None:
         """Count the rows of a chunk."""
+        from vhat.estimator.columns import FAR
         from vhat.variance.weighted_norm import hardly_supported
 
         self.chunks += 1
@@ -194,6 +194,8 @@ def intervals(
 
 def _marked(band: Interval, rows: np.ndarray, status: np.ndarray | str) -> Interval:
     """Let the status of some rows say what is to be known of them; that they converged is no news."""
+    from vhat.estimator.columns import FAR
+
     if not rows.any():
         return band
     shape = (-1, *(1,) * (band.status.ndim - 1))
