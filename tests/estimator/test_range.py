@@ -51,12 +51,16 @@ def test_units_do_not_matter(network):
     assert inside.any()
 
 
-def test_the_range_is_saved_with_the_model_and_not_with_a_sketch(network, tmp_path):
+def test_the_range_is_saved_with_the_model_and_rounded_outward_with_a_sketch(network, tmp_path):
     network.save(tmp_path / "model")
     again = vhat.NetworkRegressor.load(tmp_path / "model")
     np.testing.assert_array_equal(again.scaling_.upper, network.scaling_.upper)
     network.sketch().save(tmp_path / "sketch")
-    assert vhat.NetworkRegressor.load(tmp_path / "sketch").scaling_.upper is None
+    rounded = vhat.NetworkRegressor.load(tmp_path / "sketch").scaling_
+    assert np.all(rounded.upper > network.scaling_.upper)
+    assert np.all(rounded.lower < network.scaling_.lower)
+    assert np.all(rounded.upper - network.scaling_.upper <= network.scaling_.spread / 2)
+    assert rounded.far(np.array([[12.0, 0.0]])).any()
 
 
 def test_the_command_line_counts_such_rows_and_gives_them_a_status(network, tmp_path):

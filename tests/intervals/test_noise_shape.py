@@ -59,6 +59,19 @@ def test_the_shape_of_the_noise_is_recovered():
     assert np.mean(shape(prediction) ** 2) == pytest.approx(1.0, abs=1e-12)
 
 
+@pytest.mark.parametrize("rows", [1000, 5000])
+def test_noise_proportional_to_skewed_predictions_does_not_fall_again_at_the_largest(rows):
+    found = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        prediction = rng.exponential(size=rows) + 0.1
+        error = 0.3 * prediction * rng.normal(size=rows)
+        shape, _ = estimate_noise_shape(prediction, error / np.sqrt(np.mean(error**2)))
+        assert shape is not None
+        found.append(shape(np.quantile(prediction, [0.5, 0.9, 0.99, 1.0])))
+    assert np.all(np.diff(found, axis=1) > 0)
+
+
 def test_constant_noise_is_seldom_taken_for_varying_noise():
     found = 0
     for seed in range(60):
@@ -92,7 +105,7 @@ def test_each_row_is_judged_by_other_rows():
     prediction = rng.normal(size=ROWS)
     scores = scores_of(rng, prediction, 0.7)
     _, before = estimate_noise_shape(prediction, scores)
-    scores[0] *= 3
+    scores[0] *= 1.5
     _, after = estimate_noise_shape(prediction, scores)
     part = np.random.default_rng(0).permutation(ROWS) % 5
     # only the level that is common to all rows has seen the row itself

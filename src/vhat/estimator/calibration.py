@@ -73,7 +73,8 @@ def _by_held_out_rows(
 def _shape_of_training_rows(network: NetworkRegressor) -> NoiseShape | None:
     """Return how the noise varies with the prediction, by the training rows; None where it is constant or unknown."""
     kept = network.calibrated_
-    if kept is None and sketch_of(network) is None:
+    # None may mean that constant noise was asked for, and not that it was found
+    if (kept is None or kept.noise_shape is None) and sketch_of(network) is None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", VhatWarning)  # of a calibration that is not used
             kept, _ = _by_training_rows(network)

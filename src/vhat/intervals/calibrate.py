@@ -92,10 +92,22 @@ class HeldOutErrors:
         """Return how the noise varies with the prediction, None where it does not, and the scores that allow for it.
 
         Args:
-            groups: A number for each row; rows with one number are copies of each other.
+            groups: A number for each row; rows with one number are copies of each other. None to take rows for copies
+                that have the same prediction and error.
         """
+        if groups is None:
+            groups = self._alike()
         shape, relative = estimate_noise_shape(self.prediction, self.scores(), groups)
         return shape, self.scores(relative)
+
+    def _alike(self) -> np.ndarray:
+        """Number the rows so that those of the same prediction and error, to nine digits, have one number, (m,)."""
+        columns = np.column_stack(
+            [self.prediction.reshape(len(self.error), -1), self.error.reshape(len(self.error), -1)]
+        )
+        size = np.nanmax(np.abs(columns), axis=0, initial=np.finfo(float).tiny)
+        _, group = np.unique(np.round(columns / size, 9), axis=0, return_inverse=True)
+        return np.asarray(group).reshape(-1)
 
 
 @dataclass(frozen=True, repr=False)

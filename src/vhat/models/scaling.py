@@ -25,8 +25,8 @@ from vhat.tables import validate
 __all__ = ["Scaling"]
 
 _MARGIN = 0.5
-"""How far beyond the training range, in widths of that range, a value is far outside: fresh rows of the same population
-often lie somewhat beyond it, and never so far unless their column has heavy tails."""
+"""How far beyond the training range, in widths of that range, a value is far outside. Fresh rows of the same population
+seldom lie so far: one in 10,000 of a normal column of 30 training rows, one in 800 of an exponential column of 100."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,13 +40,21 @@ def stand_in(problem: Problem) -> Problem:
         targets=_means(problem.targets),
         weights=np.ones(_ROWS),
         memory=problem.memory,
-        scaling=_without_range(problem.scaling),
+        scaling=_with_rounded_range(problem.scaling),
     )
 
 
-def _without_range(scaling: Scaling | None) -> Scaling | None:
-    """Return the scaling without the extremes of the columns, which are values of training rows."""
-    return None if scaling is None else replace(scaling, lower=None, upper=None)
+def _with_rounded_range(scaling: Scaling | None) -> Scaling | None:
+    """Return the scaling with the ranges of columns rounded outward to half standard deviations.
+
+    The extremes themselves are values of training rows.
+    """
+    if scaling is None or scaling.lower is None or scaling.upper is None:
+        return scaling
+    step = scaling.spread / 2
+    lower = scaling.center - step * np.ceil((scaling.center - scaling.lower) / step)
+    upper = scaling.center + step * np.ceil((scaling.upper - scaling.center) / step)
+    return replace(scaling, lower=lower, upper=upper)
 
 
 def _made_up(problem: Problem, rows: Any) -> Any:
