@@ -225,3 +225,25 @@ def test_one_noise_at_a_time():
         fitted.calibrate(*drawn(1), observation_noise=0.5, noise_shape=shape)
     with pytest.raises(vhat.InputError, match="neither 'constant' nor 'prediction'"):
         fitted.calibrate("loo", noise_shape="linear")
+
+
+def test_copies_of_rows_are_found_by_leave_one_out_too():
+    X, y = drawn(0, slope=0.12, rows=120)
+    once = line(X, y).calibrate("loo", noise_shape="prediction")
+    copied = line(np.tile(X, (30, 1)), np.tile(y, 30)).calibrate("loo", noise_shape="prediction")
+    assert once.noise_shape is None
+    assert copied.noise_shape is None
+
+
+def test_held_out_rows_calibrate_alike_whatever_was_asked_before():
+    X, y = drawn(0, rows=200)
+    fresh = drawn(1, rows=60)
+    X, fresh_X = X[:, 1:], fresh[0][:, 1:]
+    straight = vhat.NetworkRegressor((2,), weight_decay=1e-2).fit(X, y)
+    detour = vhat.NetworkRegressor((2,), weight_decay=1e-2).fit(X, y).calibrate(noise_shape="constant")
+    widths = [
+        network.calibrate(fresh_X, fresh[1]).predict_interval(X[:9], 0.1, target="observation").half_width
+        for network in (straight, detour)
+    ]
+    assert straight.calibrated_.noise_shape is not None
+    np.testing.assert_array_equal(*widths)
