@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vhat.checks import as_numbers, match_columns
+from vhat.errors import StoreError
 from vhat.models.problem import Problem
 from vhat.models.scaling import Scaling
 from vhat.schema import build
@@ -77,6 +78,12 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
     """
     model = saved["model"]
     scaling = build(Scaling, model["scaling"], columns=model["columns"])
+    for name in ("lower", "upper"):
+        limits = getattr(scaling, name)
+        if limits is not None and limits.shape != scaling.kept.shape:
+            raise StoreError(
+                f"the saved Scaling is malformed: {name} has shape {limits.shape}, of {len(scaling.kept)} columns."
+            )
     X, y = as_numbers("X", match_columns("X", X, model["columns"])), as_numbers("y", y)
     base = _room_of(model, len(X)).rebuild(
         {**saved, "model": model["base"]}, at, scaling.inputs(X), scaling.responses(y), brought
