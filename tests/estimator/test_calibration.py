@@ -377,3 +377,11 @@ def test_training_rows_in_single_precision_are_training_rows(network):
 def test_a_table_of_logarithms_has_no_column_called_mean():
     with pytest.raises(vhat.InputError, match="predict_interval"):
         vhat.NetworkRegressor((2,), weight_decay=0.1, log_target=True).fit(X, np.exp(Y)).summary_frame(NEW)
+
+
+def test_standard_deviations_do_not_swallow_what_is_said_of_the_calibration():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 4))
+    network = vhat.NetworkRegressor((8,), weight_decay=1e-3).fit(rows, np.sin(rows[:, 0]) + 0.3 * rng.normal(size=60))
+    with pytest.warns(vhat.CalibrationWarning, match="not to be relied on"):
+        network.predict(rows, return_std=True)

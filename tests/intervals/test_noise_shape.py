@@ -247,3 +247,18 @@ def test_held_out_rows_calibrate_alike_whatever_was_asked_before():
     ]
     assert straight.calibrated_.noise_shape is not None
     np.testing.assert_array_equal(*widths)
+
+
+def test_arrays_that_do_not_belong_together_are_no_shape():
+    rng = np.random.default_rng(7)
+    shape, _ = estimate_noise_shape(rng.exponential(size=ROWS), scores_of(rng, rng.normal(size=ROWS), 0.0))
+    assert shape is None
+    knots = np.linspace(0, 1, 65)[None]
+    NoiseShape(knots, knots, np.zeros((1, 3)))
+    for broken in (
+        (knots[:, :9], knots, np.zeros((1, 3))),
+        (knots, knots, np.zeros(3)),
+        (-knots, knots, np.zeros((1, 3))),
+    ):
+        with pytest.raises(vhat.InputError, match="a noise shape has"):
+            NoiseShape(*broken)

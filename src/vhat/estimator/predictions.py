@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vhat.checks import as_numbers, check_delta
-from vhat.errors import CalibrationWarning, InputError, VhatWarning, outside
+from vhat.errors import CalibrationWarning, InputError, outside
 from vhat.estimator import calibration
 from vhat.intervals.noise_shape import spread_of
 from vhat.tables.frames import in_library_of
@@ -53,9 +53,8 @@ def check_level(delta: float | None, confidence_level: float | None) -> float:
 def standard_deviation(network: NetworkRegressor, points: np.ndarray) -> np.ndarray:
     """Return the standard deviation of a new response at each point: of the noise and of the prediction together."""
     band = network.fitted_.interval(points, DELTA, bound="asymptotic", target="observation")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", VhatWarning)  # of the level, which is not asked for
-        found, _ = calibration.calibrated(network, None)
+    # its warnings are not held back: the calibration is kept, and they would never be given
+    found, _ = calibration.calibrated(network, None)
     relative: Any = 1.0
     if found is not None and found.noise_shape is not None:
         relative = found.noise_shape(band.center)

@@ -482,7 +482,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         """Return an estimator that gives the same predictions and intervals without its training rows.
 
         It is for deployment: :meth:`save` then writes no row of the training table, and a prediction costs the same
-        however many there were. Calibration and audit are made first where they were not yet, and kept.
+        however many there were. Calibration and audit are made first where they were not yet, and kept. The ranges of
+        the columns, beyond which rows have a status, are rounded outward to half standard deviations.
 
         Args:
             probes: Random probes, where the network has more than 2,000 parameters: see

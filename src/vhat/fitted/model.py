@@ -643,7 +643,8 @@ class FittedModel:
                 ``.interval(x, observation_noise=...)`` needs that of the new ones.
             noise_shape: ``"constant"``: one noise level, so that all widths are rescaled alike. ``"prediction"``, with
                 ``"loo"`` alone: noise that varies with the prediction, where the left-out errors show that it does (see
-                :class:`~vhat.intervals.noise_shape.NoiseShape`). For calibration rows, the ``noise_shape`` of such a
+                :class:`~vhat.intervals.noise_shape.NoiseShape`); where rows have noise levels of their own, these are
+                kept and nothing else is estimated. For calibration rows, the ``noise_shape`` of such a
                 calibration: made before these rows were seen, it leaves their level exact.
             solver: As in :meth:`interval`.
             curvature: As in :meth:`interval`.

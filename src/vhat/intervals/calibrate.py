@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vhat.checks import as_numbers, check_choice, check_delta, check_finite
-from vhat.errors import InputError
+from vhat.errors import InputError, StoreError
 from vhat.evidence.factored_rows import is_worthwhile
 from vhat.evidence.leave_one_out import ROUGH, LeftOut, warn_of_rows
 from vhat.intervals.interval import Interval
@@ -314,6 +314,12 @@ class Calibrated:
         """Return a calibration that was recorded, of the model that ``base`` asks."""
         saved = record.get("noise_shape")
         shape = None if saved is None else build(NoiseShape, saved)
+        scores = record.get("scores")
+        outputs = scores.shape[1] if isinstance(scores, np.ndarray) and scores.ndim == 2 else 1
+        if shape is not None and len(shape.knots) != outputs:
+            raise StoreError(
+                f"the saved noise shape is malformed: it is of {len(shape.knots)} outputs and not {outputs}."
+            )
         return build(cls, record, base=base, noise_shape=shape)
 
     def _fresh_noise(self, given: Any) -> Any:

@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
+from vhat.errors import InputError
+
 __all__ = ["NoiseShape", "estimate_noise_shape", "spread_of"]
 
 _FEWEST = 100
@@ -57,6 +59,21 @@ class NoiseShape:
     knots: np.ndarray
     scores: np.ndarray
     coefficients: np.ndarray
+
+    def __post_init__(self) -> None:
+        """Refuse arrays that do not belong together, which a damaged file may hold."""
+        outputs = len(self.coefficients) if self.coefficients.ndim == 2 else 0
+        if (
+            self.coefficients.shape != (outputs, 3)
+            or self.knots.shape != self.scores.shape
+            or self.knots.ndim != 2
+            or len(self.knots) != outputs
+            or np.any(np.diff(self.knots, axis=1) < 0)
+        ):
+            raise InputError(
+                f"a noise shape has knots and scores of one shape, (outputs, knots), in rising order, and coefficients "
+                f"(outputs, 3); these are {self.knots.shape}, {self.scores.shape} and {self.coefficients.shape}."
+            )
 
     def __call__(self, prediction: Any) -> np.ndarray:
         """Return ``r(f)``, shaped like the predictions: (points,) or (points, outputs)."""

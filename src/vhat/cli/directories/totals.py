@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from vhat.cli.encode_rows import Filled
 from vhat.cli.predict_stream import Tally
@@ -14,6 +14,16 @@ if TYPE_CHECKING:
 __all__ = ["joined"]
 
 
+Key = TypeVar("Key")
+
+
+def _add(whole: dict[Key, tuple[int, str]], part: dict[Key, tuple[int, str]], file: str) -> None:
+    """Add the counts of one file; the first place of something is kept, with the file's name."""
+    for key, (count, first) in part.items():
+        so_far, place = whole.get(key, (0, f"{first} of {file}"))
+        whole[key] = (so_far + count, place)
+
+
 def joined(files: Sequence[Finished], *, together: bool) -> Tally:
     """Return the tally of all files, in their order; the first place of something is named with its file.
 
@@ -22,8 +32,6 @@ def joined(files: Sequence[Finished], *, together: bool) -> Tally:
         together: Whether delta was shared among all rows: what each file says is then said of its rows alone.
     """
     whole = Tally()
-    moved: dict[str, tuple[int, str]] = {}
-    far: dict[str, tuple[int, str]] = {}
     cells: dict[tuple[str, str], tuple[int, str]] = {}
     for file in files:
         tally = file.tally
@@ -31,17 +39,9 @@ def joined(files: Sequence[Finished], *, together: bool) -> Tally:
         whole.rows += tally.rows
         whole.failed.update(tally.failed)
         whole.unsupported += tally.unsupported
-        for name, (count, first) in tally.moved.items():
-            so_far, place = moved.get(name, (0, f"{first} of {file.name}"))
-            moved[name] = (so_far + count, place)
-        for name, (count, first) in tally.far.items():
-            so_far, place = far.get(name, (0, f"{first} of {file.name}"))
-            far[name] = (so_far + count, place)
-        for key, (count, first) in tally.filled.cells.items():
-            so_far, place = cells.get(key, (0, f"{first} of {file.name}"))
-            cells[key] = (so_far + count, place)
-    whole.moved = moved
-    whole.far = far
+        _add(whole.moved, tally.moved, file.name)
+        _add(whole.far, tally.far, file.name)
+        _add(cells, tally.filled.cells, file.name)
     whole.filled = Filled(cells)
     speaking = [file for file in files if file.tally.rows]
     if len(speaking) == 1 and not together:
