@@ -49,6 +49,20 @@ def test_the_descent_of_a_linear_model_ends_at_the_ridge_solution():
     np.testing.assert_allclose(end.theta, expected.ravel(), rtol=1e-9)
 
 
+def test_steps_by_a_matrix_of_some_rows_end_at_the_minimum_of_all_rows():
+    # the responses follow the parity of the row, so that every third row, or any other sample, has a minimum of its own
+    rng = np.random.default_rng(1)
+    many, weights = rng.standard_normal((6000, 3)), rng.uniform(0.5, 2.0, 6000)
+    y = (many @ [1.0, -0.5, 0.2] + np.arange(6000) % 2)[:, None]
+    objective = Objective(Network((3, 1)), many, y, weights, 0.1, single=True)
+    end = descend(objective, flatten(objective.network.init(0)), gtol=1e-6, max_steps=100)
+    design = np.column_stack([np.ones(6000), many])
+    normal = design.T @ (weights[:, None] * design) / 6000 + 0.1 * np.eye(4)
+    expected = np.linalg.solve(normal, design.T @ (weights[:, None] * y) / 6000)
+    assert end.relative_gradient <= 1e-6
+    np.testing.assert_allclose(end.theta, expected.ravel(), atol=1e-5)
+
+
 def test_a_small_fit_is_a_certified_minimum_and_its_seed_decides_it():
     first, again, other = (small.fit_small(RECIPE, X, Y[:, 0], seed=seed) for seed in (0, 0, 1))
     assert first.polished.relative_gradient <= 1e-10

@@ -26,6 +26,12 @@ _NEAR = 0.05
 """Relative gradient below which the exact Hessian is tried: before, it is mostly indefinite."""
 _INTERPOLATION = 1e-3
 """Residuals below this share of the predictions count as interpolation, as in the audit's relative gradient."""
+_ROWS_PER_PARAMETER = 8
+"""Rows for each parameter that a matrix in single precision is summed over; the gradient is of all rows. The matrix
+only scales the steps, and sampling changes its eigenvalues by factors of about ``1 +- 2/sqrt(8)``. On 15,642 rows with 577 parameters a fit with its choice of lam took 43 CPU
+seconds in place of 108."""
+_MANY_ROWS = 5000
+"""Rows below which the matrix is summed over all: it costs little there."""
 _MOST_DAMPING = 1e12
 """mu, as a share of the largest curvature, beyond which no step is left that the objective resolves."""
 
@@ -100,13 +106,18 @@ class _Here:
 
 
 def _single_precision(rows: Pass, weights: np.ndarray) -> np.ndarray:
-    """Return the Gauss-Newton matrix in float32.
+    """Return the Gauss-Newton matrix in float32, of some rows where there are many more rows than parameters.
 
     By the Jacobian: where a descent of many steps ends depends on the rounding of single precision, and products of
     pairs, which round otherwise, save a quarter of the time at most.
     """
-    J = rows.jacobian(np.float32)
-    J *= np.sqrt(np.repeat(weights, rows.outputs))[:, None].astype(np.float32)
+    stride = 1
+    if len(rows.output) >= _MANY_ROWS:
+        stride = max(1, rows.output.size // (_ROWS_PER_PARAMETER * rows.parameters))
+    some = rows.every(stride)
+    shares = weights[::stride] * (weights.sum() / weights[::stride].sum())
+    J = some.jacobian(np.float32)
+    J *= np.sqrt(np.repeat(shares, rows.outputs))[:, None].astype(np.float32)
     found: np.ndarray = J.T @ J
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from math import isnan
 from typing import TYPE_CHECKING, Literal
 
@@ -108,8 +109,14 @@ class Audit:
             "noted": "dim",
             "by construction": "dim",
         }
-        for line in self.lines:
-            numbers = ["" if isnan(a) else f"{a:.3g}" for a in (line.value, line.threshold)]
-            verdict = f"[{colours[line.verdict]}]{line.verdict}[/]"
-            table.add_row(line.name, verdict, *numbers, escape(". ".join(filter(None, (line.meaning, line.remedy)))))
+        # Neighbours that say the same, such as what is true of every linearised model, share a row.
+        for (verdict, *cells), lines in groupby(self.lines, _cells):
+            names = "\n".join(line.name for line in lines)
+            table.add_row(names, f"[{colours[verdict]}]{verdict}[/]", *map(escape, cells))
         return table
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    """Return what a row of the table says of a line, beside its name."""
+    numbers = ["" if isnan(number) else f"{number:.3g}" for number in (line.value, line.threshold)]
+    return line.verdict, *numbers, ". ".join(filter(None, (line.meaning, line.remedy)))

@@ -85,6 +85,18 @@ class Pass:
         """How many outputs there are, K."""
         return int(self.output.shape[1])
 
+    @property
+    def parameters(self) -> int:
+        """How many parameters there are, p."""
+        return sum(biases.size + weights.size for biases, weights in self.layers)
+
+    def every(self, stride: int) -> Pass:
+        """Return the pass of the first row and every ``stride``-th row after it."""
+        hidden, first, second = (
+            [array[::stride] for array in arrays] for arrays in (self.hidden, self.first, self.second)
+        )
+        return Pass(self.layers, hidden, first, second, self.output[::stride])
+
     def deltas(self, last: np.ndarray) -> list[np.ndarray]:
         """Return ``delta_1`` to ``delta_D``, given ``delta_D``, (n, K)."""
         found = [last]
@@ -123,8 +135,7 @@ class Pass:
     def jacobian(self, dtype: Any = np.float64) -> np.ndarray:
         """Return the gradients of all predictions, (n * K, p): the outputs of one row stand together."""
         factors = [tuple(part.astype(dtype, copy=False) for part in leaf) for leaf in self.factors()]
-        p = sum(biases.size + weights.size for biases, weights in self.layers)
-        found = np.empty((self.output.size, p), dtype=dtype)
+        found = np.empty((self.output.size, self.parameters), dtype=dtype)
         at = 0
         for leaf in factors:
             if len(leaf) == 1:
