@@ -1,8 +1,9 @@
-"""Iterations of conjugate gradients against the paper's ``sqrt(1 + B^2/lam) ln(1/eps)``: ``python -m benchmarks.cg_rate``.
+"""Iterations of conjugate gradients against the paper's rate: ``python -m benchmarks.cg_rate``.
 
-The paper's network 10-1024-1 with ReLU units, at its first weights, with its own predictions as responses: the
-residuals are zero, so the Hessian is ``J'J/n``, whose eigenvalues lie between 0 and ``B^2``, the largest squared
-gradient of a prediction. Textbook conjugate gradients run from zero without a preconditioner, at twenty points.
+The paper has ``sqrt(1 + B^2/lam) ln(1/eps)`` iterations. Here its network 10-1024-1 with ReLU units is at its first
+weights, with its own predictions as responses: the residuals are zero, so the Hessian is ``J'J/n``, whose eigenvalues
+lie between 0 and ``B^2``, the largest squared gradient of a prediction. Textbook conjugate gradients run from zero
+without a preconditioner, at twenty points.
 
 The bound that follows from the Chebyshev polynomials, for the residual in place of the paper's error in the energy
 norm, is ``sqrt(k)/2 ln(2 sqrt(k)/eps)`` iterations with ``k = 1 + B^2/lam``.

@@ -28,8 +28,8 @@ _INTERPOLATION = 1e-3
 """Residuals below this share of the predictions count as interpolation, as in the audit's relative gradient."""
 _ROWS_PER_PARAMETER = 8
 """Rows for each parameter that a matrix in single precision is summed over; the gradient is of all rows. The matrix
-only scales the steps, and sampling changes its eigenvalues by factors of about ``1 +- 2/sqrt(8)``. On 15,642 rows with 577 parameters a fit with its choice of lam took 43 CPU
-seconds in place of 108."""
+only scales the steps, and sampling changes its eigenvalues by factors of about ``1 +- 2/sqrt(8)``. On 15,642 rows with
+577 parameters a fit with its choice of lam took 43 CPU seconds in place of 108."""
 _MANY_ROWS = 5000
 """Rows below which the matrix is summed over all: it costs little there."""
 _MOST_DAMPING = 1e12
