@@ -101,3 +101,57 @@ def test_a_calibrated_band_abstains_too(band):
     x = np.column_stack([rng.normal(size=20), np.zeros(20)])
     calibrated = fitted.calibrate(x, x[:, 0] + 0.1 * rng.standard_normal(20)).interval(POINTS, 0.1)
     assert calibrated.abstain(max_unsupported=0.5).tolist() == [False, False, True, True]
+
+
+# -- a linearised model, whose penalty pulls to the trained parameters -----------------------------------
+@pytest.fixture(scope="module")
+def tangent():
+    """A wide linearisation: next to every parameter the penalty weighs more than the data."""
+    rng = np.random.default_rng(3)
+    waves, shifts = 2 * rng.normal(size=200), rng.uniform(0, 6, size=200)
+    x, z = rng.uniform(-1, 1, size=60), rng.uniform(-1, 1, size=40)
+    theta = rng.normal(size=200) / 20
+
+    def features(v):
+        return np.cos(np.outer(v, waves) + shifts)
+
+    def predict(q, v):
+        return np.tanh(features(v) @ q)
+
+    y, t = (predict(theta, v) + 0.3 * rng.normal(size=len(v)) for v in (x, z))
+    fitted = vhat.from_numpy(
+        predict, theta, x, y,
+        jac=lambda q, v: features(v) / np.cosh(features(v) @ q)[:, None] ** 2,
+        weight_decay=0.0, validation=(z, t),
+    )  # fmt: skip
+    return fitted.linearised(40.0), x
+
+
+def test_support_of_a_linearised_model_is_counted_from_its_training_rows(tangent):
+    fitted, x = tangent
+    band = fitted.interval(np.append(x, 30.0))
+    J = fitted.problem.gradients(fitted.problem.X)
+    S = J @ np.linalg.solve(J.T @ J / 60 + 40.0 * np.eye(200), J.T) / 60
+    usual = 1 - np.trace(S @ S) / np.trace(S)
+    np.testing.assert_allclose(band.usual_unsupported, usual, rtol=1e-6)
+    assert np.all(band.unsupported > 0.5)  # the penalty, more than the data, decides every refit
+    left = 1 - band.unsupported
+    for share in (0.5, 0.2):
+        assert band.abstain(max_unsupported=share).tolist() == (left < (1 - share) * (1 - usual)).tolist()
+    doubtful = band.abstain(max_unsupported=0.5)
+    assert np.mean(doubtful[:-1]) < 0.05
+    assert doubtful[-1]
+    told = f"training data say less than half as much of {doubtful.sum()} of 61 values as of training rows"
+    assert told in band.guarantee
+    assert "bias" not in band.guarantee.split("; checked")[0].split("beware")[1]
+    assert f"{usual:.2f} is usual at training rows" in str(band)
+    line = fitted.audit()["support"]
+    assert line.verdict == "noted"
+    np.testing.assert_allclose(line.value, usual, rtol=1e-6)
+
+
+def test_an_interval_of_a_linearised_model_names_its_curvature_as_exact(tangent, band):
+    fitted, x = tangent
+    assert "exact (linearised) curvature" in str(fitted.interval(x[:2]))
+    assert "hessian curvature" in str(band)
+    assert band.usual_unsupported == 0.0

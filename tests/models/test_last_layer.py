@@ -538,3 +538,16 @@ def test_a_recipe_cannot_train_a_last_layer_again():
     fitted = vhat.from_torch(module, X, X[:, 0], weight_decay=1e-2, parameters="last")
     with pytest.raises(vhat.InputError, match="Give validation="):
         fitted.linearised(recipe=lambda X, y, *, seed, sample_weight=None: fitted)
+
+
+@pytest.mark.parametrize("linearised", [False, True])
+def test_the_audit_names_columns_as_features_of_the_last_layer(linearised):
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((200, 3)).astype(np.float32)
+    module = Squeezed(nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1))).eval()
+    bent = (features(module, rows)[:, 0] - 0.1) ** 2 + 0.01 * rng.standard_normal(200)  # no line follows it
+    fitted = vhat.from_torch(module, rows, bent, weight_decay=1e-4, parameters="last").polish()
+    line = (fitted.linearised(1e-4) if linearised else fitted).audit(noise=0.01)["lack of fit"]
+    assert line.verdict == "fails"
+    assert "feature 0 of the last layer (counted from 0)" in line.remedy
+    assert "column" not in line.remedy

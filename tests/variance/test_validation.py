@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -47,6 +48,20 @@ def test_noise_is_the_size_of_held_out_errors_less_the_share_of_the_prediction()
     assert f"its level estimated from {M} validation rows with {M} degrees of freedom" in band.guarantee
     np.testing.assert_allclose(fitted.interval([0.5], noise=0.7).noise, 0.7)
     np.testing.assert_allclose(fitted.calibrate("loo").interval([0.5]).noise, band.noise)
+
+
+def test_few_validation_rows_say_how_uncertain_the_level_is():
+    (x, y), (z, t) = line(0), line(1, M)
+    few = polynomial(x, y, validation=(z[:5], t[:5]))
+    told = "the noise level is known to about 32% (one standard error) from 5 validation rows (give more of them, or"
+    assert told in few.interval([0.5]).guarantee
+    level = few.audit()["noise"]
+    assert level.verdict == "undecided"
+    assert "So few rows tell it to about 32% (one standard error)" in level.remedy
+    many = polynomial(x, y, validation=(z, t))
+    assert "known to about" not in many.interval([0.5]).guarantee
+    assert "known to about" not in few.interval([0.5], noise=0.3).guarantee
+    assert many.audit()["noise"].verdict == "holds"
 
 
 def test_every_front_end_takes_validation_rows():
@@ -246,6 +261,55 @@ def test_early_stopping_is_seen_before_polish_undoes_it():
     np.testing.assert_allclose(again.value, after / before, rtol=1e-6)
     assert again.verdict == "fails"
     np.testing.assert_allclose(polished.interval([0.1]).center, features(np.array([0.1])) @ least, rtol=1e-6)
+
+
+def curved(steps, rows=200):
+    """The rich model of :func:`wiggly` in other parameters, so that it is not linear and polish has a way to go."""
+    _, (features, x, y, z, t, theta) = wiggly(steps)
+    start = np.arcsinh(theta)
+    return vhat.from_numpy(
+        lambda q, v: features(v) @ np.sinh(q),
+        start,
+        x,
+        y,
+        jac=lambda q, v: features(v) * np.cosh(q),
+        hess=lambda q, v: features(v)[:, :, None] * np.diag(np.sinh(q)),
+        weight_decay=1e-4,
+        validation=(z[:rows], t[:rows]),
+    ), start
+
+
+def test_polish_stops_where_the_validation_error_rises_and_leaves_the_model_as_it_is():
+    fitted, start = curved(60)
+    told = r"polish has stopped after (\d+) steps.*200 validation errors is ([\d.]+) for this model and ([\d.]+) on the"
+    with pytest.raises(vhat.PolishError, match=told) as caught:
+        fitted.polish()
+    steps, before, after = re.search(told, str(caught.value)).groups()
+    assert float(after) > 1.05 * float(before)
+    assert "fitted.linearised() takes it as it is" in caught.value.remedy
+    assert "fitted.polish(beyond_early_stopping=True)" in caught.value.remedy
+    np.testing.assert_array_equal(fitted.params, start)
+    with pytest.warns(vhat.EarlyStoppingWarning, match=rf"{before} before"):
+        polished = fitted.polish(beyond_early_stopping=True)
+    assert polished.audit()["stationarity"].verdict == "holds"
+    assert int(steps) < polished.polished.steps + polished.polished.warmup_steps
+    fitted.linearised(1e-2).interval([0.1])  # what the message advises
+
+
+def test_a_rise_that_one_row_shows_stops_nothing():
+    fitted, _ = curved(60, rows=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", vhat.EarlyStoppingWarning)
+        assert fitted.polish().polished.status == "converged"
+
+
+def test_a_descent_along_which_the_validation_error_falls_goes_to_its_end():
+    fitted, _ = curved(1)
+    near = np.linspace(-1, 1, 30) + 1e-3  # rows like those of training: the further down, the better
+    few = fitted.with_validation(near, fitted.problem.targets[:, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert few.polish().polished.status == "converged"
 
 
 def test_a_minimum_that_is_as_good_raises_nothing():

@@ -97,7 +97,7 @@ class Tally:
         self.rows += len(band.center)
         unanswered = (band.status != "converged") & (band.status != FAR)
         self.failed.update(map(str, band.status[unanswered]))
-        self.unsupported += int(np.sum(hardly_supported(band.unsupported)))
+        self.unsupported += int(np.sum(hardly_supported(band.unsupported, usual=band.usual_unsupported)))
 
     def note_moved(self, network: NetworkRegressor, chunk: Chunk, inputs: pd.DataFrame) -> np.ndarray:
         """Count the rows at which a column differs that was constant in training, and return which, (rows,)."""

@@ -347,7 +347,7 @@ def load(
     memory: float | None = None,
     validation: Any = None,
 ) -> Any:
-    """Load a fitted model that :meth:`vhat.FittedModel.save` has saved, or a sketch that :meth:`vhat.Sketch.save` has.
+    """Load what :meth:`vhat.FittedModel.save`, :meth:`vhat.Sketch.save` or :meth:`vhat.Calibrated.save` has saved.
 
     Nothing in the directory is executed. A network of ``vhat.fit`` needs no more than the directory. A model that is
     your own code has to be given again; it is compared with what was saved: names and shapes of parameters, and
@@ -369,8 +369,8 @@ def load(
             ``data="reference"``.
 
     Returns:
-        The :class:`vhat.FittedModel` or :class:`vhat.Sketch`, with the intervals and the audit that it had: to the last
-        bit with the same versions on the same kind of machine.
+        The :class:`vhat.FittedModel`, :class:`vhat.Sketch` or :class:`vhat.Calibrated`, with the intervals and the
+        audit that it had: to the last bit with the same versions on the same kind of machine.
 
     Raises:
         StoreError: When there is no such model, it is newer, truncated or changed, or what was given does not match.
@@ -388,6 +388,7 @@ def load(
         >>> bool(np.all(again.interval([9.0]).upper == fitted.interval([9.0]).upper))
         True
     """
+    from vhat.intervals.calibrate import load_calibrated
     from vhat.sketch import persistence
     from vhat.store import KIND, Brought, kind_of, read, restore, well_formed
 
@@ -395,10 +396,10 @@ def load(
     if kind_of(folder) == persistence.KIND:
         saved = read(folder, persistence.KIND)
         with well_formed(folder):
-            return persistence.restore_sketch(saved, brought)
+            return load_calibrated(persistence.restore_sketch(saved, brought), saved.get("calibration"))
     saved = read(folder, KIND)
     with well_formed(folder):
-        return assemble(restore(saved, brought))
+        return load_calibrated(assemble(restore(saved, brought)), saved.get("calibration"))
 
 
 def assemble(saved: Restored) -> FittedModel:

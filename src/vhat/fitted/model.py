@@ -18,7 +18,7 @@ from vhat.evidence.audit import Audit, audit_fit
 from vhat.evidence.fisher import FisherInformation, find_fisher
 from vhat.evidence.leave_one_out import LeaveOneOut, describe, keeping_rows, leave_rows_out
 from vhat.evidence.minimise.polish import Polished, polish
-from vhat.evidence.minimise.validation_error import warn_of_worse
+from vhat.evidence.minimise.validation_error import ValidationWatch, warn_of_worse
 from vhat.fitted.generalised_freedom import RETRAININGS
 from vhat.fitted.linearise import find_ridge
 from vhat.fitted.recipes import Recipe
@@ -170,6 +170,13 @@ class FittedModel:
         from vhat.store import save
 
         save(self, directory, data=data, factorisation=factorisation)
+
+    @_scoped
+    def save_calibrated(self, directory: str | os.PathLike[str], calibration: dict[str, Any]) -> None:
+        """Save this model with the record of a calibration: see :meth:`vhat.Calibrated.save`."""
+        from vhat.store import save
+
+        save(self, directory, calibration=calibration)
 
     @_scoped
     def scale_weight_decay(self, factor: float) -> FittedModel:
@@ -798,13 +805,26 @@ class FittedModel:
         return report.write(report.Subject(self, columns=names), path, options, force=force)
 
     @_scoped
-    def polish(self, *, gtol: float = 1e-10, max_steps: int = 1000, warmup: int = 1000, seed: int = 0) -> FittedModel:
+    def polish(
+        self,
+        *,
+        gtol: float = 1e-10,
+        max_steps: int = 1000,
+        warmup: int = 1000,
+        beyond_early_stopping: bool = False,
+        seed: int = 0,
+    ) -> FittedModel:
         """Go to the nearest certified minimum: vanishing gradient and a positive definite Hessian.
+
+        Where validation rows are known (:meth:`with_validation`) their error is watched on the way down. Once it is
+        clearly above that of the model as it is, the descent is given up: training was stopped for a reason, and
+        :meth:`linearised` takes the model as it is. A linear model, whose minimum is one solve away, is always solved.
 
         Args:
             gtol: Relative gradient to reach, without unit.
             max_steps: Newton steps after which to give up.
             warmup: L-BFGS steps before Newton; left out where the gradient is small already.
+            beyond_early_stopping: Whether to go on to the minimum although the validation error rises.
             seed: Seed of the eigenvalue certificate.
 
         Returns:
@@ -816,10 +836,14 @@ class FittedModel:
             EarlyStoppingWarning: When validation rows (:meth:`with_validation`) are predicted worse at the minimum.
 
         Raises:
-            PolishError: When there is no certified minimum to be reached: kinks, or too few steps.
+            PolishError: When there is no certified minimum to be reached: kinks, or too few steps; and when validation
+                rows are predicted clearly worse on the way there.
         """
         if self._work.refit is not None:  # at its minimum by construction
             return self
+        rows = self._work.validation
+        solved = self.problem.linear and self.problem.loss_derivatives.square
+        watch = None if rows is None or solved or beyond_early_stopping else ValidationWatch(self.problem, rows)
         with steps_shown("polish") as show:
             record = polish(
                 self.problem,
@@ -828,10 +852,13 @@ class FittedModel:
                 warmup=warmup,
                 metric=newton_metric(self.problem),
                 progress=show,
+                watch=None if watch is None else watch.look,
                 seed=seed,
             )
-        if self._work.validation is not None:
-            warn_of_worse(self.problem, record.problem, self._work.validation)
+        if watch is not None:
+            watch.judge(record.problem)
+        if rows is not None:
+            warn_of_worse(self.problem, record.problem, rows)
         given = self.problem if self.given is None else self.given
         return FittedModel(
             record.problem,
@@ -839,7 +866,7 @@ class FittedModel:
             polished=record,
             given=given,
             decay_chosen=self._work.decay_chosen,
-            validation=self._work.validation,
+            validation=rows,
         )
 
     @_scoped

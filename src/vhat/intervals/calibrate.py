@@ -14,6 +14,7 @@ scores is kept for the interval, and one that is given for the interval alone is
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
@@ -47,6 +48,7 @@ __all__ = [
     "given_shape",
     "held_out_errors",
     "left_out_errors",
+    "load_calibrated",
     "refuse_calibration_rows",
     "rescaled",
     "rows_to_score",
@@ -59,6 +61,8 @@ _ANY_DELTA = 0.05
 _OPTIMISTIC = 0.2
 """Mean leverage of a model that is not linear above which left-out errors are too small. Measured on networks of 8 and
 16 units: 90% intervals cover 89% at a mean leverage of 0.19, 86 to 88% at 0.28 and 82 to 87% at 0.32."""
+_ASKED = ("noise", "solver", "curvature", "seed")
+"""Options of ``calibrate`` that are saved with a calibration."""
 MOST_SOLVED = 5000
 """Training rows that leave-one-out scores where each of them is a solve: their 95% point is known to 0.3 points."""
 
@@ -302,6 +306,29 @@ class Calibrated:
         relative = 1.0 if self.noise_shape is None else self.noise_shape(band.center)
         return spread_of(band.standard_error, noise, relative)
 
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Save the model and this calibration of it: :func:`vhat.load` then returns the calibrated model.
+
+        Args:
+            directory: As in :meth:`vhat.FittedModel.save`, or :meth:`vhat.Sketch.save` where a sketch was calibrated.
+
+        Raises:
+            StoreError: As there, and for a calibration with a solver of its own.
+        """
+        asked = dict(getattr(self.base, "keywords", {}))
+        keep = getattr(getattr(getattr(self.base, "func", None), "__self__", None), "save_calibrated", None)
+        if keep is None:
+            raise StoreError("this calibration belongs to no fitted model or sketch. Save what was calibrated.")
+        if not isinstance(asked.get("solver", "auto"), str):
+            raise StoreError(
+                f"this calibration was made with solver={asked['solver']!r}, which is not saved. Calibrate again with "
+                "solver='auto', or save the fitted model and calibrate what is loaded."
+            )
+        if not (asked.get("noise") is None or isinstance(asked["noise"], str)):
+            asked["noise"] = as_numbers("noise", asked["noise"])
+        kept = {name: asked[name] for name in _ASKED if name in asked}
+        keep(directory, {"found": self.record(), "asked": kept})
+
     def record(self) -> dict[str, Any]:
         """Return everything but the model, as plain data and arrays, for :meth:`restored`."""
         kept = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "base"}
@@ -388,6 +415,30 @@ def rescaled(ask: Callable[..., Interval], **options: Any) -> Callable[..., Inte
         options: Its options beside the bound and the target.
     """
     return partial(ask, bound="asymptotic", target="observation", **options)
+
+
+def load_calibrated(model: Any, saved: dict[str, Any] | None) -> Any:
+    """Return a model that was loaded, or its calibration where one was saved with it.
+
+    Args:
+        model: The fitted model or sketch.
+        saved: What :meth:`Calibrated.save` keeps beside the model, or None.
+
+    Raises:
+        StoreError: For a calibration that is malformed, or of another model.
+    """
+    if saved is None:
+        return model
+    asked = saved["asked"]
+    if not set(asked) <= set(_ASKED) or not isinstance(asked.get("solver", "auto"), str):
+        raise StoreError(f"the saved calibration is malformed: its options are {sorted(asked)}.")
+    found = Calibrated.restored(saved["found"], rescaled(model.interval, **asked))
+    outputs = () if model.problem.squeeze else (model.problem.outputs,)
+    for name in ("scores", "signed"):
+        array = getattr(found, name)
+        if array is not None and array.shape[1:] != outputs:
+            raise StoreError(f"the saved calibration is malformed: its {name} have shape {array.shape}.")
+    return found
 
 
 def doubt_of(found: LeftOut, *, minimum: bool, reason: str) -> str:

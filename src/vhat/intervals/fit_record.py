@@ -40,6 +40,8 @@ class FitRecord:
             not a multiple of that.
         held_fixed: Whether some parameters of the model are held fixed, which may have been trained on these responses.
         linear: Whether predictions are linear in the responses by structure: a linear model under the squared error.
+        usual_unsupported: Of a linearised model, ``unsupported`` at its training rows on average; 0 of another, and
+            where it would be expensive.
     """
 
     rows: int
@@ -57,6 +59,7 @@ class FitRecord:
     own_factor: np.ndarray | None
     held_fixed: bool
     linear: bool
+    usual_unsupported: float = 0.0
 
     @property
     def variance_head(self) -> bool:
@@ -116,9 +119,13 @@ def with_undetermined(fit: FitRecord, work: Workspace, seed: int) -> FitRecord:
     """Return the record with the share of the fit's own freedom that the data leave open, where it exceeds one half.
 
     The record is unchanged where it does not, or where it would be expensive: it needs the traces of the smoother,
-    which an estimated noise level has needed already.
+    which an estimated noise level has needed already. Of a linearised model the share says how much the ridge penalty
+    keeps the refit at the model's own predictions: it is recorded as what is usual at training rows.
     """
     if not (fit.noise.estimated or work.solver.forms_matrix):
         return fit
+    if fit.refit is not None:
+        freedom = work.residual_freedom(fit.chosen.curvature, seed)
+        return replace(fit, usual_unsupported=max(freedom.undetermined(len(freedom.effective)), 0.0))
     share = work.residual_freedom(fit.chosen.curvature, seed).undetermined(work.problem.p)
     return replace(fit, undetermined=share) if share > MOSTLY else fit

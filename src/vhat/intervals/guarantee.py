@@ -12,6 +12,8 @@ from vhat.intervals.fit_record import FitRecord
 from vhat.intervals.options import Options
 from vhat.intervals.tail import MODERATE, Tail
 from vhat.level import level_text
+from vhat.variance.noise import UNCERTAIN
+from vhat.variance.weighted_norm import support_threshold
 
 __all__ = ["Basis", "assumed_minimum", "headline", "sentence"]
 
@@ -160,6 +162,13 @@ def _doubts(basis: Basis) -> list[str]:
             "the noise level was read off rows that training fitted, which makes it too small where the model is "
             "overfitted (give validation=(X, y) to linearised(), or noise=)"
         )
+    noise = basis.fit.noise
+    if noise.validation_rows and noise.relative_error > UNCERTAIN:
+        rows = f"{noise.validation_rows} validation row{'s' if noise.validation_rows > 1 else ''}"
+        found.append(
+            f"the noise level is known to about {100 * noise.relative_error:.0f}% (one standard error) from {rows} "
+            "(give more of them, or noise=)"
+        )
     if basis.fit.refit is not None and not basis.fit.refit.identified:
         found.append("the validation rows do not tell how much a refit varies, so that the width may be far off")
     if basis.fit.undetermined is not None:
@@ -169,9 +178,26 @@ def _doubts(basis: Basis) -> list[str]:
             "no width of this kind holds"
         )
     if basis.unsupported:
-        where = "this value" if basis.points == 1 else f"{basis.unsupported} of {basis.points} values"
-        found.append(f"the training data hardly speak for {where} (unsupported above 0.5), whose error is bias")
+        found.append(_hardly_supported(basis))
     return found
+
+
+def _hardly_supported(basis: Basis) -> str:
+    """Say at how many values the training data hold too little, and what that means there."""
+    where = "this value" if basis.points == 1 else f"{basis.unsupported} of {basis.points} values"
+    if basis.fit.refit is None:
+        return f"the training data hardly speak for {where} (unsupported above 0.5), whose error is bias"
+    usual = basis.fit.usual_unsupported
+    if not usual:
+        return (
+            f"the ridge penalty, more than the training data, keeps the refit at the model's own prediction at {where} "
+            "(unsupported above 0.5; what is usual at training rows was not computed)"
+        )
+    return (
+        f"the training data say less than half as much of {where} as of training rows (unsupported above "
+        f"{support_threshold(usual):.3g}, where {usual:.2g} is usual), so that the ridge penalty keeps the refit "
+        "at the model's own prediction there and the width may be too narrow"
+    )
 
 
 def _is_read_off_fitted_rows(basis: Basis) -> bool:

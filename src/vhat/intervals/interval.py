@@ -39,7 +39,9 @@ class Interval:
         weighted_norm: V, without unit.
         unsupported: Share of the prediction's freedom that no training row pins down (0: all data, 1: none). Below 0
             where the residuals' curvature softens the minimum, which makes the interval wider and is not "more than
-            all data" (see :class:`vhat.WeightedNorm`). Printed tables show it between 0 and 1.
+            all data" (see :class:`vhat.WeightedNorm`). Printed tables show it between 0 and 1. Of a linearised model it
+            is the share at which the ridge penalty keeps the refit at the model's own prediction, which is no bias: it
+            is to be compared with ``usual_unsupported``.
         noise: The noise level sigma that was used: a number, or one an output.
         noise_source: Where it came from.
         df: Residual degrees of freedom when the noise was estimated, else None.
@@ -48,11 +50,15 @@ class Interval:
         bound: The bound's name.
         tail: The tail of V: assumed, supplied or estimated, ``"constant"`` or ``"any"``; None where it was neglected.
         target: ``"mean"`` or ``"observation"``.
-        curvature: ``"hessian"`` or ``"ggn"``; empty for a method that rests on neither (:mod:`vhat.methods`).
+        curvature: ``"hessian"`` or ``"ggn"``, one and the same matrix for a linearised model; empty for a method that
+            rests on neither (:mod:`vhat.methods`).
         solver: The solver's name, likewise.
         guarantee: What is claimed, what to beware of, what was checked, what was assumed: one sentence. Printing the
             interval shows its beginning.
         observation_noise: Standard deviation of a new response at each point, where the target is one; else None.
+        usual_unsupported: Of a linearised model, ``unsupported`` at its training rows on average, ``1 - tr(SS)/tr S``;
+            0 of another, and where it would be expensive.
+        linearised: Whether the interval is that of a linearised model.
         inputs: The points asked about, where they were a single array.
         index: The index of the data frame of points, where they were one.
         undetermined: The share of the fit's own freedom that weight decay takes from the data, where that is more than
@@ -81,6 +87,8 @@ class Interval:
     index: pd.Index | None = field(default=None, repr=False)
     undetermined: float | None = None
     observation_noise: np.ndarray | None = field(default=None, repr=False)
+    usual_unsupported: float = 0.0
+    linearised: bool = False
 
     def __len__(self) -> int:
         return 1 if self.center.ndim == 0 else len(self.center)
@@ -133,6 +141,10 @@ class Interval:
         where a narrow interval means nothing, or the residuals' curvature leaves next to nothing of what the data hold
         (``unsupported`` below -4). Values of ``unsupported`` between -4 and 0 are no reason to abstain.
 
+        Of a linearised model a large ``unsupported`` is usual, also at training rows, because the ridge penalty keeps
+        its refit at the model's own prediction. There ``max_unsupported`` counts from what is usual: 0.5 abstains where
+        the training data say less than half as much as they do of training rows.
+
         Args:
             max_half_width: In the unit of the prediction: a number, or an array that broadcasts to the interval (with
                 several outputs, one an output). None asks nothing.
@@ -152,9 +164,8 @@ class Interval:
         if max_half_width is not None:
             doubtful = doubtful | ~(self.half_width <= self._threshold("max_half_width", max_half_width))
         if max_unsupported is not None:
-            doubtful = doubtful | hardly_supported(
-                self.unsupported, self._threshold("max_unsupported", max_unsupported)
-            )
+            most = self._threshold("max_unsupported", max_unsupported)
+            doubtful = doubtful | hardly_supported(self.unsupported, most, self.usual_unsupported)
         return np.asarray(doubtful)
 
     def _threshold(self, name: str, value: Any) -> np.ndarray:
@@ -186,7 +197,9 @@ class Interval:
     def __repr__(self) -> str:
         good = int(np.sum(self.status == Status.CONVERGED))
         noise = np.array2string(np.asarray(self.noise), precision=4)
-        parts = ((self.curvature, "curvature"), (self.solver, "solver"))  # empty where a method has none
+        # the Hessian of a linearisation is its Gauss-Newton matrix: to name either would say that there is a choice
+        curvature = "exact (linearised)" if self.linearised else self.curvature
+        parts = ((curvature, "curvature"), (self.solver, "solver"))  # empty where a method has none
         how = [f"{name} {kind}" for name, kind in parts if name]
         count = f"{self.center.size} value{'s' if self.center.size != 1 else ''}"
         level = "no stated level" if np.isnan(self.delta) else f"{level_text(self.delta)} confidence"
@@ -196,7 +209,16 @@ class Interval:
         ]
         said = headline(self.guarantee)
         full = [] if said == self.guarantee else ["In full: .guarantee"]
-        return "\n".join([*head, *self._table(), said, *full])
+        return "\n".join([*head, *self._table(), *self._usual(), said, *full])
+
+    def _usual(self) -> list[str]:
+        """Say how the column unsupported of a linearised model is to be read."""
+        if not self.usual_unsupported:
+            return []
+        return [
+            f"unsupported is the share at which the ridge penalty keeps a refit at the model's own prediction: "
+            f"{self.usual_unsupported:.2f} is usual at training rows"
+        ]
 
     def _table(self) -> list[str]:
         """The first values as lines of text, with the digits that their half widths leave meaningful."""

@@ -25,7 +25,7 @@ from vhat.report.quality import quality
 from vhat.report.slices import Slice, central_row, slices
 from vhat.report.table import Table, training_table
 from vhat.tables.row_names import RowNames
-from vhat.variance.weighted_norm import shown_share
+from vhat.variance.weighted_norm import shown_share, support_threshold
 
 if TYPE_CHECKING:
     from vhat.fit import Curve
@@ -127,6 +127,7 @@ def _answers(
         },
         "solved": {"solver": shown.training.mean.solver, "curvature": shown.training.mean.curvature},
         "slice_row": rows[row],
+        "max_unsupported": plain(support_threshold(shown.training.mean.usual_unsupported, options.max_unsupported)),
         "inputs": _inputs(table, shown, row),
         "notes": _notes(subject, table, shown, held_out, lines),
     }

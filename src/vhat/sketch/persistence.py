@@ -42,9 +42,9 @@ class _Bare:
     polished: None = None
 
 
-def save_sketch(sketch: Sketch, folder: str | os.PathLike[str]) -> None:
-    """Save a sketch: see :meth:`vhat.Sketch.save`."""
-    directory.write(folder, KIND, describe_sketch(sketch))
+def save_sketch(sketch: Sketch, folder: str | os.PathLike[str], calibration: Document | None = None) -> None:
+    """Save a sketch, with a calibration: see :meth:`vhat.Sketch.save` and :meth:`vhat.Calibrated.save`."""
+    directory.write(folder, KIND, describe_sketch(sketch) | {"calibration": calibration})
 
 
 def describe_sketch(sketch: Sketch) -> Document:

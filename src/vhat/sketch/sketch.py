@@ -114,9 +114,10 @@ class Sketch:
     def __repr__(self) -> str:
         problem = self.problem
         how = "exact V" if self.probes is None else f"V from {self.probes} probes"
+        curvature = self.fit.chosen.curvature if self.fit.refit is None else "exact (linearised)"
         return (
             f"Sketch({problem.autodiff.framework}, outputs={problem.outputs}, p={problem.p}, "
-            f"fitted to n={self.fit.rows:,}, {self.fit.chosen.curvature} curvature, {how})"
+            f"fitted to n={self.fit.rows:,}, {curvature} curvature, {how})"
         )
 
     def predict(self, x: Any) -> np.ndarray:
@@ -274,6 +275,10 @@ class Sketch:
             StoreError: When the directory cannot be written, or something of the model cannot be kept.
         """
         save_sketch(self, directory)
+
+    def save_calibrated(self, directory: str | os.PathLike[str], calibration: dict[str, Any]) -> None:
+        """Save this sketch with the record of a calibration: see :meth:`vhat.Calibrated.save`."""
+        save_sketch(self, directory, calibration)
 
     # -- inside ----------------------------------------------------------------------------------
     def _measure(self, inputs: Any) -> Measured:

@@ -57,6 +57,7 @@ class _Saved(TypedDict):
     decay_chosen: NotRequired[bool]
     validation: NotRequired[dict[str, Any] | None]
     refit: NotRequired[dict[str, Any] | None]
+    calibration: NotRequired[dict[str, Any] | None]
 
 
 class _Probe(TypedDict):
@@ -96,9 +97,11 @@ def save(
     *,
     data: str = "copy",
     factorisation: bool = False,
+    calibration: Document | None = None,
 ) -> None:
-    """Save a fitted model: see :meth:`vhat.FittedModel.save`."""
-    directory.write(folder, KIND, describe(fitted, data=data, factorisation=factorisation))
+    """Save a fitted model, with a calibration: see :meth:`vhat.FittedModel.save` and :meth:`vhat.Calibrated.save`."""
+    document = describe(fitted, data=data, factorisation=factorisation)
+    directory.write(folder, KIND, document | {"calibration": calibration})
 
 
 def describe(fitted: FittedModel, *, data: str = "copy", factorisation: bool = False) -> Document:

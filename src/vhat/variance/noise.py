@@ -25,6 +25,7 @@ from vhat.models.problem import Problem
 from vhat.variance.row_blocks import in_blocks, smoother_sums, unexplained_squares
 
 __all__ = [
+    "UNCERTAIN",
     "Freedom",
     "Noise",
     "estimate_noise",
@@ -36,6 +37,8 @@ __all__ = [
     "weights_match",
 ]
 
+UNCERTAIN = 0.2
+"""Relative standard error of a level that validation rows tell, above which it is mentioned: 12 rows and fewer."""
 _EXACT_FLOPS = 2e11
 """Of linear algebra for exact traces or ranks, some ten seconds on one core."""
 _LEAST_SHARE = 0.01
@@ -83,6 +86,11 @@ class Noise:
     def estimated(self) -> bool:
         """Whether the level came from residuals, of training rows or of others."""
         return self.source.startswith("estimated")
+
+    @property
+    def relative_error(self) -> float:
+        """Relative standard error of an estimated level, ``1/sqrt(2 df)``, the largest of the outputs; 0 if given."""
+        return 0.0 if self.df is None else float(np.max((2.0 * self.df) ** -0.5))
 
     @property
     def digest(self) -> bytes:

@@ -37,6 +37,7 @@ __all__ = [
     "measure",
     "row_curvature",
     "shown_share",
+    "support_threshold",
 ]
 
 MOSTLY = 0.5
@@ -50,7 +51,7 @@ share was 0.05 in the median and 0.40 at most, and where refits under redrawn no
 refits each) 95% intervals covered 97 to 100% there: the standard error is too large rather than too small."""
 
 
-def hardly_supported(unsupported: np.ndarray, most: Any = MOSTLY) -> np.ndarray:
+def hardly_supported(unsupported: np.ndarray, most: Any = MOSTLY, usual: float = 0.0) -> np.ndarray:
     """Return where the training data hold so little of a prediction that it should not be relied on.
 
     That is where more than ``most`` of its freedom is unsupported, and where the residuals' curvature leaves next to
@@ -60,14 +61,23 @@ def hardly_supported(unsupported: np.ndarray, most: Any = MOSTLY) -> np.ndarray:
     Args:
         unsupported: ``h'(R + lam)h / g'h``, see :class:`WeightedNorm`; NaN is nowhere.
         most: The largest share that is relied on, a number or one per prediction; 1 and above asks nothing.
+        usual: The share at training rows, above which it is counted: 0, except for the ridge refit of a linearised
+            model. With 0.8 there, ``most=0.5`` asks for 0.1 of support, half of what training rows have.
 
     Examples:
         >>> hardly_supported(np.array([0.9, 0.2, -2.0, -9.0]))
         array([ True, False, False,  True])
+        >>> hardly_supported(np.array([0.85, 0.95]), usual=0.8)
+        array([False,  True])
     """
     most = np.asarray(most)
-    found: np.ndarray = (unsupported > most) | ((unsupported < SOFTENED) & (most < 1))
+    found: np.ndarray = (unsupported > support_threshold(usual, most)) | ((unsupported < SOFTENED) & (most < 1))
     return found
+
+
+def support_threshold(usual: float, most: Any = MOSTLY) -> Any:
+    """Return the value of ``unsupported`` above which less than ``1 - most`` of the usual support is left."""
+    return usual + most * (1.0 - usual)
 
 
 def shown_share(unsupported: Any) -> np.ndarray:
@@ -90,6 +100,8 @@ class WeightedNorm:
             only its size is known.
         unsupported: ``h'(R + lam)h / g'h``, which is ``1 - V/g'h`` for the square loss: the share of this
             prediction's freedom that no training row pins down. Near 1, the error there is bias, and V is silent.
+            Of a linearised model it is the share at which the ridge penalty keeps the refit at the model's own
+            prediction, which is no bias; above half of it is usual for wide networks, also at training rows.
             Below 0, the residuals' own curvature R is negative along h and softens the minimum: V is more than the data
             alone would give, and the interval wide. That is not "more than all data", and printed tables show 0 there;
             never so for Gauss-Newton. Below -4 R cancels nearly all that the data hold, and the prediction is counted

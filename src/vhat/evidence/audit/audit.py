@@ -34,7 +34,7 @@ from vhat.linalg.solvers import Status
 from vhat.models.problem import Curvature, Problem
 from vhat.progress import bar
 from vhat.variance.interpolation import INTERPOLATES, residual_share
-from vhat.variance.noise import Noise, given_noise
+from vhat.variance.noise import UNCERTAIN, Noise, given_noise
 
 if TYPE_CHECKING:
     from vhat.variance.workspace import Workspace
@@ -372,6 +372,9 @@ def _judge_estimate(estimate: Noise, amplified: bool) -> tuple[Verdict, str]:
     """Whether an estimated level can be relied on."""
     left = float(np.min(estimate.df)) if estimate.df is not None else NAN
     told = f"The level {_level(estimate)} was {estimate.source}."
+    if estimate.validation_rows and estimate.relative_error > UNCERTAIN:
+        few = f"So few rows tell it to about {100 * estimate.relative_error:.0f}% (one standard error)."
+        return "undecided", f"{told} {few} Intervals allow for it, and are wide. Give more validation rows, or noise=."
     if left < _FEW:
         few = f"It rests on {left:.2g} degrees of freedom, too few."
         return "undecided", f"{told} {few} Intervals allow for it, and are wide. Give noise=, or more rows."

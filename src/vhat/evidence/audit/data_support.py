@@ -27,6 +27,13 @@ def support_line(work: Workspace, curvature: Curvature, seed: int) -> Line:
         "share of the training predictions' freedom that the data leave open; effective degrees of "
         f"freedom {float(freedom.effective.sum()):.3g}, parameters {problem.p}"
     )
+    if work.refit is not None:
+        usual = max(freedom.undetermined(len(freedom.effective)), 0.0)
+        remedy = (
+            "The ridge penalty keeps the refit at the model's own predictions to this share, in place of what stopped "
+            "the training: that is no bias of theirs. abstain(max_unsupported=) counts from here."
+        )
+        return Line("support", usual, float("nan"), "noted", remedy, meaning)
     if share <= MOSTLY:
         return Line("support", share, MOSTLY, "holds", "The data decide the fit.", meaning)
     remedy = (

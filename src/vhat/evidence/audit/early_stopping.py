@@ -13,7 +13,7 @@ import numpy as np
 
 from vhat.evidence.audit.result import Line
 from vhat.evidence.minimise.stationarity import evaluate
-from vhat.evidence.minimise.validation_error import WORSE
+from vhat.evidence.minimise.validation_error import WORSE, compare_errors, told_size
 from vhat.linalg.solvers import Status
 from vhat.models.problem import Curvature, Problem
 from vhat.variance.validation import Validation
@@ -75,26 +75,18 @@ def _unit(problem: Problem) -> np.ndarray:
 
 def _judge(before: np.ndarray, after: np.ndarray, how: str) -> Line:
     """Compare squared errors row by row, each output in units of its own error before."""
-    unit = np.sqrt(np.mean(before**2, axis=0))
-    unit = np.where(unit > 0, unit, 1.0)
-    gain = np.mean((after / unit) ** 2 - (before / unit) ** 2, axis=1)
-    ratio = float(np.sqrt(np.mean((after / unit) ** 2) / np.mean((before / unit) ** 2)))
-    certain = float(np.mean(gain)) > _CERTAIN * float(np.std(gain)) / np.sqrt(len(gain))
+    found = compare_errors(before, after)
+    certain = found.rise > _CERTAIN * found.standard_error
     meaning = f"validation error at the minimum over that of the model, {how}"
-    sizes = " and ".join(_root(each) for each in (before, after))
-    if ratio <= WORSE:
+    sizes = " and ".join(told_size(each) for each in (before, after))
+    if found.ratio <= WORSE:
         remedy = f"The minimum predicts validation rows as well (root mean square {sizes}): polish() loses nothing."
-        return Line(_NAME, ratio, WORSE, "holds", remedy, meaning)
+        return Line(_NAME, found.ratio, WORSE, "holds", remedy, meaning)
     told = f"The root mean square of validation errors is {sizes} before and at the minimum"
     if not certain:
-        return Line(_NAME, ratio, WORSE, "undecided", f"{told}, which chance may explain.", meaning)
+        return Line(_NAME, found.ratio, WORSE, "undecided", f"{told}, which chance may explain.", meaning)
     remedy = (
         f"{told}: when training stopped is part of this model, and polish() makes it worse. "
         "fitted.linearised() takes it as it is, with these validation rows."
     )
-    return Line(_NAME, ratio, WORSE, "fails", remedy, meaning)
-
-
-def _root(errors: np.ndarray) -> str:
-    size = np.sqrt(np.mean(errors**2, axis=0))
-    return f"{float(size[0]):.3g}" if size.size == 1 else np.array2string(size, precision=3)
+    return Line(_NAME, found.ratio, WORSE, "fails", remedy, meaning)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from vhat.models.linear_head import HeadAutodiff
 from vhat.models.problem import Problem
+from vhat.models.tangent import TangentAutodiff
 
 __all__ = ["input_columns", "one_array"]
 
@@ -34,7 +36,7 @@ def input_columns(problem: Problem) -> Iterator[tuple[str, np.ndarray]]:
     """Yield every column of the training inputs with the words that name it.
 
     Nothing where the inputs are several arrays, images and the like, or not numbers. Of a data frame, the columns of
-    numbers alone.
+    numbers alone. Of a last layer, its own inputs, which are features and no columns of the user's.
     """
     if hasattr(problem.X, "select_dtypes"):
         numbers = problem.X.select_dtypes(include=["number", "bool"])
@@ -49,11 +51,22 @@ def input_columns(problem: Problem) -> Iterator[tuple[str, np.ndarray]]:
         return
     table = array.reshape(problem.n, -1).astype(np.float64)
     names = problem.columns
+    features = _is_last_layer(problem)
     for j in range(table.shape[1]):
         if names is not None and len(names) == table.shape[1]:
             word = f"column {names[j]}"
+        elif features:
+            word = f"feature {j} of the last layer (counted from 0)"
         elif table.shape[1] == 1:
             word = "the input"
         else:
             word = f"column {j} (counted from 0)"
         yield word, table[:, j]
+
+
+def _is_last_layer(problem: Problem) -> bool:
+    """Whether the inputs of the problem are the features of a last layer."""
+    autodiff = problem.autodiff
+    if isinstance(autodiff, TangentAutodiff):
+        autodiff = autodiff.base.autodiff
+    return isinstance(autodiff, HeadAutodiff)

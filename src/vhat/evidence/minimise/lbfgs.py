@@ -21,7 +21,7 @@ def lbfgs(
     *,
     gtol: float,
     max_steps: int,
-    progress: Callable[[int, float, float], Any] | None = None,
+    observe: Callable[[Point, float], Any] | None = None,
 ) -> tuple[Point, int]:
     """Lower the penalised objective by at most ``max_steps`` steps of L-BFGS.
 
@@ -34,7 +34,7 @@ def lbfgs(
         measured: The scales at ``start``.
         gtol: Relative gradient at which to stop.
         max_steps: The most steps.
-        progress: Called with the step, the penalised objective and (about) the relative gradient.
+        observe: Called after each step with the best point so far and (about) its relative gradient.
 
     Returns:
         The point of the lowest finite objective that was evaluated, and the steps taken.
@@ -57,8 +57,8 @@ def lbfgs(
     def report(_: np.ndarray) -> None:
         nonlocal steps
         steps += 1
-        if progress is not None:
-            progress(steps, best.objective, relative_gradient(best, measured))
+        if observe is not None:
+            observe(best, relative_gradient(best, measured))
 
     options: Any = {"maxiter": max_steps, "maxfun": 3 * max_steps, "maxcor": _MEMORY, "ftol": 0.0}
     options["gtol"] = gtol * measured.root / u / len(s) ** 0.5

@@ -14,10 +14,10 @@ from vhat.evidence.minimise.steihaug_step import Model, Steihaug, Step
 from vhat.linalg.curvature.inner_product import Jacobi, Metric
 from vhat.models.problem import LossDerivatives, Problem
 
-__all__ = ["Descent", "MetricMaker", "Progress", "newton"]
+__all__ = ["Descent", "MetricMaker", "Observer", "newton"]
 
-Progress = Callable[[int, float, float], Any]
-"""Called as ``progress(step, objective, relative_gradient)``."""
+Observer = Callable[[Point, float], Any]
+"""Called after each step as ``observe(point, relative_gradient)``."""
 
 MetricMaker = Callable[[Problem], Metric]
 """Makes the metric of the trust region at a problem's parameters."""
@@ -97,7 +97,7 @@ def newton(
     gtol: float,
     max_steps: int,
     metric: MetricMaker | None = None,
-    progress: Progress | None = None,
+    observe: Observer | None = None,
 ) -> Descent:
     """Descend until the relative gradient is at most ``gtol``, or nothing moves any more.
 
@@ -113,7 +113,7 @@ def newton(
         gtol: The relative gradient to reach.
         max_steps: The most trial steps, counting those of ``start``.
         metric: Makes a metric at a problem's parameters; Jacobi by default.
-        progress: Called after each step.
+        observe: Called after each step, also after one that was refused.
 
     Returns:
         The end, with status "stationary", "stalled" or "moving".
@@ -134,8 +134,8 @@ def newton(
         if after.point is not now.point:
             model, moved = None, moved + 1
         now = after
-        if progress is not None:
-            progress(now.steps, now.point.objective, now.relative)
+        if observe is not None:
+            observe(now.point, now.relative)
 
 
 def _model(now: Descent, gtol: float, jacobi: bool) -> Model:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from vhat.checks import check_count, check_tolerance
 from vhat.errors import InputError, NotPositiveDefinite, PolishError
 from vhat.evidence.minimise.direct import normal_equations
 from vhat.evidence.minimise.lbfgs import lbfgs
-from vhat.evidence.minimise.newton import Descent, MetricMaker, Progress, newton
+from vhat.evidence.minimise.newton import Descent, MetricMaker, Observer, newton
 from vhat.evidence.minimise.quasi_newton import quasi_newton
 from vhat.evidence.minimise.stationarity import Point, decrease, evaluate, relative_gradient, units
 from vhat.linalg.curvature.definiteness import Definiteness, smallest_eigenvalue
@@ -21,6 +22,9 @@ from vhat.linalg.curvature.kinks import find_kinks, way_on
 from vhat.models.problem import Problem
 
 __all__ = ["Polished", "polish"]
+
+Progress = Callable[[int, float, float], Any]
+"""Called as ``progress(step, objective, relative_gradient)``."""
 
 _NEAR = 1e-3
 """Below this relative gradient Newton starts at once: L-BFGS could leave for another minimum."""
@@ -74,6 +78,7 @@ def polish(
     warmup: int = 1000,
     metric: MetricMaker | None = None,
     progress: Progress | None = None,
+    watch: Callable[[Problem], None] | None = None,
     seed: int = 0,
 ) -> Polished:
     """Descend from the problem's parameters to a minimum, and certify that it is one.
@@ -93,6 +98,7 @@ def polish(
         metric: Makes the metric at a problem's parameters, close to the Gauss-Newton matrix there; the diagonal of
             strides by default (:func:`vhat.evidence.minimise.stationarity.units`).
         progress: Called as ``progress(step, objective, relative_gradient)`` after each step of either kind.
+        watch: Called with the problem at each new iterate; an exception that it raises ends the descent.
         seed: Seed of the eigenvalue certificate.
 
     Returns:
@@ -107,9 +113,9 @@ def polish(
     _refuse_kinks(problem)
     with problem.scope():
         start = Descent.begin(_start(problem, gtol), metric)
-        told = _numbered(progress)
+        observe = _observer(progress, watch)
         try:
-            return _descend(start, gtol, max_steps, warmup, metric, told, seed)
+            return _descend(start, gtol, max_steps, warmup, metric, observe, seed)
         except NotPositiveDefinite as error:
             raise PolishError(f"no minimum was reached: on the way down {error}") from error
 
@@ -120,7 +126,7 @@ def _descend(
     max_steps: int,
     warmup: int,
     metric: MetricMaker | None,
-    progress: Progress | None,
+    observe: Observer | None,
     seed: int,
 ) -> Polished:
     """Alternate L-BFGS, Newton and escapes from saddles until a minimum is certified."""
@@ -128,10 +134,10 @@ def _descend(
     length = _ROUND if metric is None else _SHORT_ROUND
     while True:
         if warmup:
-            now, taken = _by_gradients(now, rounds, warmup, metric, progress)
+            now, taken = _by_gradients(now, rounds, warmup, metric, observe)
             warmed, rounds = warmed + taken, rounds + 1
         limit = min(now.steps + length, max_steps) if warmup else max_steps
-        now = newton(now, gtol=gtol, max_steps=limit, metric=metric, progress=progress)
+        now = newton(now, gtol=gtol, max_steps=limit, metric=metric, observe=observe)
         if now.status == "moving" and now.steps < max_steps:
             continue
         found = _certificate(now, metric, seed)
@@ -148,7 +154,7 @@ def _descend(
 
 
 def _by_gradients(
-    now: Descent, rounds: int, most: int, metric: MetricMaker | None, progress: Progress | None
+    now: Descent, rounds: int, most: int, metric: MetricMaker | None, observe: Observer | None
 ) -> tuple[Descent, int]:
     """Descend without Hessian products, as far as that pays; return the steps as well.
 
@@ -156,10 +162,10 @@ def _by_gradients(
     """
     taken = more = 0
     if now.relative > _NEAR and (rounds == 0 or metric is None):
-        point, taken = lbfgs(now.point, now.measured, gtol=_NEAR**2, max_steps=most, progress=progress)
+        point, taken = lbfgs(now.point, now.measured, gtol=_NEAR**2, max_steps=most, observe=observe)
         now = replace(now, point=point).refreshed(metric)
     if metric is not None and (rounds or taken):
-        now, more = quasi_newton(now, gtol=_FAR_DOWN, max_steps=most, metric=metric, progress=progress)
+        now, more = quasi_newton(now, gtol=_FAR_DOWN, max_steps=most, metric=metric, observe=observe)
     return now, taken + more
 
 
@@ -200,12 +206,22 @@ def _start(problem: Problem, gtol: float) -> Point:
     return point
 
 
-def _numbered(progress: Progress | None) -> Progress | None:
-    """Return a progress callback that counts the steps of both methods in one row."""
-    if progress is None:
+def _observer(progress: Progress | None, watch: Callable[[Problem], None] | None) -> Observer | None:
+    """Return what numbers the steps of all methods in one row, and shows the watch each iterate once."""
+    if progress is None and watch is None:
         return None
     steps = itertools.count(1)
-    return lambda _, objective, relative: progress(next(steps), objective, relative)
+    last: Problem | None = None
+
+    def observe(point: Point, relative: float) -> None:
+        nonlocal last
+        if progress is not None:
+            progress(next(steps), point.objective, relative)
+        if watch is not None and point.problem is not last:
+            last = point.problem
+            watch(point.problem)
+
+    return observe
 
 
 def _escape(now: Descent, found: Definiteness) -> Descent:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vhat.evidence.minimise.newton import Descent, MetricMaker, Progress
+from vhat.evidence.minimise.newton import Descent, MetricMaker, Observer
 from vhat.evidence.minimise.stationarity import Point, Units, decrease, evaluate
 from vhat.models.problem import Array
 
@@ -37,7 +37,7 @@ class _Pair:
 
 
 def quasi_newton(
-    start: Descent, *, gtol: float, max_steps: int, metric: MetricMaker, progress: Progress | None = None
+    start: Descent, *, gtol: float, max_steps: int, metric: MetricMaker, observe: Observer | None = None
 ) -> tuple[Descent, int]:
     """Lower the penalised objective by at most ``max_steps`` steps of L-BFGS in the metric.
 
@@ -49,7 +49,7 @@ def quasi_newton(
         gtol: Relative gradient at which to stop.
         max_steps: The most steps.
         metric: Makes a metric at a problem's parameters.
-        progress: Called with the step, the penalised objective and the relative gradient.
+        observe: Called after each step.
 
     Returns:
         The end, its radius as far as the last steps have led, and the steps taken.
@@ -68,8 +68,8 @@ def quasi_newton(
         if pair.curvature > 0:
             pairs.append(pair)
         now, taken = replace(now, point=found), taken + 1
-        if progress is not None:
-            progress(taken, found.objective, now.relative)
+        if observe is not None:
+            observe(found, now.relative)
         if taken % _REFRESH == 0:
             now = now.refreshed(metric)
     now = now.refreshed(metric) if taken % _REFRESH else now
