@@ -7,8 +7,8 @@ for, with lam from the generalised degrees of freedom (``recipe=``) or from the 
 but for a gap in the first one; points are like the training rows, in the gap, and beyond the end of the first input.
 
 Writes ``retraining.json``, one entry a problem and seed (run it again to go on), and ``retraining.md``. The first seed
-is the one that the goal is about; nothing was tuned on any of them. ``--again validation`` measures that way of choosing
-lam again, in some fifth of the time, for a change that leaves the networks and the other way as they are.
+is the one that the goal is about; nothing was tuned on any of them. ``--again validation`` measures that way of
+choosing lam again, in half of the time, for a change that leaves the networks and the other way as they are.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def markdown(found: list[dict[str, Any]]) -> str:
         f"{ROWS} rows, {COLUMNS} inputs, 30 hidden units, Adam, stopped early on {HELD} validation rows, which stay as",
         "they are; sigma is known. Goal: .8 to 1.25 in distribution with lam from generalised degrees of freedom",
         "(six retrainings under nudged responses), seed 0; the rest is reported and was not tuned.",
-        "Degrees of freedom by validation: the upper quartile, of their mean ± standard deviation under the likelihood.",
+        "Degrees of freedom by validation: upper quartile, and mean ± standard deviation, under their likelihood.",
         "",
         f"| problem | seed | lam by | degrees of freedom | {' | '.join(PLACES)} |",
         "|---|---|---|---|" + "---|" * len(PLACES),
@@ -148,10 +148,7 @@ def markdown(found: list[dict[str, Any]]) -> str:
         for way in WAYS:
             own = line[way]
             cells = [f"{own[place]['ratio']:.2f} ({own[place]['other seeds']:.2f})" for place in PLACES]
-            lines.append(
-                f"| {line['problem']} | {line['seed']} | {way} | {_freedom(own)} | "
-                f"{' | '.join(cells)} |"
-            )
+            lines.append(f"| {line['problem']} | {line['seed']} | {way} | {_freedom(own)} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -57,8 +57,8 @@ class RidgeRefit:
         way: ``"given"``; ``"validation"``, by the likelihood of validation rows; ``"retraining"``, matched to the
             generalised degrees of freedom; or ``"gradient descent"``, 1/(step size x steps).
         rows: How many validation rows chose it, or how many retrainings; 0 otherwise.
-        freedom: Degrees of freedom ``tr S`` of the refit; NaN where lam was given. For ``"validation"`` an upper quantile
-            under the likelihood, for ``"retraining"`` the estimate.
+        freedom: Degrees of freedom ``tr S`` of the refit; NaN where lam was given. For ``"validation"`` their upper
+            quartile under the likelihood, for ``"retraining"`` the estimate.
         freedom_mean: For ``"validation"``, their mean under the likelihood; else NaN.
         freedom_error: For ``"validation"``, their standard deviation under the likelihood; for ``"retraining"``, the
             standard error of the estimate; NaN where lam was given.
