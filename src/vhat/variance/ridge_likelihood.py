@@ -36,13 +36,13 @@ The rule was chosen on these networks, as the narrowest that left at most one in
 were at least the generalised ones of the training for 94%, where the mean of the normal likelihood bounded 65%. In a
 gap of one input its ratios were .78, 1.35 and 1.94, beyond its end .76, 1.31 and 2.52. One kind of network is far from
 the regression function (mean square error 4.7 times the noise) and varies more than a ridge refit with its generalised
-degrees of freedom (.6). On the nine networks of ``benchmarks/retraining.py``, on which nothing was chosen and which have
-only two draws of validation noise, the ratios are .64 to .93 in distribution (.41 to .76 with the mean under a normal
-likelihood) and .48 to 1.08 off the data.
+degrees of freedom (.6). On the nine networks of ``benchmarks/retraining.py``, on which nothing was chosen and which
+have only two draws of validation noise, the ratios are .64 to .93 in distribution (.41 to .76 with the mean under a
+normal likelihood) and .48 to 1.08 off the data.
 
 Rows that stopped the training were fitted a little: their errors correlated with their noise as if it had taken 3.9
-degrees of freedom from them (mean over 20 draws, all kinds but the two of the largest errors). The quartile covers that;
-there is no further allowance, which would be wrong for rows that did not stop it.
+degrees of freedom from them (mean over 20 draws, all kinds but the two of the largest errors). The quartile covers
+that; there is no further allowance, which would be wrong for rows that did not stop it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from vhat.variance.ridge_refit import RidgeRefit
 from vhat.variance.spectrum import Path, follow
 from vhat.variance.validation import Validation
 
-__all__ = ["QUANTILE", "Evidence", "choose_ridge", "penalty_shape"]
+__all__ = ["Evidence", "choose_ridge", "penalty_shape"]
 
 _GRID = 61
 """Values of lam that are tried, from 1e-9 to 1e3 times the largest eigenvalue."""
@@ -73,7 +73,7 @@ _GENERAL_FLOPS = 3e8
 _GRADIENT_NUMBERS = 4e6
 """Numbers in the gradients of these rows: half of the rows are taken where there are 8,000 parameters."""
 _FEWEST_POINTS = 100
-QUANTILE = 0.75
+_QUANTILE = 0.75
 """Quantile of the degrees of freedom under the likelihood that the penalty has; see the module's table."""
 _T = 4.0
 """Degrees of freedom of Student's t against outliers."""
@@ -220,7 +220,7 @@ def _weighed(freedom: np.ndarray, log_likelihood: np.ndarray) -> tuple[float, fl
     mean = float(np.average(middles, weights=shares))
     deviation = float(np.sqrt(np.average((middles - mean) ** 2, weights=shares)))
     below = np.concatenate([[0.0], np.cumsum(shares)]) / shares.sum()
-    return mean, deviation, float(np.interp(QUANTILE, below, fine))
+    return mean, deviation, float(np.interp(_QUANTILE, below, fine))
 
 
 def penalty_shape(problem: Problem) -> np.ndarray:
