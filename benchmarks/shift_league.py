@@ -3,6 +3,7 @@
 Of each table and each of its inputs the middle third ("gap") or the top ("end") is left out. Five networks a split are
 trained by Adam and stopped early; every method gets the same rows and, where it needs a network, these. Each finished
 split is a line of ``shift_league.jsonl``: run it again to go on where it stopped. ``shift_league.md`` has the tables.
+``--again`` measures vhat's own methods again, on every split that the file has, and keeps the rivals.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from benchmarks.early_stopping import Recipe, Rows, Stack, train
 from benchmarks.report import write_between
 from benchmarks.rivals.foreign import Foreign, Unavailable
 from benchmarks.shift import conformal, ours, probabilistic
-from benchmarks.shift.bands import Band, worth
+from benchmarks.shift.bands import SIDES, Band, worth
 from benchmarks.shift.figure import draw
 from benchmarks.shift.report import SPLIT, for_docs, markdown
 from benchmarks.shift.splits import Shift, splits, tables
@@ -62,16 +63,22 @@ def _predictions(split: Shift, stack: Stack) -> conformal.Predictions:
     return conformal.Predictions(*(stack.predict(split.X(*part)) for part in parts))
 
 
-def measure(split: Shift, recipe: Recipe, rival: Foreign | None) -> dict[str, Any]:
-    """Return what every method is worth on one split."""
+def score(split: Shift, found_bands: Iterable[tuple[str, Band]]) -> dict[str, Any]:
+    """Return what methods are worth on one split; the first of them is split conformal."""
     y = split.y("inside", "outside")
     shifted = np.arange(len(y)) >= len(split.y("inside"))
     found: dict[str, Any] = {}
     matched = np.ones((2, NETWORKS))
-    for name, band in bands(split, recipe, rival):
+    for name, band in found_bands:
         if name == SPLIT:  # the first: its widths are what the others are scaled to
             matched = np.stack([band.half[:, rows].mean(axis=1) for rows in (~shifted, shifted)])
         found[name] = worth(band, y, shifted, matched)
+    return found
+
+
+def measure(split: Shift, recipe: Recipe, rival: Foreign | None) -> dict[str, Any]:
+    """Return what every method is worth on one split."""
+    found = score(split, bands(split, recipe, rival))
     sizes = {part: len(rows[1]) for part, rows in split.rows.items()}
     return {"split": split.name, "activation": recipe.activation, "rows": sizes, "methods": found}
 
@@ -99,6 +106,49 @@ def run(folder: Path | None, file: Path, recipe: Recipe, only: tuple[str, ...], 
             spent = (time.process_time() - began) / 60
             print(f"{number} of {len(todo)} ({spent:.1f} CPU min): {_told(kept[-1])}", flush=True)
     return kept
+
+
+def run_again(folder: Path | None, file: Path, recipe: Recipe, only: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Measure vhat's own methods again on the splits of the file, and return all that it has then.
+
+    A split on which split conformal is not what the file has is measured whole: training in single precision is not the
+    same on every machine, and the networks are then not those of the rivals.
+    """
+    kept = [json.loads(line) for line in file.read_text().splitlines()]
+    known = {_name(split): split for name, table in tables(folder).items() for split in splits(name, table)}
+    began = time.process_time()
+    with ExitStack() as stack:
+        rival = _laplace(stack)
+        for line in kept:
+            split = known.get(line["split"])
+            if not isinstance(split, Shift) or line["activation"] != recipe.activation:
+                continue
+            if only and not line["split"].startswith(only):
+                continue
+            found = _own(split, recipe)
+            if _equal(found[SPLIT], line["methods"][SPLIT]):
+                line["methods"].update({name: own for name, own in found.items() if name != SPLIT})
+            else:
+                line.update(_rounded(measure(split, recipe, rival)))
+                print(f"{line['split']}: measured whole, for the networks are others", flush=True)
+            file.write_text("".join(json.dumps(each) + "\n" for each in kept))
+            print(f"{(time.process_time() - began) / 60:.1f} CPU min: {_told(line)}", flush=True)
+    return kept
+
+
+def _own(split: Shift, recipe: Recipe) -> dict[str, Any]:
+    """Return what split conformal and vhat's own methods are worth on one split."""
+    stack = train(recipe, Rows(*split.rows["train"]), Rows(*split.rows["validation"]), list(range(NETWORKS)))
+    first = conformal.split_conformal(split, stack)
+    found: dict[str, Any] = _rounded(score(split, [(SPLIT, first), *ours.bands(split, stack.modules())]))
+    return found
+
+
+def _equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Say whether two measurements of a method are the same but for rounding and CPU seconds."""
+    return all(
+        math.isclose(value, other[side][key], rel_tol=2e-3) for side in SIDES for key, value in one[side].items()
+    )
 
 
 def _name(split: Shift | tuple[str, str]) -> str:
@@ -139,6 +189,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], help="splits whose names begin so, such as yacht/0")
     parser.add_argument("--most", type=int, default=10_000, help="how many splits to measure now")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of shift_league.jsonl and shift_league.md")
+    parser.add_argument("--again", action="store_true", help="measure vhat's own methods again, keep the rivals")
     parser.add_argument("--report", action="store_true", help="write the tables of what is measured, and no more")
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -148,6 +199,9 @@ def main() -> None:
     file = options.out / "shift_league.jsonl"
     if options.report:
         found = [json.loads(line) for line in file.read_text().splitlines()]
+    elif options.again:
+        recipe = replace(RECIPE, activation=options.activation)
+        found = run_again(options.uci, file, recipe, tuple(options.only))
     else:
         recipe = replace(RECIPE, activation=options.activation)
         found = run(options.uci, file, recipe, tuple(options.only), options.most)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 
 import vhat
 from vhat.fitted.generalised_freedom import Retrainings
@@ -62,8 +62,8 @@ def by_hand(J, g, errors, residuals, lam):
 
 
 # -- the likelihood of validation rows ---------------------------------------------------------------
-def test_the_penalty_has_the_mean_degrees_of_freedom_under_the_likelihood():
-    """Against dense smoothers, scipy's densities and a direct mean over the same grid."""
+def test_the_penalty_has_the_upper_quartile_of_the_degrees_of_freedom_under_the_likelihood():
+    """Against dense smoothers, scipy's densities and sums over a hundred thousand degrees of freedom."""
     X, y, Z, t, theta = made()
     fitted = linear(X, y, theta)
     refit = fitted.linearised(validation=(Z, t)).workspace.refit
@@ -72,15 +72,68 @@ def test_the_penalty_has_the_mean_degrees_of_freedom_under_the_likelihood():
     errors, residuals = g @ theta - t, J @ theta - y
     found = np.array([by_hand(J, g, errors, residuals, lam) for lam in top * GRID])
     freedom = np.array([np.trace(dense(J, lam)[0]) for lam in top * GRID])
-    weights = np.exp(found - found.max()) * np.abs(np.gradient(freedom))
-    mean = np.sum(weights * freedom) / weights.sum()
-    np.testing.assert_allclose(refit.freedom, mean, rtol=1e-5)
-    error = np.sqrt(np.sum(weights * (freedom - mean) ** 2) / weights.sum())
-    np.testing.assert_allclose(refit.freedom_error, error, rtol=1e-4)
-    np.testing.assert_allclose(np.trace(dense(J, float(refit.weight_decay[0]))[0]), mean, rtol=1e-5)
+    each = np.linspace(freedom.min(), freedom.max(), 100_001)
+    weights = np.exp(np.interp(each, freedom[::-1], found[::-1]) - found.max())
+    mean = np.sum(weights * each) / weights.sum()
+    np.testing.assert_allclose(refit.freedom_mean, mean, rtol=1e-3)
+    error = np.sqrt(np.sum(weights * (each - mean) ** 2) / weights.sum())
+    np.testing.assert_allclose(refit.freedom_error, error, rtol=1e-3)
+    quartile = each[np.searchsorted(np.cumsum(weights) / weights.sum(), 0.75)]
+    np.testing.assert_allclose(refit.freedom, quartile, rtol=1e-3)
+    np.testing.assert_allclose(np.trace(dense(J, float(refit.weight_decay[0]))[0]), refit.freedom, rtol=1e-5)
     gain = 2 * (found.max() - by_hand(J, g, errors, residuals, np.inf))
     np.testing.assert_allclose(refit.gain, gain, rtol=1e-4)
     assert refit.identified
+    assert f"{quartile:.3g} degrees of freedom, the upper quartile of {mean:.3g} +- {error:.2g}" in refit.told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("student", [False, True], ids=["normal", "t3"])
+def test_the_degrees_of_freedom_bound_those_of_a_ridge_regression_in_three_of_four(student):
+    """Ridge regressions without bias, whose own degrees of freedom are drawn uniformly: an exact rate of .75 for the
+    likelihood of independent normal errors; at least that, less three binomial standard deviations, with t3 noise.
+    """
+    seeds = 120
+    bounded = 0
+    for seed in range(seeds):
+        rng = np.random.default_rng([9, seed])
+        X, Z = rng.normal(size=(N, 2)), rng.normal(size=(M, 2))
+        J = waves(X)
+        spectrum_ = np.linalg.eigvalsh(J.T @ J / N)
+        freedom = rng.uniform(0.5, P - 2.0)
+        lam = np.exp(brentq(lambda log, s=spectrum_, f=freedom: np.sum(s / (s + np.exp(log))) - f, -40, 20))
+        y, t = (rng.standard_t(3, size=rows) if student else rng.normal(size=rows) for rows in (N, M))
+        theta = np.linalg.solve(J.T @ J / N + lam * np.eye(P), J.T @ y / N)
+        chosen = linear(X, y, theta).linearised(validation=(Z, t)).workspace.refit.freedom
+        bounded += chosen >= freedom
+    allowance = 3 * np.sqrt(0.75 * 0.25 / seeds)
+    assert bounded / seeds > 0.75 - allowance
+    assert student or bounded / seeds < 0.75 + allowance
+
+
+def test_auto_takes_the_likelihood_under_which_the_errors_are_likelier():
+    """Against scipy's densities at scipy's most likely scales; outliers make it t4, whatever the units."""
+    X, y, Z, t, theta = made()
+    y_wild, t_wild = y.copy(), t.copy()
+    y_wild[:3] += 4.0
+    t_wild[:3] -= 4.0
+    for responses, targets in ((y, t), (y_wild, t_wild)):
+        errors, residuals = waves(Z) @ theta - targets, waves(X) @ theta - responses
+        gain = 0.0
+        for values in (errors, residuals):
+            _, _, scale = stats.t.fit(values, fdf=4, floc=0)
+            _, sigma = stats.norm.fit(values, floc=0)
+            gain += np.sum(stats.t.logpdf(values, 4, scale=scale) - stats.norm.logpdf(values, scale=sigma))
+        likelier = "t4" if gain > 0 else "normal"
+        assert likelier == ("normal" if responses is y else "t4")
+        for unit in (1.0, 1e-4):
+            fitted = linear(X, unit * responses, unit * theta)
+            auto = fitted.linearised(validation=(Z, unit * targets)).workspace.refit
+            asked = fitted.linearised(validation=(Z, unit * targets), likelihood=likelier).workspace.refit
+            assert auto.likelihood == likelier
+            np.testing.assert_array_equal(auto.weight_decay, asked.weight_decay)
+        told = fitted.linearised(validation=(Z, unit * targets)).interval(Z[:1]).guarantee
+        assert ("by the t4 likelihood" in told) == (likelier == "t4")
 
 
 def test_the_noise_is_that_of_the_validation_errors_less_the_share_of_v():

@@ -43,14 +43,14 @@ def find_ridge(
         weight_decay: A number, one per parameter, :class:`EarlyStopping`, or ``"auto"``.
         validation: Rows that training did not fit, or None.
         recipe: A recipe that trains the model again, or None.
-        likelihood: ``"normal"`` or ``"t4"``.
+        likelihood: ``"auto"``, ``"normal"`` or ``"t4"``.
         retrainings: How many times the recipe trains under nudged responses.
         seed: Draws training rows and nudges.
 
     Raises:
         InputError: For options that cannot be used, and where ``"auto"`` has nothing to go by.
     """
-    check_choice("likelihood", likelihood, ("normal", "t4"))
+    check_choice("likelihood", likelihood, ("auto", "normal", "t4"))
     check_count("retrainings", retrainings, least=2)
     check_count("seed", seed)
     problem = work.problem

@@ -902,7 +902,7 @@ class FittedModel:
         *,
         validation: Any = None,
         recipe: Recipe | None = None,
-        likelihood: str = "normal",
+        likelihood: str = "auto",
         retrainings: int = RETRAININGS,
         seed: int = 0,
     ) -> FittedModel:
@@ -926,7 +926,8 @@ class FittedModel:
                 called once with the responses and ``retrainings`` times with responses nudged by 0.3 noise levels, all
                 from one seed, and lam is such that the refit has the degrees of freedom so measured. X are NumPy
                 arrays, in the structure in which the model takes them. After Ctrl-C a second call goes on.
-            likelihood: ``"normal"``, or ``"t4"`` where some responses are outliers.
+            likelihood: ``"auto"``, the one under which validation errors and training residuals are more likely of
+                ``"normal"`` and ``"t4"``, Student's t with four degrees of freedom, which outliers move less.
             retrainings: How many trainings under nudged responses; six give the degrees of freedom to some 13%.
             seed: The seed of the recipe; draws the nudges, and training rows where the path of lam is followed on some.
 

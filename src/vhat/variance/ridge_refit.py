@@ -57,8 +57,11 @@ class RidgeRefit:
         way: ``"given"``; ``"validation"``, by the likelihood of validation rows; ``"retraining"``, matched to the
             generalised degrees of freedom; or ``"gradient descent"``, 1/(step size x steps).
         rows: How many validation rows chose it, or how many retrainings; 0 otherwise.
-        freedom: Degrees of freedom ``tr S`` that were aimed at; NaN where lam was given.
-        freedom_error: Their standard error; NaN where lam was given.
+        freedom: Degrees of freedom ``tr S`` of the refit; NaN where lam was given. For ``"validation"`` their upper
+            quartile under the likelihood, for ``"retraining"`` the estimate.
+        freedom_mean: For ``"validation"``, their mean under the likelihood; else NaN.
+        freedom_error: For ``"validation"``, their standard deviation under the likelihood; for ``"retraining"``, the
+            standard error of the estimate; NaN where lam was given.
         gain: Twice the log-likelihood over that of an infinite lam, for ``"validation"``; else NaN.
         at_end: Whether the likelihood is largest at an end of the path.
         path_rows: Training rows on which the path of lam was followed; 0 where none was.
@@ -71,6 +74,7 @@ class RidgeRefit:
     way: Way = "given"
     rows: int = 0
     freedom: float = float("nan")
+    freedom_mean: float = float("nan")
     freedom_error: float = float("nan")
     gain: float = float("nan")
     at_end: bool = False
@@ -96,10 +100,17 @@ class RidgeRefit:
             return f"{size} as given"
         if self.way == "gradient descent":
             return f"{size} by 1/(step size x steps) of gradient descent"
-        freedom = f"{self.freedom:.3g} +- {self.freedom_error:.2g} degrees of freedom"
         if self.way == "retraining":
+            freedom = f"{self.freedom:.3g} +- {self.freedom_error:.2g} degrees of freedom"
             unsure = "" if self.identified else ", WHICH THEY DO NOT IDENTIFY"
             return f"{size} matched to the {freedom} that {self.rows} retrainings under nudged responses gave{unsure}"
+        if math.isnan(self.freedom_mean):  # saved by a version whose penalty had the mean
+            freedom = f"{self.freedom:.3g} +- {self.freedom_error:.2g} degrees of freedom"
+        else:
+            freedom = (
+                f"{self.freedom:.3g} degrees of freedom, the upper quartile of {self.freedom_mean:.3g} +- "
+                f"{self.freedom_error:.2g}"
+            )
         if self.identified:
             kind = "" if self.likelihood == "normal" else f"{self.likelihood} "
             return (

@@ -54,8 +54,8 @@ def _penalty_line(refit: RidgeRefit) -> Line:
         if refit.identified:
             return Line("ridge penalty", refit.gain, CHI_SQUARE, "holds", told, meaning)
         remedy = (
-            "The validation rows do not tell how much a refit varies: their errors are hardly larger than the training "
-            "residuals and do not grow with V, or there are too few of them. Give more validation rows, recipe= to "
+            f"{told} The errors of these rows are hardly larger than the training residuals and do not grow with V, or "
+            "there are too few of them to tell how much a refit varies. Give more validation rows, recipe= to "
             "retrain, or weight_decay= yourself; fitted.calibrate() needs no lam."
         )
         return Line("ridge penalty", refit.gain, CHI_SQUARE, "fails", remedy, meaning)
