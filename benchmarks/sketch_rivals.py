@@ -84,7 +84,7 @@ METHODS = (
 BACKENDS = ("curvlinops", "backpack", "asdl")
 BATCHES = (250, 1000, 5000)
 """Rows of a batch that laplace-torch is fitted with: the second by every backend, the others by the fastest."""
-ASKED = (100, 500, 2000)
+ASKED = (20, 50, 100, 500)
 """Rows that laplace-torch is asked about together."""
 MOST_FULL = 10_000
 """Parameters up to which laplace-torch is asked for the whole p x p posterior."""
@@ -225,7 +225,8 @@ def measure_ours(file: str, way: str, parameters: str) -> dict[str, Any]:
     problem = Problem(file, torch.float32)
     X, y = problem.X, problem.y[:, 0].double()
     module = torch.nn.Sequential(*problem.module, torch.nn.Flatten(0))
-    warm = vhat.from_torch(torch.nn.Sequential(torch.nn.Linear(2, 1)), torch.ones(9, 2), torch.ones(9, 1))
+    toy = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Flatten(0))
+    warm = vhat.from_torch(toy, torch.ones(9, 2), torch.ones(9), weight_decay=1.0)
     warm.linearised(1.0).sketch(noise=1.0).interval(np.ones((1, 2)))  # imports what is imported when it is needed
     points = problem.points.numpy()
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew from what is resident now
@@ -246,9 +247,10 @@ def measure_ours(file: str, way: str, parameters: str) -> dict[str, Any]:
     timed = points[2 * JUDGED :]
     asked.interval(timed, bound="asymptotic", **options)
     seconds = []
-    for _ in range(3):
+    for i in range(1, 4):
+        fresh = timed + np.float32(0.01 * i)  # a fitted model remembers what it has answered
         began = time.process_time()
-        asked.interval(timed, bound="asymptotic", **options)
+        asked.interval(fresh, bound="asymptotic", **options)
         seconds.append(time.process_time() - began)
     norm = asked.weighted_norm(points[: 2 * JUDGED])
     band = asked.interval(points[: 2 * JUDGED], bound="asymptotic", **options)
