@@ -421,7 +421,8 @@ def table(kept: dict[str, Any]) -> str:
             row = found.get(method)
             if row and "per_1000" in row:
                 own = _cell(row["refit"]) if "refit" in row else "the next column"
-                cells = [title, method, f"{row['fit']:.3g}", f"{row['per_1000']:.2g}", f"{row['peak'] / 1e9:.2f}"]
+                rows = "not measured" if row["per_1000"] is None else f"{row['per_1000']:.2g}"
+                cells = [title, method, f"{row['fit']:.3g}", rows, f"{row['peak'] / 1e9:.2f}"]
                 lines.append("| " + " | ".join([*cells, own, _cell(row["posterior"])]) + " |")
                 title = ""
     return "\n".join(lines)
