@@ -20,6 +20,8 @@ def make(name: str, file: str, options: dict[str, Any]) -> Any:
         from benchmarks.foreign.laplace_full import LaplaceFull as Rival
     elif name == "laplace_shift":
         from benchmarks.foreign.laplace_shift import LaplaceShift as Rival
+    elif name == "laplace_sketch":
+        from benchmarks.foreign.laplace_sketch import LaplaceSketch as Rival
     elif name == "pydvl":
         from benchmarks.foreign.pydvl_cg import PyDVL as Rival
     else:

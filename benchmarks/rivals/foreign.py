@@ -30,7 +30,7 @@ class Foreign:
     """A rival in a process of its own, to be used as a context manager.
 
     Args:
-        name: "curvlinops", "laplace", "laplace_shift" or "pydvl".
+        name: "curvlinops", "laplace", "laplace_shift", "laplace_sketch" or "pydvl".
         problem: The trained network, or the arrays of a table.
         points: How many test points it is given with a network.
         watch: The clock that it is to use.
