@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vhat.evidence.audit import Verdict, moved_by, stationarity_line
+from vhat.evidence.audit import Verdict, moved_by
 from vhat.intervals.prepare import at_minimum, warn_of_weights
 from vhat.models.problem import Problem
 from vhat.variance.noise import Noise
@@ -84,15 +84,14 @@ def record_fit(
         given: The model before it was polished, or None.
     """
     problem = work.problem
-    verdict = at_minimum(work, level, chosen, seed)
-    line = stationarity_line(work, chosen.curvature, level, seed)
+    line = at_minimum(work, level, chosen, seed)
     return FitRecord(
         rows=problem.n,
         squeeze=problem.squeeze,
         chosen=chosen,
         solver=solver,
         noise=level,
-        stationary=verdict,
+        stationary=line.verdict,
         distance=line.value / line.threshold,
         matched=work.weights_match(level),
         decay_from_data=work.decay_from_data,

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Lazy(Generic[T]):
-    """A value that is computed once, at the first call.
+    """A value that is computed once, when it is first read.
 
     Two linearised blocks that agree in what the value depends on hold the same object: whichever asks first computes
     it for both. The function that computes it is dropped afterwards, with all that it refers to.
@@ -20,22 +20,26 @@ class Lazy(Generic[T]):
         >>> total = Lazy(lambda: sum(range(4)))
         >>> total.known
         False
-        >>> total(), total.known
+        >>> total.result, total.known
         (6, True)
     """
 
+    result: T
+    """The value: an attribute like any other once it has been computed."""
+
     def __init__(self, compute: Callable[[], T]) -> None:
         self._compute: Callable[[], T] | None = compute
-        self._value: T
 
     @property
     def known(self) -> bool:
         """Whether the value has been computed."""
         return self._compute is None
 
-    def __call__(self) -> T:
-        """Return the value."""
-        if self._compute is not None:
-            self._value = self._compute()
+    def __getattr__(self, name: str) -> T:
+        """Compute the value: Python comes here where ``result`` is no attribute yet."""
+        if name != "result":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if self._compute is not None:  # else another thread has just computed it
+            self.result = self._compute()
             self._compute = None
-        return self._value
+        return self.result

@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, Protocol, TypeVar
 
 import array_api_compat
@@ -103,7 +103,7 @@ class Point:
     memory: int
     fitted: Lazy[np.ndarray] | None = field(default=None, repr=False)
 
-    @property
+    @cached_property
     def n(self) -> int:
         """How many training rows there are."""
         return len(self.y)
@@ -282,15 +282,15 @@ class Linearised(ABC):
 
     def gauss_newton(self, v: Array, /) -> Array:
         """Return ``J'CJ v / n`` for each row of v."""
-        return self.vjp(self.loss().weigh(self.jvp(v))) / self.point.n
+        return self.vjp(self.loss.result.weigh(self.jvp(v))) / self.point.n
 
     def objective(self) -> float:
         """Return ``L(theta)``, not finite where model or loss are not."""
-        return float(np.mean(self.loss().value))
+        return float(np.mean(self.loss.result.value))
 
     def gradient(self) -> Array:
         """Return ``grad L(theta)``, p-space (p,)."""
-        return self.vjp(self.loss().first[None])[0] / self.point.n
+        return self.vjp(self.loss.result.first[None])[0] / self.point.n
 
     def residual_product32(self, v: np.ndarray, /) -> np.ndarray | None:
         """Return ``(H - J'CJ/n) v`` in single precision, NumPy in and out, where that is faster; else None."""
@@ -300,7 +300,7 @@ class Linearised(ABC):
     def diagonal(self) -> Array:
         """Return ``1/n sum_i sum_a max(C_i[a, a], 0) g_ia^2``, (p,): the scale of the Gauss-Newton part."""
         point, autodiff = self.point, self._autodiff
-        weights = np.maximum(self.loss().own_curvature, 0.0) / point.n
+        weights = np.maximum(self.loss.result.own_curvature, 0.0) / point.n
         xp = array_api_compat.array_namespace(point.theta)
         total = xp.zeros_like(point.theta)
         rows = _BLOCK_BYTES // (8 * self.factor_numbers * weights.shape[1])
@@ -323,7 +323,7 @@ def _predicted(autodiff: Autodiff, point: Point) -> np.ndarray:
 
 
 def _loss(autodiff: Autodiff, point: Point, fitted: Lazy[np.ndarray]) -> LossDerivatives:
-    return autodiff.loss(fitted(), point.y, point.weights)
+    return autodiff.loss(fitted.result, point.y, point.weights)
 
 
 def _weighted_squares(weights: Array, *parts: Array) -> Array:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -79,12 +80,12 @@ class Noise:
     own: bool = field(default=False, kw_only=True)
     validation_rows: int = 0
 
-    @property
+    @cached_property
     def estimated(self) -> bool:
         """Whether the level came from residuals, of training rows or of others."""
         return self.source.startswith("estimated")
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """A digest of ``values``: results that depend on the noise are cached under it."""
         return hashlib.blake2b(np.ascontiguousarray(self.values).tobytes(), digest_size=32).digest()

@@ -113,8 +113,8 @@ class Factor(FromImages):
 
     def norms(self, g: Array, sigma: np.ndarray) -> Norms:
         """Return what intervals need of the solutions: without solving where all training rows are alike."""
-        if rows_alike(self.problem, sigma) and self.basis().residual <= _LEAST_RESIDUAL:
-            found = self.basis().norms(self.problem, self.problem.numpy(g), sigma)
+        if rows_alike(self.problem, sigma) and self.basis.result.residual <= _LEAST_RESIDUAL:
+            found = self.basis.result.norms(self.problem, self.problem.numpy(g), sigma)
             if found is not None:
                 return found
         return super().norms(g, sigma)

@@ -17,9 +17,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from vhat.models.leaves import leaf_rows
-from vhat.models.torch.derivatives import jacobian_blocks, recording, row_gradients
 from vhat.models.torch.inputs import Rows
-from vhat.models.torch.model import Linear, TorchModel
+from vhat.models.torch.model import Linear, TorchModel, jacobian_blocks, recording, row_gradients
 
 __all__ = ["find_linear", "kept_up", "outer_leaves", "row_factors"]
 
