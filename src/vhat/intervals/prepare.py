@@ -9,7 +9,7 @@ import numpy as np
 
 from vhat.errors import ConvergenceWarning, InputError, NoiseWarning, NotMinimumWarning, name_rows, outside
 from vhat.evidence.audit import Line, stationarity_line
-from vhat.linalg.solvers import Prepared, Solver, Status, choose
+from vhat.linalg.solvers import Prepared, Solver, Status
 from vhat.linalg.solvers.interface import Stopped
 from vhat.models.problem import Array, Problem
 from vhat.progress import announce
@@ -38,7 +38,7 @@ def ready(work: Workspace, solver: Solver | str, curvature: str, rows: int) -> t
         MemoryBudgetError: When the solver would not fit, before any work.
     """
     work = work.for_solver(solver)
-    plan = choose(work.problem, rows, solver, curvature)
+    plan = work.plan(rows, solver, curvature)
     plan.require_memory()
     if plan.gradients > _LONG and work.first(f"announced {plan.solver!r} {rows}"):
         announce(str(plan))

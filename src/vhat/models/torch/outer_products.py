@@ -69,7 +69,8 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
 def find_linear(model: TorchModel, theta: Any, rows: Rows) -> tuple[Linear, ...]:
     """Find the linear layers whose parameters are used once, each on all rows."""
     whole = [name for name in model.state.names if name not in model.state.slots]
-    watch = _run(model, theta, rows, whole)[0]
+    with recording():
+        watch = _run(model, theta, rows, whole)[0]
     return tuple(
         Linear(layer.weight, None if layer.bias in watch.elsewhere else layer.bias)
         for layer in watch.layers.values()
@@ -117,11 +118,11 @@ def _linear_factors(model: TorchModel, theta: Any, rows: Rows) -> dict[str, tupl
     in the parameters themselves, and must be that of the outer products.
     """
     watched = [name for layer in model.linear for name in layer if name is not None]
-    watch, f, parameters = _run(model, theta, rows, watched)
-    if watch.elsewhere or set(watch.layers.values()) != set(model.linear):
-        return None
-    products = [watch.products[layer.weight] for layer in model.linear]
     with recording():
+        watch, f, parameters = _run(model, theta, rows, watched)
+        if watch.elsewhere or set(watch.layers.values()) != set(model.linear):
+            return None
+        products = [watch.products[layer.weight] for layer in model.linear]
         slopes = [
             torch.autograd.grad(total, products, retain_graph=True, materialize_grads=True) for total in f.sum(dim=0)
         ]
@@ -142,10 +143,10 @@ def _linear_factors(model: TorchModel, theta: Any, rows: Rows) -> dict[str, tupl
 
 
 def _run(model: TorchModel, theta: Any, rows: Rows, names: Collection[str]) -> tuple[_Watch, Any, dict[str, Any]]:
-    """Run the module with an eye on some of its parameters."""
+    """Run the module with an eye on some of its parameters, while autograd records."""
     parameters = {name: value.detach() for name, value in model.state.split(theta.detach()).items()}
     for name in names:
         parameters[name].requires_grad_()
     watch = _Watch({name: parameters[name] for name in names}, len(rows[0]))
-    with recording(), watch:
+    with watch:
         return watch, model.at(parameters, rows), parameters
