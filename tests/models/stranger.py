@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from vhat.models.kinks import UNKNOWN_KINKS
-from vhat.models.lazy import Lazy
 from vhat.models.loss import LossDerivatives, half_square
 from vhat.models.problem import Problem
-from vhat.models.protocols import Curvature, Functional, Linearised, ModelFacts, Point
+from vhat.models.protocols import Curvature, Functional, Lazy, Linearised, ModelFacts, Point
 
 
 # -- the framework itself: a number for each row, with its derivatives in p parameters ------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -58,7 +59,7 @@ class FitRecord:
     held_fixed: bool
     linear: bool
 
-    @property
+    @cached_property
     def variance_head(self) -> bool:
         """Whether the noise is a multiple of what the model's own variance head predicts."""
         return self.own_factor is not None

@@ -9,7 +9,7 @@ model before the layer is run once for each row, and its size does not matter af
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from vhat.models.kinks import NO_KINKS
-from vhat.models.lazy import Lazy
 from vhat.models.leaves import leaf_slices
 from vhat.models.loss import LossDerivatives
 from vhat.models.protocols import (
@@ -25,6 +24,7 @@ from vhat.models.protocols import (
     Arrays,
     Curvature,
     Functional,
+    Lazy,
     Linearised,
     ModelFacts,
     Point,
@@ -307,7 +307,7 @@ class HeadLinearised(Linearised):
         own = np.broadcast_to(np.einsum("oww->ow", moments), (len(head.mixing), head.width))
         return self._autodiff.arrays.native(head.join(((head.mixing**2).T @ own)[None])[0])
 
-    def _blocks(self, columns: int) -> Iterator[slice]:
+    def _blocks(self, columns: int) -> list[slice]:
         return slices(self.point.n, max(1, _BLOCK_BYTES // (8 * max(columns, self._head.width))))
 
 

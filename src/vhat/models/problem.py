@@ -21,11 +21,10 @@ import numpy as np
 
 from vhat.checks import check_finite, column_names
 from vhat.errors import ModelError
-from vhat.models.lazy import Lazy
 from vhat.models.leaves import leaf_rows, leaf_slices
 from vhat.models.loaders import read_inputs
 from vhat.models.loss import LossDerivatives
-from vhat.models.protocols import Array, Autodiff, Curvature, Functional, Linearised, ModelFacts, Point
+from vhat.models.protocols import Array, Autodiff, Curvature, Functional, Lazy, Linearised, ModelFacts, Point
 from vhat.models.scaling import Scaling
 from vhat.tables.rows import Rows
 
@@ -236,7 +235,10 @@ class Problem:
         Raises:
             InputError: In a sentence that names the rows or the width.
         """
-        x = read_inputs(self, x)
+        return self.check(read_inputs(self, x))
+
+    def check(self, x: Any) -> Any:
+        """Check test inputs that came from no DataLoader, or have been read from one."""
         return self.autodiff.check(x, self.X) if self.scaling is None else self.scaling.check(x, self.X)
 
     def count(self, inputs: Any) -> int:

@@ -17,27 +17,38 @@ To add a framework: write these three, and a function that checks what a user gi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import array_api_compat
 import numpy as np
 
 from vhat.models.kinks import KinkedOperations
-from vhat.models.lazy import Lazy
 from vhat.models.leaves import leaf_rows
 from vhat.models.loss import LossDerivatives
 
-__all__ = ["Array", "Arrays", "Autodiff", "Curvature", "Functional", "Linearised", "ModelFacts", "Point", "slices"]
+__all__ = [
+    "Array",
+    "Arrays",
+    "Autodiff",
+    "Curvature",
+    "Functional",
+    "Lazy",
+    "Linearised",
+    "ModelFacts",
+    "Point",
+    "slices",
+]
 
 Array = Any
 """A framework's own array (jax.Array, torch.Tensor or numpy.ndarray)."""
 
 Curvature = Literal["hessian", "ggn"]
 Block = TypeVar("Block", bound="Linearised")
+T = TypeVar("T")
 
 _BLOCK_BYTES = 2**24
 """Per-row gradients are made in blocks of this size: fresh memory costs more than the arithmetic."""
@@ -79,6 +90,41 @@ class ModelFacts:
     narrow_casts: tuple[str, ...]
     accuracy: float
     first_accuracy: float
+
+
+class Lazy(Generic[T]):
+    """A value that is computed once, when it is first read.
+
+    Two linearised blocks that agree in what the value depends on hold the same object: whichever asks first computes
+    it for both. The function that computes it is dropped afterwards, with all that it refers to.
+
+    Examples:
+        >>> total = Lazy(lambda: sum(range(4)))
+        >>> total.known
+        False
+        >>> total.result, total.known
+        (6, True)
+    """
+
+    result: T
+    """The value: an attribute like any other once it has been computed."""
+
+    def __init__(self, compute: Callable[[], T]) -> None:
+        self._compute: Callable[[], T] | None = compute
+
+    @property
+    def known(self) -> bool:
+        """Whether the value has been computed."""
+        return self._compute is None
+
+    def __getattr__(self, name: str) -> T:
+        """Compute the value: Python comes here where ``result`` is no attribute yet."""
+        if name != "result":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if self._compute is not None:  # else another thread has just computed it
+            self.result = self._compute()
+            self._compute = None
+        return self.result
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,6 +380,6 @@ def _weighted_squares(weights: Array, *parts: Array) -> Array:
     return ((weights[:, None] * u**2).T @ w**2).reshape(-1)
 
 
-def slices(n: int, size: int) -> Iterator[slice]:
+def slices(n: int, size: int) -> list[slice]:
     """Cut n rows into blocks of ``size``."""
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]

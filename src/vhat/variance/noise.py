@@ -333,12 +333,13 @@ def measure_freedom(problem: Problem, prepared: Prepared, shape: np.ndarray, see
         seed: Seed of the probes.
     """
     rows, p = problem.n * problem.outputs, problem.p
-    fits = in_blocks(problem) or 3 * 8 * rows * p <= problem.memory / 2
-    if prepared.half is None or not fits or rows * p * min(p, rows) > _EXACT_FLOPS:
+    half, blocked = prepared.half, in_blocks(problem)
+    fits = blocked or 3 * 8 * rows * p <= problem.memory / 2
+    if half is None or not fits or rows * p * min(p, rows) > _EXACT_FLOPS:
         return _probed(problem, prepared, shape, seed)
-    if in_blocks(problem):
-        return _exact_in_blocks(problem, prepared.half, shape)
-    return _exact(problem, prepared.half(_jacobian(problem)), shape)
+    if blocked:
+        return _exact_in_blocks(problem, half, shape)
+    return _exact(problem, half(_jacobian(problem)), shape)
 
 
 def _exact(problem: Problem, half: np.ndarray, shape: np.ndarray) -> Freedom:

@@ -16,8 +16,8 @@ from vhat.linalg.memory import in_words
 from vhat.linalg.solvers.alike_rows import Basis, make_basis, rows_alike
 from vhat.linalg.solvers.cost import Cost, Work
 from vhat.linalg.solvers.interface import FromImages, Norms, Response, Solution, Status, respond_by_solving
-from vhat.models.lazy import Lazy
 from vhat.models.problem import Array, Curvature, Problem
+from vhat.models.protocols import Lazy
 
 if TYPE_CHECKING:
     from vhat.linalg.workspace import Workspace

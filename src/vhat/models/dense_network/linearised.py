@@ -14,9 +14,8 @@ from vhat.models.dense_network.gauss_newton import gauss_newton
 from vhat.models.dense_network.layers import Pass, forward, unflatten
 from vhat.models.dense_network.products import gauss_newton_product, hessian_product
 from vhat.models.dense_network.second_order import residual_part
-from vhat.models.lazy import Lazy
 from vhat.models.loss import LossDerivatives
-from vhat.models.protocols import Curvature, Linearised, ModelFacts, Point
+from vhat.models.protocols import Curvature, Lazy, Linearised, ModelFacts, Point
 
 if TYPE_CHECKING:
     from vhat.models.dense_network.autodiff import NetworkAutodiff

@@ -17,8 +17,7 @@ from vhat.models.jax import compiled as kernels
 from vhat.models.jax import pytrees
 from vhat.models.jax.float32 import CannotNarrowError
 from vhat.models.jax.outer_products import Factors
-from vhat.models.lazy import Lazy
-from vhat.models.protocols import Curvature, Linearised, ModelFacts, Point
+from vhat.models.protocols import Curvature, Lazy, Linearised, ModelFacts, Point
 
 if TYPE_CHECKING:
     from vhat.models.jax.autodiff import JaxAutodiff

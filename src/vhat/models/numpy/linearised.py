@@ -11,10 +11,9 @@ import numpy as np
 
 from vhat.checks import check_finite
 from vhat.errors import ModelError
-from vhat.models.lazy import Lazy
 from vhat.models.numpy.derivatives import require_settled, residual_part
 from vhat.models.numpy.finite_differences import Estimate, Sampled, first_derivatives, settle
-from vhat.models.protocols import Curvature, Linearised, ModelFacts, Point
+from vhat.models.protocols import Curvature, Lazy, Linearised, ModelFacts, Point
 
 if TYPE_CHECKING:
     from vhat.models.numpy.autodiff import NumpyAutodiff

@@ -69,7 +69,7 @@ class TorchHead(HeadAutodiff):
         model = self.base.model
         model.guard()
         found = np.empty((len(inputs[0]), self.head.inputs))
-        blocks = list(slices(len(found), self.base.chunk_rows))
+        blocks = slices(len(found), self.base.chunk_rows)
         with bar("rows through the network", len(blocks)) as advance:
             for block in blocks:
                 rows = take_rows(inputs, block)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from vhat.models.lazy import Lazy
 from vhat.models.loss import LossDerivatives
-from vhat.models.protocols import Curvature, Linearised, ModelFacts, Point, slices
+from vhat.models.protocols import Curvature, Lazy, Linearised, ModelFacts, Point, slices
 from vhat.models.torch import probe
 from vhat.models.torch.inputs import Rows, preserved_rng
 from vhat.models.torch.model import Tape, TorchModel, in_words, row_gradients, take_rows
@@ -116,7 +116,7 @@ class TorchLinearised(Linearised):
 
     def product(self, v: Any, curvature: Curvature, /) -> Any:
         """Return ``H v`` or its Gauss-Newton part for each row of v, without decay."""
-        return sum(tape.product(v, curvature) for tape in self._tapes())
+        return sum(map(Tape.product, self._tapes(), repeat(v), repeat(curvature)))
 
     def diagonal(self) -> Any:
         """Return the diagonal of the Gauss-Newton part, (p,); kept, for it costs a pass of per-row gradients."""
@@ -127,12 +127,12 @@ class TorchLinearised(Linearised):
 
     def jvp(self, v: Any, /) -> np.ndarray:
         """Return ``J v`` for each row of v: (k, p) to (k, n, K)."""
-        return self._autodiff.arrays.numpy(torch.cat([tape.jvp(v) for tape in self._tapes()], dim=1))
+        return self._autodiff.arrays.numpy(torch.cat(list(map(Tape.jvp, self._tapes(), repeat(v))), dim=1))
 
     def vjp(self, t: np.ndarray, /) -> Any:
         """Return ``J' t`` for each block of t: (k, n, K) to (k, p)."""
         parts = torch.split(self._autodiff.arrays.native(t), self._chunk_rows, dim=1)
-        return sum(tape.vjp(part) for tape, part in zip(self._tapes(), parts, strict=True))
+        return sum(map(Tape.vjp, self._tapes(), parts))
 
     def _tapes(self) -> Iterable[Tape]:
         """Return the recorded chunks, kept where they fit, else recorded one by one."""

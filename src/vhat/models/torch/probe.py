@@ -303,11 +303,8 @@ def _along_a_line(
     # Unequal weights: the plain sum of outputs is a constant after a softmax or a layer norm, and its derivatives are
     # rounding.
     weights = 0.5 + torch.rand(len(rows[0]), model.outputs, dtype=torch.float64, generator=noise).to(theta.device)
-
-    def tape(t: Any) -> Tape:
-        return Tape(model, t, rows, weights, 0 * weights)
-
-    return size, v, (tape(near), tape(near + h * v), tape(near - h * v))
+    here, up, down = [Tape(model, t, rows, weights, 0 * weights) for t in (near, near + h * v, near - h * v)]
+    return size, v, (here, up, down)
 
 
 def _agrees(shortcut: Any, expected: Any) -> bool:
