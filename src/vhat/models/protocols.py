@@ -121,8 +121,9 @@ class Lazy(Generic[T]):
         """Compute the value: Python comes here where ``result`` is no attribute yet."""
         if name != "result":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if self._compute is not None:  # else another thread has just computed it
-            self.result = self._compute()
+        compute = self._compute
+        if compute is not None:  # else another thread has just computed it
+            self.result = compute()
             self._compute = None
         return self.result
 
