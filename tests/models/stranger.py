@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from vhat.models.kinks import UNKNOWN_KINKS
-from vhat.models.lazy import Lazy
 from vhat.models.loss import LossDerivatives, half_square
 from vhat.models.problem import Problem
-from vhat.models.protocols import Curvature, Functional, Linearised, ModelFacts, Point
+from vhat.models.protocols import Curvature, Functional, Lazy, Linearised, ModelFacts, Point
 
 
 # -- the framework itself: a number for each row, with its derivatives in p parameters ------------
@@ -165,17 +164,17 @@ class JetLinearised(Linearised):
         return self._model.arrays.native(self._model.jet(self.point.theta, inputs).slope)
 
     def jvp(self, v: Boxed, /) -> np.ndarray:
-        return (self._model.arrays.numpy(v) @ self._rows().slope.T)[:, :, None]
+        return (self._model.arrays.numpy(v) @ self._rows.result.slope.T)[:, :, None]
 
     def vjp(self, t: np.ndarray, /) -> Boxed:
-        return self._model.arrays.native(t[:, :, 0] @ self._rows().slope)
+        return self._model.arrays.native(t[:, :, 0] @ self._rows.result.slope)
 
     def product(self, v: Boxed, curvature: Curvature, /) -> Boxed:
         found = self.gauss_newton(v)
         if curvature == "ggn":
             return found
-        first = self.loss().first[:, 0] / self.point.n
-        residual_part = np.einsum("i,ipq->pq", first, self._rows().bend)
+        first = self.loss.result.first[:, 0] / self.point.n
+        residual_part = np.einsum("i,ipq->pq", first, self._rows.result.bend)
         return found + self._model.arrays.native(self._model.arrays.numpy(v) @ residual_part)
 
 

@@ -985,7 +985,7 @@ class FittedModel:
         require_residuals(self.problem)
         chosen = self._work.choose_curvature(curvature)
         level = self._work.noise(noise, chosen.curvature, seed)
-        minimum = at_minimum(self._work, level, chosen, seed) == "holds"
+        minimum = at_minimum(self._work, level, chosen, seed).verdict == "holds"
         prepared = self._work.own_solver(chosen.curvature)
         rows = rows_to_score(self.problem, prepared.half, seed)
         found = leave_rows_out(self.problem, prepared, level.values, rows)

@@ -27,7 +27,7 @@ def about_predictions(problem: Problem, x: Any, options: Options, *, shortcut: b
         shortcut: Whether ``c g'h`` stands for V.
     """
     x = read_inputs(problem, x)
-    inputs = problem.inputs(x)
+    inputs = problem.check(x)
 
     def sides(problem: Problem) -> Iterable[Array]:
         return gradient_blocks(problem, inputs)

@@ -173,7 +173,7 @@ def find_set(work: Workspace, delta: float, *, noise: Any, curvature: str, seed:
         warn_of_weights(work)
     found = parameter_covariance(work, noise, curvature, seed)
     _require_full_rank(found.matrix, work.problem.n * work.problem.outputs)
-    stationary = at_minimum(work, found.noise, found.chosen, seed)
+    stationary = at_minimum(work, found.noise, found.chosen, seed).verdict
     df = None if found.noise.df is None else float(np.min(found.noise.df))
     p = work.problem.p
     return ConfidenceSet(

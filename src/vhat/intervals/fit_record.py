@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from vhat.evidence.audit import Verdict, moved_by, stationarity_line
+from vhat.evidence.audit import Verdict, moved_by
 from vhat.intervals.prepare import at_minimum, warn_of_weights
 from vhat.models.problem import Problem
 from vhat.variance.noise import Noise
@@ -61,7 +62,7 @@ class FitRecord:
     linear: bool
     usual_unsupported: float = 0.0
 
-    @property
+    @cached_property
     def variance_head(self) -> bool:
         """Whether the noise is a multiple of what the model's own variance head predicts."""
         return self.own_factor is not None
@@ -87,15 +88,14 @@ def record_fit(
         given: The model before it was polished, or None.
     """
     problem = work.problem
-    verdict = at_minimum(work, level, chosen, seed)
-    line = stationarity_line(work, chosen.curvature, level, seed)
+    line = at_minimum(work, level, chosen, seed)
     return FitRecord(
         rows=problem.n,
         squeeze=problem.squeeze,
         chosen=chosen,
         solver=solver,
         noise=level,
-        stationary=verdict,
+        stationary=line.verdict,
         distance=line.value / line.threshold,
         matched=work.weights_match(level),
         decay_from_data=work.decay_from_data,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class Options:
             raise InputError("observation_noise goes with target='observation'.")
         self._check_added()
 
-    @property
+    @cached_property
     def joint(self) -> str:
         """How points are taken together: ``""`` for each alone, ``"union"`` or ``"sup-t"``.
 
@@ -63,7 +64,7 @@ class Options:
             return "sup-t"
         return "union"
 
-    @property
+    @cached_property
     def known_tail(self) -> Tail | EstimatedTail | str | None:
         """The tail in use; what is to be estimated by redraws is not known yet."""
         assert not isinstance(self.tail, Redraws)

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from vhat.errors import ConvergenceWarning, InputError, NoiseWarning, NotMinimumWarning, name_rows, outside
-from vhat.evidence.audit import Verdict, stationarity_line
-from vhat.linalg.solvers import Prepared, Solver, Status, choose
+from vhat.evidence.audit import Line, stationarity_line
+from vhat.linalg.solvers import Prepared, Solver, Status
 from vhat.linalg.solvers.interface import Stopped
 from vhat.models.problem import Array, Problem
 from vhat.progress import announce
@@ -38,7 +38,7 @@ def ready(work: Workspace, solver: Solver | str, curvature: str, rows: int) -> t
         MemoryBudgetError: When the solver would not fit, before any work.
     """
     work = work.for_solver(solver)
-    plan = choose(work.problem, rows, solver, curvature)
+    plan = work.plan(rows, solver, curvature)
     plan.require_memory()
     if plan.gradients > _LONG and work.first(f"announced {plan.solver!r} {rows}"):
         announce(str(plan))
@@ -67,12 +67,12 @@ def measured(
         raise recorder.interrupt(stop) from None
 
 
-def at_minimum(work: Workspace, level: Noise | None, chosen: Chosen, seed: int) -> Verdict:
-    """Return whether the parameters are a minimum, as the audit says it; warn once unless that holds."""
+def at_minimum(work: Workspace, level: Noise | None, chosen: Chosen, seed: int) -> Line:
+    """Return the audit's line on whether the parameters are a minimum; warn once unless that holds."""
     line = stationarity_line(work, chosen.curvature, level, seed)
     if line.verdict != "holds" and work.first("warned stationarity"):
         warnings.warn(f"{line}", NotMinimumWarning, stacklevel=outside())
-    return line.verdict
+    return line
 
 
 def warn_of_failed(problem: Problem, found: Measured) -> None:

@@ -122,7 +122,7 @@ def find_uniform(
 
     chosen, prepared = ready(work, solver, curvature, 1)
     level = find_noise(work, noise, chosen, seed)
-    stationary = at_minimum(work, level, chosen, seed)
+    stationary = at_minimum(work, level, chosen, seed).verdict
     largest = find_largest(lambda x: _norms(problem, prepared, level, x), where, seed)
 
     sigma = float(level.level[0])

@@ -15,7 +15,7 @@ from vhat.linalg.curvature.definiteness import Definiteness, smallest_eigenvalue
 from vhat.linalg.solvers.gram import Gram, make_gram
 from vhat.linalg.solvers.interface import Prepared, Solver
 from vhat.linalg.solvers.kernel import Kernel, make_kernel
-from vhat.linalg.solvers.plan import choose
+from vhat.linalg.solvers.plan import Plan, choose
 from vhat.linalg.solvers.single_kernel import SingleKernel, TooFewDigits, make_single_kernel
 from vhat.models.problem import Array, Curvature, Problem
 
@@ -78,6 +78,13 @@ class Workspace:
     def solver(self) -> Solver:
         """The options of the solver that the plan gives this problem."""
         return self.keep("solver", lambda: choose(self.problem).solver)
+
+    def plan(self, sides: int, solver: Solver | str = "auto", curvature: str = "auto") -> Plan:
+        """Return the plan for a number of right-hand sides; a solver that it chooses is that of the model itself."""
+        found = choose(self.problem, sides, solver, curvature)
+        if isinstance(solver, str):
+            self._kept.setdefault("solver", found.solver)
+        return found
 
     def prepared(self, solver: Solver, curvature: Curvature) -> Prepared:
         """Return a solver made ready, once."""

@@ -9,7 +9,7 @@ model before the layer is run once for each row, and its size does not matter af
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from vhat.models.kinks import NO_KINKS
-from vhat.models.lazy import Lazy
 from vhat.models.leaves import leaf_slices
 from vhat.models.loss import LossDerivatives
 from vhat.models.protocols import (
@@ -25,6 +24,7 @@ from vhat.models.protocols import (
     Arrays,
     Curvature,
     Functional,
+    Lazy,
     Linearised,
     ModelFacts,
     Point,
@@ -208,7 +208,7 @@ class HeadLinearised(Linearised):
         earlier = point.shared(before if isinstance(before, HeadLinearised) else None, "X", "weights")
         same = point.shared(earlier, "y", "theta")
         # The curvature weights of the square loss depend on neither parameters nor responses.
-        if same is None and earlier is not None and earlier.loss.known and earlier.loss().square:
+        if same is None and earlier is not None and earlier.loss.known and earlier.loss.result.square:
             same = earlier
         self._moments = same._moments if same else Lazy(partial(_moments, autodiff.head, point, self.loss))
 
@@ -278,7 +278,7 @@ class HeadLinearised(Linearised):
     def product(self, v: Array, curvature: Curvature, /) -> Array:
         """Return ``J'CJ v / n``, which is the Hessian of a linear model, for each row of v."""
         del curvature
-        moments = self._moments()
+        moments = self._moments.result
         if moments is None:
             return self._product_by_rows(v)
         head, arrays = self._head, self._autodiff.arrays
@@ -300,20 +300,20 @@ class HeadLinearised(Linearised):
 
     def diagonal(self) -> Array:
         """Return the diagonal of the Gauss-Newton part, negative curvature weights as zero, (p,)."""
-        moments = self._moments()
-        if moments is None or np.any(self.loss().own_curvature < 0):
+        moments = self._moments.result
+        if moments is None or np.any(self.loss.result.own_curvature < 0):
             return super().diagonal()
         head = self._head
         own = np.broadcast_to(np.einsum("oww->ow", moments), (len(head.mixing), head.width))
         return self._autodiff.arrays.native(head.join(((head.mixing**2).T @ own)[None])[0])
 
-    def _blocks(self, columns: int) -> Iterator[slice]:
+    def _blocks(self, columns: int) -> list[slice]:
         return slices(self.point.n, max(1, _BLOCK_BYTES // (8 * max(columns, self._head.width))))
 
 
 def _moments(head: Head, point: Point, loss: Lazy[LossDerivatives]) -> np.ndarray | None:
     """Return the weighted second moments of the layer's inputs: see :class:`HeadLinearised`."""
-    curvature = loss().curvature
+    curvature = loss.result.curvature
     if curvature.ndim != 2:
         return None
     if np.array_equal(curvature, np.broadcast_to(curvature[:, :1], curvature.shape)):

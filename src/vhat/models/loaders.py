@@ -89,8 +89,8 @@ def _read(problem: Problem, source: Any) -> tuple[Any, Any]:
         return source.load(problem.memory)
     from torch.utils import data
 
+    from vhat.models.torch.arrays import to_array
     from vhat.models.torch.data_loader import read_loader
-    from vhat.models.torch.inputs import to_array
 
     structure = _structure(problem)
     key = getattr(problem.autodiff, "target_key", None)

@@ -21,11 +21,10 @@ import numpy as np
 
 from vhat.checks import check_finite, column_names
 from vhat.errors import ModelError
-from vhat.models.lazy import Lazy
 from vhat.models.leaves import leaf_rows, leaf_slices
 from vhat.models.loaders import read_inputs
 from vhat.models.loss import LossDerivatives
-from vhat.models.protocols import Array, Autodiff, Curvature, Functional, Linearised, ModelFacts, Point
+from vhat.models.protocols import Array, Autodiff, Curvature, Functional, Lazy, Linearised, ModelFacts, Point
 from vhat.models.scaling import Scaling
 from vhat.tables.rows import Rows
 
@@ -76,6 +75,14 @@ class Problem:
         shift: What the penalty's gradient ``decay * theta - shift`` is reduced by, p-space (p,); None is zero.
         source: The files that hold the training rows, in their order, where X was read from them whole.
         linearised: The model's derivatives here, in its own units.
+        n: How many training rows there are.
+        outputs: How many outputs the model has, K.
+        p: How many parameters were trained.
+        squeeze: Whether the model returns ``(n,)``: results then have no output axis.
+        linear: Whether the predictions are an affine function of the parameters, by the structure of the model.
+        scope: Returns the framework state (float64, no gradient tape) in which p-space arithmetic must run.
+        native: Brings a NumPy array to p-space.
+        numpy: Brings a p-space array to NumPy.
         reuse: What is taken over from another problem.
     """
 
@@ -90,10 +97,25 @@ class Problem:
     shift: Array | None = None
     source: Rows | None = None
     linearised: Linearised = field(init=False)
+    n: int = field(init=False)
+    outputs: int = field(init=False)
+    p: int = field(init=False)
+    squeeze: bool = field(init=False)
+    linear: bool = field(init=False)
+    scope: Callable[[], AbstractContextManager[Any]] = field(init=False)
+    native: Callable[[Any], Array] = field(init=False)
+    numpy: Callable[[Any], np.ndarray] = field(init=False)
     reuse: InitVar[_Reuse | None] = None
 
     def __post_init__(self, reuse: _Reuse | None) -> None:
-        """Prepare the derivatives; none is computed yet."""
+        """Note the sizes and prepare the derivatives; none is computed yet."""
+        n, outputs = self.targets.shape
+        known: dict[str, Any] = {"n": n, "outputs": outputs, "p": int(self.theta.shape[0])}
+        known |= {"squeeze": self.autodiff.squeeze, "linear": self.autodiff.linear}
+        arrays = self.autodiff.arrays
+        known |= {"scope": arrays.scope, "native": arrays.native, "numpy": arrays.numpy}
+        for name, value in known.items():
+            object.__setattr__(self, name, value)
         y = None if reuse is None else reuse.y
         point = Point(
             self.theta,
@@ -120,32 +142,7 @@ class Problem:
         native = {name: None if made_of[name] is None else self.numpy(made_of[name]) for name in _NATIVE}
         return _restored, (made_of | native,)
 
-    # -- sizes -----------------------------------------------------------------------------
-    @property
-    def n(self) -> int:
-        """How many training rows there are."""
-        return len(self.targets)
-
-    @property
-    def outputs(self) -> int:
-        """How many outputs the model has, K."""
-        return int(self.targets.shape[1])
-
-    @property
-    def p(self) -> int:
-        """How many parameters were trained."""
-        return int(self.theta.shape[0])
-
-    @property
-    def squeeze(self) -> bool:
-        """Whether the model returns ``(n,)``: results then have no output axis."""
-        return self.autodiff.squeeze
-
-    @property
-    def linear(self) -> bool:
-        """Whether the predictions are an affine function of the parameters, by the structure of the model."""
-        return self.autodiff.linear
-
+    # -- names -----------------------------------------------------------------------------
     @property
     def leaves(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the user's arrays, in the order in which they fill the flat vector."""
@@ -212,12 +209,13 @@ class Problem:
     @property
     def fitted_values(self) -> np.ndarray:
         """Predictions on the training rows, (n, K)."""
-        return self._in_user_units(self.linearised.fitted())
+        found = self.linearised.fitted.result
+        return found if self.scaling is None else self.scaling.predictions(found)
 
     @cached_property
     def loss_derivatives(self) -> LossDerivatives:
         """The loss and its derivatives on the training rows."""
-        own = self.linearised.loss()
+        own = self.linearised.loss.result
         return own if self.scaling is None else own.in_unit(self.scaling.unit)
 
     def facts(self) -> ModelFacts:
@@ -237,7 +235,10 @@ class Problem:
         Raises:
             InputError: In a sentence that names the rows or the width.
         """
-        x = read_inputs(self, x)
+        return self.check(read_inputs(self, x))
+
+    def check(self, x: Any) -> Any:
+        """Check test inputs that came from no DataLoader, or have been read from one."""
         return self.autodiff.check(x, self.X) if self.scaling is None else self.scaling.check(x, self.X)
 
     def count(self, inputs: Any) -> int:
@@ -258,7 +259,7 @@ class Problem:
         """
         found = self.autodiff.predict(self.theta, self._standardised(inputs))
         check_finite("the model's prediction at x", found, ModelError)
-        return self._in_user_units(found)
+        return found if self.scaling is None else self.scaling.predictions(found)
 
     def own_noise(self, inputs: Any) -> np.ndarray | None:
         """Standard deviation of a response at checked inputs as the model itself predicts it, (m, K).
@@ -356,27 +357,12 @@ class Problem:
     def _responses(self, y: np.ndarray) -> np.ndarray:
         return y if self.scaling is None else self.scaling.responses(y)
 
-    def _in_user_units(self, f: np.ndarray) -> np.ndarray:
-        return f if self.scaling is None else self.scaling.predictions(f)
-
     def _units(self, rows: int) -> Array:
         """The unit of each (row, output) pair, p-space (rows * K, 1)."""
         assert self.scaling is not None
         return self.native(np.tile(self.scaling.unit, rows))[:, None]
 
     # -- arrays ----------------------------------------------------------------------------
-    def scope(self) -> AbstractContextManager[Any]:
-        """The framework state (float64, no gradient tape) in which p-space arithmetic must run."""
-        return self.autodiff.arrays.scope()
-
-    def native(self, a: Any) -> Array:
-        """Bring a NumPy array to p-space."""
-        return self.autodiff.arrays.native(a)
-
-    def numpy(self, a: Any) -> np.ndarray:
-        """Bring a p-space array to NumPy."""
-        return self.autodiff.arrays.numpy(a)
-
     def padded(self, k: int) -> int:
         """The width to which a block of k rows is padded, so that few shapes are ever compiled."""
         return self.autodiff.arrays.width(k)
@@ -400,4 +386,4 @@ def _restored(made_of: dict[str, Any]) -> Problem:
 
 def _some(fitted: Lazy[np.ndarray], index: np.ndarray) -> Lazy[np.ndarray]:
     """Return the predictions of some rows, computed with those of all of them."""
-    return Lazy(lambda: fitted()[index])
+    return Lazy(lambda: fitted.result[index])

@@ -17,27 +17,38 @@ To add a framework: write these three, and a function that checks what a user gi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from functools import cached_property, partial
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import array_api_compat
 import numpy as np
 
 from vhat.models.kinks import KinkedOperations
-from vhat.models.lazy import Lazy
 from vhat.models.leaves import leaf_rows
 from vhat.models.loss import LossDerivatives
 
-__all__ = ["Array", "Arrays", "Autodiff", "Curvature", "Functional", "Linearised", "ModelFacts", "Point", "slices"]
+__all__ = [
+    "Array",
+    "Arrays",
+    "Autodiff",
+    "Curvature",
+    "Functional",
+    "Lazy",
+    "Linearised",
+    "ModelFacts",
+    "Point",
+    "slices",
+]
 
 Array = Any
 """A framework's own array (jax.Array, torch.Tensor or numpy.ndarray)."""
 
 Curvature = Literal["hessian", "ggn"]
 Block = TypeVar("Block", bound="Linearised")
+T = TypeVar("T")
 
 _BLOCK_BYTES = 2**24
 """Per-row gradients are made in blocks of this size: fresh memory costs more than the arithmetic."""
@@ -81,6 +92,42 @@ class ModelFacts:
     first_accuracy: float
 
 
+class Lazy(Generic[T]):
+    """A value that is computed once, when it is first read.
+
+    Two linearised blocks that agree in what the value depends on hold the same object: whichever asks first computes
+    it for both. The function that computes it is dropped afterwards, with all that it refers to.
+
+    Examples:
+        >>> total = Lazy(lambda: sum(range(4)))
+        >>> total.known
+        False
+        >>> total.result, total.known
+        (6, True)
+    """
+
+    result: T
+    """The value: an attribute like any other once it has been computed."""
+
+    def __init__(self, compute: Callable[[], T]) -> None:
+        self._compute: Callable[[], T] | None = compute
+
+    @property
+    def known(self) -> bool:
+        """Whether the value has been computed."""
+        return self._compute is None
+
+    def __getattr__(self, name: str) -> T:
+        """Compute the value: Python comes here where ``result`` is no attribute yet."""
+        if name != "result":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        compute = self._compute
+        if compute is not None:  # else another thread has just computed it
+            self.result = compute()
+            self._compute = None
+        return self.result
+
+
 @dataclass(frozen=True, eq=False)
 class Point:
     """Where a model is linearised: parameters and training rows, in the units of the model.
@@ -103,7 +150,7 @@ class Point:
     memory: int
     fitted: Lazy[np.ndarray] | None = field(default=None, repr=False)
 
-    @property
+    @cached_property
     def n(self) -> int:
         """How many training rows there are."""
         return len(self.y)
@@ -282,15 +329,15 @@ class Linearised(ABC):
 
     def gauss_newton(self, v: Array, /) -> Array:
         """Return ``J'CJ v / n`` for each row of v."""
-        return self.vjp(self.loss().weigh(self.jvp(v))) / self.point.n
+        return self.vjp(self.loss.result.weigh(self.jvp(v))) / self.point.n
 
     def objective(self) -> float:
         """Return ``L(theta)``, not finite where model or loss are not."""
-        return float(np.mean(self.loss().value))
+        return float(np.mean(self.loss.result.value))
 
     def gradient(self) -> Array:
         """Return ``grad L(theta)``, p-space (p,)."""
-        return self.vjp(self.loss().first[None])[0] / self.point.n
+        return self.vjp(self.loss.result.first[None])[0] / self.point.n
 
     def residual_product32(self, v: np.ndarray, /) -> np.ndarray | None:
         """Return ``(H - J'CJ/n) v`` in single precision, NumPy in and out, where that is faster; else None."""
@@ -300,7 +347,7 @@ class Linearised(ABC):
     def diagonal(self) -> Array:
         """Return ``1/n sum_i sum_a max(C_i[a, a], 0) g_ia^2``, (p,): the scale of the Gauss-Newton part."""
         point, autodiff = self.point, self._autodiff
-        weights = np.maximum(self.loss().own_curvature, 0.0) / point.n
+        weights = np.maximum(self.loss.result.own_curvature, 0.0) / point.n
         xp = array_api_compat.array_namespace(point.theta)
         total = xp.zeros_like(point.theta)
         rows = _BLOCK_BYTES // (8 * self.factor_numbers * weights.shape[1])
@@ -323,7 +370,7 @@ def _predicted(autodiff: Autodiff, point: Point) -> np.ndarray:
 
 
 def _loss(autodiff: Autodiff, point: Point, fitted: Lazy[np.ndarray]) -> LossDerivatives:
-    return autodiff.loss(fitted(), point.y, point.weights)
+    return autodiff.loss(fitted.result, point.y, point.weights)
 
 
 def _weighted_squares(weights: Array, *parts: Array) -> Array:
@@ -334,6 +381,6 @@ def _weighted_squares(weights: Array, *parts: Array) -> Array:
     return ((weights[:, None] * u**2).T @ w**2).reshape(-1)
 
 
-def slices(n: int, size: int) -> Iterator[slice]:
+def slices(n: int, size: int) -> list[slice]:
     """Cut n rows into blocks of ``size``."""
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]

@@ -14,7 +14,7 @@ from vhat.models.problem import Problem
 from vhat.models.torch.inputs import Layout
 from vhat.models.torch.last_layer import TorchHead
 from vhat.models.torch.last_layer_problem import make_head
-from vhat.models.torch.model import read_state
+from vhat.models.torch.read_state import read_state
 from vhat.store.document import Document
 from vhat.store.match_model import Brought
 from vhat.store.torch import describe_module, module_of, refuse_other_tensors, whose, with_tensors

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ class Noise:
     own: bool = field(default=False, kw_only=True)
     validation_rows: int = 0
 
-    @property
+    @cached_property
     def estimated(self) -> bool:
         """Whether the level came from residuals, of training rows or of others."""
         return self.source.startswith("estimated")
@@ -92,7 +93,7 @@ class Noise:
         """Relative standard error of an estimated level, ``1/sqrt(2 df)``, the largest of the outputs; 0 if given."""
         return 0.0 if self.df is None else float(np.max((2.0 * self.df) ** -0.5))
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """A digest of ``values``: results that depend on the noise are cached under it."""
         return hashlib.blake2b(np.ascontiguousarray(self.values).tobytes(), digest_size=32).digest()
@@ -340,12 +341,13 @@ def measure_freedom(problem: Problem, prepared: Prepared, shape: np.ndarray, see
         seed: Seed of the probes.
     """
     rows, p = problem.n * problem.outputs, problem.p
-    fits = in_blocks(problem) or 3 * 8 * rows * p <= problem.memory / 2
-    if prepared.half is None or not fits or rows * p * min(p, rows) > _EXACT_FLOPS:
+    half, blocked = prepared.half, in_blocks(problem)
+    fits = blocked or 3 * 8 * rows * p <= problem.memory / 2
+    if half is None or not fits or rows * p * min(p, rows) > _EXACT_FLOPS:
         return _probed(problem, prepared, shape, seed)
-    if in_blocks(problem):
-        return _exact_in_blocks(problem, prepared.half, shape)
-    return _exact(problem, prepared.half(_jacobian(problem)), shape)
+    if blocked:
+        return _exact_in_blocks(problem, half, shape)
+    return _exact(problem, half(_jacobian(problem)), shape)
 
 
 def _exact(problem: Problem, half: np.ndarray, shape: np.ndarray) -> Freedom:

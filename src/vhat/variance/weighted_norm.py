@@ -168,28 +168,25 @@ class GradientBlocks:
     Attributes:
         problem: The training problem.
         inputs: Checked inputs.
-        block: How many of them at a time.
+        starts: Where each block starts; the step of the range is its size.
     """
 
     problem: Problem
     inputs: Any
-    block: int
+    starts: range
 
     def __len__(self) -> int:
-        return len(self._starts())
+        return len(self.starts)
 
     def __iter__(self) -> Iterator[Array]:
-        m = self.problem.count(self.inputs)
-        for start in self._starts():
-            yield self.problem.gradients(self.problem.take(self.inputs, start, min(start + self.block, m)))
-
-    def _starts(self) -> range:
-        return range(0, self.problem.count(self.inputs), self.block)
+        for start in self.starts:
+            stop = min(start + self.starts.step, self.starts.stop)
+            yield self.problem.gradients(self.problem.take(self.inputs, start, stop))
 
 
 def gradient_blocks(problem: Problem, inputs: Any) -> GradientBlocks:
     """Return the gradient rows of test points in blocks that fit the memory budget."""
-    return GradientBlocks(problem, inputs, points_together(problem))
+    return GradientBlocks(problem, inputs, range(0, problem.count(inputs), points_together(problem)))
 
 
 def measure(

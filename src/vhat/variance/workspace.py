@@ -131,10 +131,11 @@ class Workspace(LinearAlgebra):
 
         def find() -> Freedom:
             with bar("degrees of freedom", 1):
-                matrix = self.smoother_matrix(curvature) if rows_alike(self.problem, self.noise_shape(kind)) else None
+                shape = self.noise_shape(kind)
+                matrix = self.smoother_matrix(curvature) if rows_alike(self.problem, shape) else None
                 if matrix is not None:
                     return freedom_of(matrix, self.problem.n)
-                return measure_freedom(self.problem, solver, self.noise_shape(kind), seed)
+                return measure_freedom(self.problem, solver, shape, seed)
 
         return self.keep(("freedom", curvature, seed, kind), find)
 

@@ -16,8 +16,8 @@ from vhat.linalg.memory import in_words
 from vhat.linalg.solvers.alike_rows import Basis, make_basis, rows_alike
 from vhat.linalg.solvers.cost import Cost, Work
 from vhat.linalg.solvers.interface import FromImages, Norms, Response, Solution, Status, respond_by_solving
-from vhat.models.lazy import Lazy
 from vhat.models.problem import Array, Curvature, Problem
+from vhat.models.protocols import Lazy
 
 if TYPE_CHECKING:
     from vhat.linalg.workspace import Workspace
@@ -113,8 +113,8 @@ class Factor(FromImages):
 
     def norms(self, g: Array, sigma: np.ndarray) -> Norms:
         """Return what intervals need of the solutions: without solving where all training rows are alike."""
-        if rows_alike(self.problem, sigma) and self.basis().residual <= _LEAST_RESIDUAL:
-            found = self.basis().norms(self.problem, self.problem.numpy(g), sigma)
+        if rows_alike(self.problem, sigma) and self.basis.result.residual <= _LEAST_RESIDUAL:
+            found = self.basis.result.norms(self.problem, self.problem.numpy(g), sigma)
             if found is not None:
                 return found
         return super().norms(g, sigma)

@@ -9,7 +9,7 @@ from vhat.errors import InputError, MemoryBudgetError
 from vhat.linalg.machine_speed import cpu_seconds
 from vhat.linalg.memory import in_words
 from vhat.linalg.solvers.cg import CG
-from vhat.linalg.solvers.cost import COMPILED, Work, gradient_flops
+from vhat.linalg.solvers.cost import COMPILED, Cost, Work, gradient_flops
 from vhat.linalg.solvers.dense import Dense
 from vhat.linalg.solvers.dual import Dual
 from vhat.linalg.solvers.interface import Solver
@@ -36,6 +36,8 @@ _NYSTROM_LEAST = 64
 """Rows of a sample, times outputs, below which it is not worth the trouble."""
 
 
+_FORMED = Dense()
+"""The whole matrix."""
 _HALF = Dual(precision="single")
 """The kernel in half of its memory, for problems whose own does not fit."""
 
@@ -160,19 +162,19 @@ def _described(problem: Problem, sides: int, solver: Solver, reason: str, curvat
 
 def _auto(problem: Problem) -> tuple[Solver, str]:
     """Choose the cheapest of the solvers that fit, and say why."""
-    dense = Dense()
     if _is_long_and_linear(problem) and _fits(problem, Primal()):
         return Primal(), (
             f"p = {problem.p:,}: the model is linear, its Hessian is a {problem.p:,} x {problem.p:,} Gauss-Newton "
             f"matrix, and no point looks at all {problem.n:,} rows"
         )
-    forming = dense.cost(problem, "hessian").setup.gradients * gradient_flops(problem)
+    cost = _FORMED.cost(problem, "hessian")
+    forming = cost.setup.gradients * gradient_flops(problem)
     most = _LINEAR_FLOPS if problem.linear else _DENSE_FLOPS
-    if problem.p <= _DENSE_MOST and forming <= most and _fits(problem, dense):
-        return dense, f"p = {problem.p:,} is small: one factorisation of H + lam serves every point"
+    if problem.p <= _DENSE_MOST and forming <= most and _has_room(problem, cost):
+        return _FORMED, f"p = {problem.p:,} is small: one factorisation of H + lam serves every point"
     # What either factorisation does after its matrix products costs next to nothing for a linear model: the products
     # decide between them, and products with the Hessian, by which Dense forms it, are out of the question.
-    formed: tuple[Solver, ...] = (Primal(), Dual()) if problem.linear else (dense, Primal(), Dual())
+    formed: tuple[Solver, ...] = (Primal(), Dual()) if problem.linear else (_FORMED, Primal(), Dual())
     candidates: list[Solver] = [solver for solver in formed if _fits(problem, solver)]
     if not _fits(problem, Dual()) and _fits(problem, _HALF):
         candidates.append(_HALF)
@@ -191,8 +193,12 @@ def _is_long_and_linear(problem: Problem) -> bool:
 
 
 def _fits(problem: Problem, solver: Solver) -> bool:
+    return _has_room(problem, solver.cost(problem, "hessian"))
+
+
+def _has_room(problem: Problem, cost: Cost) -> bool:
     # the budget is for arrays, not for programs
-    return solver.cost(problem, "hessian").memory(problem) <= problem.memory + COMPILED
+    return cost.memory(problem) <= problem.memory + COMPILED
 
 
 def _nominal(problem: Problem, solver: Solver) -> float:
@@ -205,7 +211,7 @@ def _reason(problem: Problem, best: Solver) -> str:
     serves = "one factorisation serves every point"
     kernel = f"a {N:,} x {N:,} kernel"
     matrix = f"a {problem.p:,} x {problem.p:,} Gauss-Newton matrix"
-    if best == Dense():
+    if best == _FORMED:
         return f"p = {problem.p:,}: forming H + lam is the cheapest, and {serves}"
     if best == Primal():
         return f"p = {problem.p:,}: {matrix} fits, and {serves}; {kernel} {_fault(problem, Dual(), best)}"

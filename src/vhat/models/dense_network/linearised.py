@@ -14,9 +14,8 @@ from vhat.models.dense_network.gauss_newton import gauss_newton
 from vhat.models.dense_network.layers import Pass, forward, unflatten
 from vhat.models.dense_network.products import gauss_newton_product, hessian_product
 from vhat.models.dense_network.second_order import residual_part
-from vhat.models.lazy import Lazy
 from vhat.models.loss import LossDerivatives
-from vhat.models.protocols import Curvature, Linearised, ModelFacts, Point
+from vhat.models.protocols import Curvature, Lazy, Linearised, ModelFacts, Point
 
 if TYPE_CHECKING:
     from vhat.models.dense_network.autodiff import NetworkAutodiff
@@ -85,22 +84,22 @@ class NetworkLinearised(Linearised):
     def gradient(self) -> np.ndarray:
         """Return ``grad L``, (p,), by one backward pass."""
         with np.errstate(all="ignore"):
-            return self._pass().gradient(self.loss().first / self.point.n)
+            return self._pass.result.gradient(self.loss.result.first / self.point.n)
 
     def jvp(self, v: np.ndarray, /) -> np.ndarray:
         """Return ``J v`` for each row of v: (k, p) to (k, n, K)."""
-        return (v @ self._jacobian().T).reshape(len(v), *self.point.y.shape)
+        return (v @ self._jacobian.result.T).reshape(len(v), *self.point.y.shape)
 
     def vjp(self, t: np.ndarray, /) -> np.ndarray:
         """Return ``J' t`` for each block of t: (k, n, K) to (k, p)."""
-        return np.asarray(t).reshape(len(t), -1) @ self._jacobian()
+        return np.asarray(t).reshape(len(t), -1) @ self._jacobian.result
 
     def product(self, v: np.ndarray, curvature: Curvature, /) -> np.ndarray:
         """Return ``H v`` or its Gauss-Newton part for each row of v, without decay."""
         if self._costs_less_than_matrices(len(v), curvature):
             return np.stack([self._single_product(each, curvature) for each in v])
-        found: np.ndarray = v @ self._gauss_newton()
-        return found if curvature == "ggn" else found + v @ self._residual()
+        found: np.ndarray = v @ self._gauss_newton.result
+        return found if curvature == "ggn" else found + v @ self._residual.result
 
     def _costs_less_than_matrices(self, vectors: int, curvature: Curvature) -> bool:
         """Count vectors, and return whether so few were asked for that passes over the rows cost less than matrices."""
@@ -113,23 +112,23 @@ class NetworkLinearised(Linearised):
         move, n = unflatten(self._autodiff.network, v), self.point.n
         with np.errstate(all="ignore"):
             if curvature == "ggn":
-                return gauss_newton_product(self._pass(), move, self.point.weights / n)
-            return hessian_product(self._pass(), move, self.point.weights / n, self.loss().first / n)
+                return gauss_newton_product(self._pass.result, move, self.point.weights / n)
+            return hessian_product(self._pass.result, move, self.point.weights / n, self.loss.result.first / n)
 
 
 def _jacobian(rows: Lazy[Pass]) -> np.ndarray:
-    found = rows().jacobian()
+    found = rows.result.jacobian()
     check_finite("the gradient of the model's prediction on X", found, ModelError)
     return found
 
 
 def _matrix(rows: Lazy[Pass], weights: np.ndarray) -> np.ndarray:
     """Return ``J'WJ/n``, (p, p)."""
-    found = gauss_newton(rows(), weights / len(weights))
+    found = gauss_newton(rows.result, weights / len(weights))
     check_finite("the gradient of the model's prediction on X", found, ModelError)
     return found
 
 
 def _residual(rows: Lazy[Pass], loss: Lazy[LossDerivatives], n: int) -> np.ndarray:
     """Return ``1/n sum_i sum_o l'_io hess f_o(x_i)``, (p, p)."""
-    return residual_part(rows(), loss().first / n)
+    return residual_part(rows.result, loss.result.first / n)

@@ -17,8 +17,7 @@ from vhat.models.jax import compiled as kernels
 from vhat.models.jax import pytrees
 from vhat.models.jax.float32 import CannotNarrowError
 from vhat.models.jax.outer_products import Factors
-from vhat.models.lazy import Lazy
-from vhat.models.protocols import Curvature, Linearised, ModelFacts, Point
+from vhat.models.protocols import Curvature, Lazy, Linearised, ModelFacts, Point
 
 if TYPE_CHECKING:
     from vhat.models.jax.autodiff import JaxAutodiff
@@ -56,7 +55,7 @@ class JaxLinearised(Linearised):
     @property
     def data(self) -> kernels.Data:
         """The training rows in chunks, on the device."""
-        return kernels.Data(self._X(), self._y(), self._w())
+        return kernels.Data(self._X.result, self._y.result, self._w.result)
 
     def facts(self) -> ModelFacts:
         """Probe the model: determinism, dtype, casts."""
@@ -108,11 +107,11 @@ class JaxLinearised(Linearised):
     # -- sums over the training rows -----------------------------------------------------------
     def objective(self) -> float:
         """Return the loss."""
-        return self._first_order()[0]
+        return self._first_order.result[0]
 
     def gradient(self) -> jax.Array:
         """Return the gradient of the loss, (p,)."""
-        return self._first_order()[1]
+        return self._first_order.result[1]
 
     def product(self, v: jax.Array, curvature: Curvature, /) -> jax.Array:
         """Return ``H v`` or its Gauss-Newton part for each row of v, without decay."""
@@ -129,7 +128,7 @@ class JaxLinearised(Linearised):
         first, unit = self._slopes
         try:
             found = kernels.residual_product(
-                autodiff.model, autodiff.fixed, point.theta, self._X(), first, jnp.asarray(filled)
+                autodiff.model, autodiff.fixed, point.theta, self._X.result, first, jnp.asarray(filled)
             )
         except CannotNarrowError:
             return None
@@ -138,9 +137,9 @@ class JaxLinearised(Linearised):
     @cached_property
     def _slopes(self) -> tuple[jax.Array, float]:
         """The loss's slopes in chunks, the largest made one, and what it was."""
-        first = self.loss().first
+        first = self.loss.result.first
         unit = float(np.abs(first).max()) or 1.0
-        return jnp.asarray(pytrees.chunk(first / unit, *self._w().shape, fill="zero")), unit
+        return jnp.asarray(pytrees.chunk(first / unit, *self._w.result.shape, fill="zero")), unit
 
     def diagonal(self) -> jax.Array:
         """Return the diagonal of the Gauss-Newton part, (p,)."""
@@ -153,18 +152,18 @@ class JaxLinearised(Linearised):
     def jvp(self, v: jax.Array, /) -> np.ndarray:
         """Return ``J v`` for each row of v: (k, p) to (k, n, K)."""
         autodiff, (n, outputs) = self._autodiff, self.point.y.shape
-        parts = kernels.jvp(autodiff.model, autodiff.fixed, self.point.theta, self._X(), self._widened(v))
+        parts = kernels.jvp(autodiff.model, autodiff.fixed, self.point.theta, self._X.result, self._widened(v))
         rows = np.asarray(parts).transpose(1, 0, 2, 3)[: len(v)]
         return rows.reshape(len(v), -1, outputs)[:, :n]
 
     def vjp(self, t: np.ndarray, /) -> jax.Array:
         """Return ``J' t`` for each block of t: (k, n, K) to (k, p)."""
         autodiff, (n, outputs) = self._autodiff, self.point.y.shape
-        chunks, rows = self._w().shape
+        chunks, rows = self._w.result.shape
         filled = np.zeros((autodiff.arrays.width(len(t)), chunks * rows, outputs))
         filled[: len(t), :n] = t
         parts = filled.reshape(-1, chunks, rows, outputs).transpose(1, 0, 2, 3)
-        return kernels.vjp(autodiff.model, autodiff.fixed, self.point.theta, self._X(), parts)[: len(t)]
+        return kernels.vjp(autodiff.model, autodiff.fixed, self.point.theta, self._X.result, parts)[: len(t)]
 
     def _widened(self, v: jax.Array) -> jax.Array:
         """Return v with rows of zeros up to a width that is compiled anyway."""
@@ -182,14 +181,14 @@ def _resident(autodiff: JaxAutodiff, point: Point, rows: Any, fill: str = "repea
 def _predicted(autodiff: JaxAutodiff, point: Point, X: Lazy[Any]) -> np.ndarray:
     """Return the predictions on the training rows, (n, K)."""
     with autodiff.arrays.scope():  # what is kept must be double, whoever asks first
-        return pytrees.joined(kernels.predictions(autodiff.model, autodiff.fixed, point.theta, X()), point.n)
+        return pytrees.joined(kernels.predictions(autodiff.model, autodiff.fixed, point.theta, X.result), point.n)
 
 
 def _first_order(
     autodiff: JaxAutodiff, point: Point, X: Lazy[Any], y: Lazy[Any], w: Lazy[Any]
 ) -> tuple[float, jax.Array]:
     """Return the loss and its gradient, (p,)."""
-    data = kernels.Data(X(), y(), w())
+    data = kernels.Data(X.result, y.result, w.result)
     with autodiff.arrays.scope():
         value, slope = kernels.gradient(autodiff.model, autodiff.fixed, point.theta, data)
         return float(value) / point.n, slope / point.n

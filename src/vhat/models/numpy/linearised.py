@@ -11,10 +11,9 @@ import numpy as np
 
 from vhat.checks import check_finite
 from vhat.errors import ModelError
-from vhat.models.lazy import Lazy
 from vhat.models.numpy.derivatives import require_settled, residual_part
 from vhat.models.numpy.finite_differences import Estimate, Sampled, first_derivatives, settle
-from vhat.models.protocols import Curvature, Linearised, ModelFacts, Point
+from vhat.models.protocols import Curvature, Lazy, Linearised, ModelFacts, Point
 
 if TYPE_CHECKING:
     from vhat.models.numpy.autodiff import NumpyAutodiff
@@ -56,13 +55,13 @@ class NumpyLinearised(Linearised):
     @property
     def autodiff(self) -> NumpyAutodiff:
         """The model, for which the steps that were found here are a start."""
-        return replace(self._autodiff, start=self._settled()[1]) if self._settled.known else self._autodiff
+        return replace(self._autodiff, start=self._settled.result[1]) if self._settled.known else self._autodiff
 
     def facts(self) -> ModelFacts:
         """Return what was seen when the model was given, and the accuracy of its derivatives."""
         seen, first = self._autodiff.seen, self._first_accuracy
         casts, second = seen.narrow_casts, first
-        rounding = self._settled()[0].eps
+        rounding = self._settled.result[0].eps
         if not casts and rounding > _ROUGH:
             casts = (f"values rounded to a relative {rounding:.0e}",)
         with suppress(ModelError):  # the exact Hessian raises it itself; the Gauss-Newton part can still be used
@@ -74,7 +73,7 @@ class NumpyLinearised(Linearised):
         model, theta = self._autodiff.model, self.point.theta
         if model.jac is not None:
             return model.sound_slopes(theta, inputs)
-        trained, steps = self._settled()
+        trained, steps = self._settled.result
         values = self._autodiff.predict(theta, inputs).reshape(-1)
         check_finite("the model's prediction at x", values.reshape(-1, model.outputs), ModelError)
         function = Sampled(partial(model.values, X=inputs), theta, values, eps=trained.eps)
@@ -85,7 +84,7 @@ class NumpyLinearised(Linearised):
         if self.loss.known:
             return super().objective()
         # A trial point of a search may have a loss without derivatives.
-        return float(np.mean(self._autodiff.loss_values(self.fitted(), self.point.y, self.point.weights)))
+        return float(np.mean(self._autodiff.loss_values(self.fitted.result, self.point.y, self.point.weights)))
 
     def product(self, v: np.ndarray, curvature: Curvature, /) -> np.ndarray:
         """Return ``H v`` or its Gauss-Newton part for each row of v, without decay."""
@@ -94,25 +93,25 @@ class NumpyLinearised(Linearised):
         if curvature == "ggn":
             return found
         _ = self._second_accuracy  # raises where the residual part cannot be trusted
-        return found + v @ self._residual().value
+        return found + v @ self._residual.result.value
 
     def diagonal(self) -> np.ndarray:
         """Return the diagonal of the Gauss-Newton part, (p,)."""
-        return self._weights.reshape(-1) @ self._jacobian().value ** 2 / self.point.n
+        return self._weights.reshape(-1) @ self._jacobian.result.value**2 / self.point.n
 
     def jvp(self, v: np.ndarray, /) -> np.ndarray:
         """Return ``J v`` for each row of v: (k, p) to (k, n, K)."""
-        return (v @ self._jacobian().value.T).reshape(len(v), *self.point.y.shape)
+        return (v @ self._jacobian.result.value.T).reshape(len(v), *self.point.y.shape)
 
     def vjp(self, t: np.ndarray, /) -> np.ndarray:
         """Return ``J' t`` for each block of t: (k, n, K) to (k, p)."""
-        return np.asarray(t).reshape(len(t), -1) @ self._jacobian().value
+        return np.asarray(t).reshape(len(t), -1) @ self._jacobian.result.value
 
     # -- accuracy ----------------------------------------------------------------------------
     @property
     def _weights(self) -> np.ndarray:
         """The diagonal of the curvature weights with negative ones as zero, (n, K)."""
-        return np.maximum(self.loss().own_curvature, 0.0)
+        return np.maximum(self.loss.result.own_curvature, 0.0)
 
     @property
     def _scale(self) -> np.ndarray:
@@ -127,8 +126,8 @@ class NumpyLinearised(Linearised):
         Raises:
             ModelError: When nothing depends on the parameters, or J is mostly rounding.
         """
-        J = self._jacobian()
-        if not J.value.any() and not self._residual().value.any():
+        J = self._jacobian.result
+        if not J.value.any() and not self._residual.result.value.any():
             raise ModelError(
                 "the derivatives of the prediction are zero in every parameter (rounding or a threshold inside, or "
                 "parameters that it does not use?). vhat needs a differentiable model."
@@ -150,7 +149,7 @@ class NumpyLinearised(Linearised):
         Raises:
             ModelError: When its differences do not settle.
         """
-        residual, scale = self._residual(), self._scale
+        residual, scale = self._residual.result, self._scale
         unit = scale * scale[:, None]
         error = residual.error / unit
         size = max(1.0, np.max(np.abs(residual.value / unit)))
@@ -164,9 +163,9 @@ class NumpyLinearised(Linearised):
 
 
 def _settle(autodiff: NumpyAutodiff, point: Point, fitted: Lazy[np.ndarray]) -> tuple[Sampled, np.ndarray]:
-    check_finite("the model's prediction on X", fitted(), ModelError)
+    check_finite("the model's prediction on X", fitted.result, ModelError)
     function = partial(autodiff.model.values, X=point.X)
-    return settle(Sampled(function, point.theta, fitted().reshape(-1)), autodiff.start)
+    return settle(Sampled(function, point.theta, fitted.result.reshape(-1)), autodiff.start)
 
 
 def _jacobian(autodiff: NumpyAutodiff, point: Point, settled: Lazy[tuple[Sampled, np.ndarray]]) -> Estimate:
@@ -175,7 +174,7 @@ def _jacobian(autodiff: NumpyAutodiff, point: Point, settled: Lazy[tuple[Sampled
     if model.jac is not None:
         J = model.sound_slopes(point.theta, point.X)
         return Estimate(J, autodiff.seen.accuracy * np.abs(J), np.zeros((1, 1)))
-    function, steps = settled()
+    function, steps = settled.result
     found = require_settled(first_derivatives(function, steps), steps, "the model", model.outputs)
     return replace(found, rounding=np.zeros((1, 1)))  # judged already; n x p numbers less to keep
 
@@ -188,6 +187,6 @@ def _residual(
     loss: Lazy[Any],
 ) -> Estimate:
     """Return ``1/n sum_i sum_o l'_io hess f_o(x_i)``, (p, p)."""
-    c = loss().first.reshape(-1) / point.n
-    J = jacobian().value
-    return residual_part(autodiff.model, point.X, c, J, settled=settled(), memory=point.memory)
+    c = loss.result.first.reshape(-1) / point.n
+    J = jacobian.result.value
+    return residual_part(autodiff.model, point.X, c, J, settled=settled.result, memory=point.memory)

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from vhat.models.affine import Dependence, Linearity, combine
 from vhat.models.torch.inputs import Rows
+from vhat.models.torch.model import copy_rows
 
 __all__ = ["is_affine"]
 
@@ -149,7 +150,7 @@ def is_affine(function: Callable[[Any, Rows], Any], theta: Any, rows: Rows) -> b
         rows: A few rows of inputs.
     """
     own = theta.detach().clone()
-    given = tuple(value.clone() for value in rows)
+    given = copy_rows(rows)
     dependences = _Dependences()
     dependences.note(own, Dependence.AFFINE)
     for value in given:

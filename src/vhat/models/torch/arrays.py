@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from vhat.models.torch.inputs import plain
+from vhat.errors import InputError
 
-__all__ = ["TorchArrays"]
+__all__ = ["TorchArrays", "plain", "refuse_without_numbers", "to_array"]
 
 
 @dataclass(frozen=True)
@@ -43,3 +43,32 @@ class TorchArrays:
     def compiled(self, step: Callable[..., Any], /) -> Callable[..., Any]:
         """Return the function itself: eager torch compiles nothing."""
         return step
+
+
+def to_array(tensor: Any) -> np.ndarray:
+    """Return a tensor (any device, with or without a gradient tape) as a NumPy array."""
+    if tensor._is_zerotensor():
+        # Derivatives that vanish identically may come as zeros without storage, for which ``numpy`` of torch 2.9 and
+        # older returns uninitialised memory (pytorch issue 89034).
+        tensor = tensor.clone()
+    return np.asarray((tensor.to(torch.float64) if tensor.is_floating_point() else tensor).numpy(force=True))
+
+
+def plain(value: Any) -> Any:
+    """Return a tensor as a NumPy array, and anything else as it is: its mask or its faults are seen by the checks."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    refuse_without_numbers("what was given", value)
+    return to_array(value)
+
+
+def refuse_without_numbers(name: str, value: Any) -> None:
+    """Refuse tensors that are no dense array of numbers.
+
+    Raises:
+        InputError: Saying what to give instead.
+    """
+    if value.layout is not torch.strided or value.is_quantized or value.is_nested:
+        raise InputError(f"{name} is a sparse, nested or quantized tensor; give a dense one.")
+    if value.is_meta:
+        raise InputError(f"{name} is a tensor on the meta device, which has a shape and no numbers. Give the numbers.")

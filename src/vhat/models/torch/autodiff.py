@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,10 @@ from vhat.models.loss import LossDerivatives
 from vhat.models.protocols import Functional, Linearised, Point, slices
 from vhat.models.torch import loss as losses
 from vhat.models.torch.affine import is_affine
-from vhat.models.torch.arrays import TorchArrays
-from vhat.models.torch.derivatives import recording
-from vhat.models.torch.inputs import Rows, check_rows, preserved_rng, take_rows, to_array
+from vhat.models.torch.arrays import TorchArrays, to_array
+from vhat.models.torch.inputs import Rows, check_rows, preserved_rng
 from vhat.models.torch.linearised import TorchLinearised
-from vhat.models.torch.model import TorchModel, in_words
+from vhat.models.torch.model import TorchModel, in_words, recording, take_rows
 from vhat.models.torch.variance_head import VarianceHead
 from vhat.models.validate import refuse_flat_functional, refuse_functional
 
@@ -55,7 +55,7 @@ class TorchAutodiff:
 
     framework = "torch"
 
-    @property
+    @cached_property
     def arrays(self) -> TorchArrays:
         """Tensors on the module's device."""
         return TorchArrays(self.model.state.device)

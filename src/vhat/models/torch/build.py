@@ -22,14 +22,16 @@ from vhat.models.outputs import check_output
 from vhat.models.problem import Problem
 from vhat.models.selection import ALL, LAST, Selection
 from vhat.models.torch import probe
+from vhat.models.torch.arrays import plain
 from vhat.models.torch.autodiff import TorchAutodiff, unwrapped
 from vhat.models.torch.data_loader import is_loader, read_loader
 from vhat.models.torch.decay import decay_of
-from vhat.models.torch.derivatives import tape_bytes_per_row
-from vhat.models.torch.inputs import plain, preserved_rng, read_rows, take_rows
+from vhat.models.torch.inputs import preserved_rng, read_rows
 from vhat.models.torch.last_layer_problem import last_layer_problem
 from vhat.models.torch.linearised import rows_in_chunk
-from vhat.models.torch.model import TorchModel, in_words, read_state
+from vhat.models.torch.model import TorchModel, in_words, take_rows
+from vhat.models.torch.read_state import read_state
+from vhat.models.torch.tape_bytes import tape_bytes_per_row
 from vhat.models.torch.variance_head import GAUSSIAN_NLL, MeanOf, check_heads, take_heads, warn_of_reading
 from vhat.models.validate import refuse_loss
 

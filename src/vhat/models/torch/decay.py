@@ -11,7 +11,7 @@ import torch
 from vhat.checks import as_numbers, check_nonnegative
 from vhat.errors import InputError
 from vhat.models.selection import close_to, listed, under
-from vhat.models.torch.inputs import plain, to_array
+from vhat.models.torch.arrays import plain, to_array
 from vhat.models.torch.model import State
 
 __all__ = ["decay_of"]
@@ -32,11 +32,15 @@ def decay_of(weight_decay: Any, state: State) -> Any:
         weight_decay = {str(path): value for path, value in weight_decay.items()}
         _refuse_unknown(weight_decay, state)
     parts = []
+    checked: dict[str, np.ndarray] = {}
     for name, shape in zip(state.names, state.shapes, strict=True):
         # The longest path decides: a parameter's own name, then the innermost submodule.
         paths = [path for path in weight_decay if path == "" or under(name, path, ".")]
-        value = as_numbers(f"weight_decay of {name!r}", plain(weight_decay[max(paths, key=len)] if paths else 0.0))
-        check_nonnegative(f"weight_decay of {name!r}", value)
+        path = max(paths, key=len, default="")
+        if path not in checked:
+            checked[path] = as_numbers(f"weight_decay of {name!r}", plain(weight_decay.get(path, 0.0)))
+            check_nonnegative(f"weight_decay of {name!r}", checked[path])
+        value = checked[path]
         if name in state.slots and value.shape == tuple(state.slots[name].base.shape):
             value = value[to_array(state.slots[name].rows)]
         if value.shape not in ((), shape):

@@ -13,8 +13,9 @@ import torch
 
 from vhat.checks import as_real, check_finite, column_names, match_columns
 from vhat.errors import InputError
+from vhat.models.torch.arrays import refuse_without_numbers, to_array
 
-__all__ = ["Layout", "Rows", "check_rows", "plain", "preserved_rng", "read_rows", "take_rows", "to_array"]
+__all__ = ["Layout", "Rows", "check_rows", "preserved_rng", "read_rows"]
 
 Rows = tuple[Any, ...]
 """Tensors with one row each along their leading axis: the inputs of a module, in the order of its layout."""
@@ -39,35 +40,6 @@ class Layout:
     features: tuple[tuple[int, ...], ...]
     floating: tuple[bool, ...]
     columns: tuple[tuple[Any, ...] | None, ...]
-
-
-def to_array(tensor: Any) -> np.ndarray:
-    """Return a tensor (any device, with or without a gradient tape) as a NumPy array."""
-    if tensor._is_zerotensor():
-        # Derivatives that vanish identically may come as zeros without storage, for which ``numpy`` of torch 2.9 and
-        # older returns uninitialised memory (pytorch issue 89034).
-        tensor = tensor.clone()
-    return np.asarray((tensor.to(torch.float64) if tensor.is_floating_point() else tensor).numpy(force=True))
-
-
-def plain(value: Any) -> Any:
-    """Return a tensor as a NumPy array, and anything else as it is: its mask or its faults are seen by the checks."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    _refuse_without_numbers("what was given", value)
-    return to_array(value)
-
-
-def _refuse_without_numbers(name: str, value: Any) -> None:
-    """Refuse tensors that are no dense array of numbers.
-
-    Raises:
-        InputError: Saying what to give instead.
-    """
-    if value.layout is not torch.strided or value.is_quantized or value.is_nested:
-        raise InputError(f"{name} is a sparse, nested or quantized tensor; give a dense one.")
-    if value.is_meta:
-        raise InputError(f"{name} is a tensor on the meta device, which has a shape and no numbers. Give the numbers.")
 
 
 def read_rows(X: Any, device: Any) -> tuple[Layout, Rows]:
@@ -110,11 +82,6 @@ def check_rows(x: Any, layout: Layout, device: Any, target_key: str | None = Non
     return rows
 
 
-def take_rows(rows: Rows, index: Any) -> Rows:
-    """Return the rows that a slice or an index tensor selects."""
-    return tuple(value[index] for value in rows)
-
-
 @contextmanager
 def preserved_rng(device: Any = None) -> Iterator[None]:
     """Leave the global random states of torch, NumPy and Python as they were."""
@@ -140,7 +107,7 @@ def _unpack(X: Any, label: str) -> tuple[Kind, tuple[str, ...], tuple[Any, ...]]
 
 def _tensor(name: str, value: Any, device: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        _refuse_without_numbers(name, value)
+        refuse_without_numbers(name, value)
     elif isinstance(value, Mapping | str | bytes):
         raise InputError(f"{name} is a {type(value).__name__}; give a tensor or an array of numbers.")
     else:

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from vhat.models.kinks import UNKNOWN_KINKS, KinkedOperations
 from vhat.models.torch.inputs import Rows
+from vhat.models.torch.model import copy_rows
 
 __all__ = ["kinked_operations"]
 
@@ -125,7 +126,7 @@ def kinked_operations(function: Callable[[Any, Rows], Any], theta: Any, rows: Ro
         rows: A few rows of inputs.
     """
     own = theta.detach().clone()
-    given = tuple(value.clone() for value in rows)
+    given = copy_rows(rows)
     watch = _Watch()
     watch.note(own, ())
     try:

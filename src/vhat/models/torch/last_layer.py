@@ -24,10 +24,11 @@ from vhat.models.protocols import ModelFacts, slices
 from vhat.models.selection import listed
 from vhat.models.torch import probe
 from vhat.models.torch.affine import is_affine
+from vhat.models.torch.arrays import to_array
 from vhat.models.torch.autodiff import TorchAutodiff
-from vhat.models.torch.derivatives import recording
-from vhat.models.torch.inputs import Layout, Rows, preserved_rng, take_rows, to_array
-from vhat.models.torch.model import Linear, TorchModel, in_words, read_state
+from vhat.models.torch.inputs import Layout, Rows, preserved_rng
+from vhat.models.torch.model import Linear, TorchModel, in_words, recording, take_rows
+from vhat.models.torch.read_state import read_state
 from vhat.progress import bar
 
 __all__ = ["TorchHead", "find_head"]
@@ -68,7 +69,7 @@ class TorchHead(HeadAutodiff):
         model = self.base.model
         model.guard()
         found = np.empty((len(inputs[0]), self.head.inputs))
-        blocks = list(slices(len(found), self.base.chunk_rows))
+        blocks = slices(len(found), self.base.chunk_rows)
         with bar("rows through the network", len(blocks)) as advance:
             for block in blocks:
                 rows = take_rows(inputs, block)

@@ -13,13 +13,14 @@ from vhat.checks import Loss, check_finite, check_targets, check_weights, decay_
 from vhat.errors import InputError, MemoryBudgetError, ModelError, name_rows
 from vhat.models.problem import Problem
 from vhat.models.torch import probe
+from vhat.models.torch.arrays import plain
 from vhat.models.torch.autodiff import TorchAutodiff
 from vhat.models.torch.data_loader import is_loader, stream_loader
 from vhat.models.torch.decay import decay_of
-from vhat.models.torch.derivatives import written_bytes_per_row
-from vhat.models.torch.inputs import Layout, Rows, check_rows, plain, preserved_rng, read_rows
+from vhat.models.torch.inputs import Layout, Rows, check_rows, preserved_rng, read_rows
 from vhat.models.torch.last_layer import TorchHead, find_head
 from vhat.models.torch.model import in_words
+from vhat.models.torch.tape_bytes import written_bytes_per_row
 from vhat.models.validate import refuse_loss
 from vhat.progress import bar
 from vhat.tables.rows import Rows as FileRows

@@ -11,8 +11,8 @@ import torch
 from vhat.checks import Loss
 from vhat.errors import ModelError
 from vhat.models.loss import LossDerivatives, diagonal_if_separable, half_square, half_square_values
-from vhat.models.torch.inputs import to_array
-from vhat.models.torch.model import describe
+from vhat.models.torch.arrays import to_array
+from vhat.models.torch.describe import describe
 
 __all__ = ["loss_derivatives", "loss_values"]
 

@@ -17,9 +17,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from vhat.models.leaves import leaf_rows
-from vhat.models.torch.derivatives import jacobian_blocks, recording, row_gradients
 from vhat.models.torch.inputs import Rows
-from vhat.models.torch.model import Linear, TorchModel
+from vhat.models.torch.model import Linear, TorchModel, jacobian_blocks, recording, row_gradients
 
 __all__ = ["find_linear", "kept_up", "outer_leaves", "row_factors"]
 
@@ -70,7 +69,10 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
 def find_linear(model: TorchModel, theta: Any, rows: Rows) -> tuple[Linear, ...]:
     """Find the linear layers whose parameters are used once, each on all rows."""
     whole = [name for name in model.state.names if name not in model.state.slots]
-    watch = _run(model, theta, rows, whole)[0]
+    parameters = _parameters(model, theta, whole)
+    watch = _Watch({name: parameters[name] for name in whole}, len(rows[0]))
+    with recording(), watch:
+        model.at(parameters, rows)
     return tuple(
         Linear(layer.weight, None if layer.bias in watch.elsewhere else layer.bias)
         for layer in watch.layers.values()
@@ -118,11 +120,14 @@ def _linear_factors(model: TorchModel, theta: Any, rows: Rows) -> dict[str, tupl
     in the parameters themselves, and must be that of the outer products.
     """
     watched = [name for layer in model.linear for name in layer if name is not None]
-    watch, f, parameters = _run(model, theta, rows, watched)
-    if watch.elsewhere or set(watch.layers.values()) != set(model.linear):
-        return None
-    products = [watch.products[layer.weight] for layer in model.linear]
+    parameters = _parameters(model, theta, watched)
+    watch = _Watch({name: parameters[name] for name in watched}, len(rows[0]))
     with recording():
+        with watch:
+            f = model.at(parameters, rows)
+        if watch.elsewhere or set(watch.layers.values()) != set(model.linear):
+            return None
+        products = [watch.products[layer.weight] for layer in model.linear]
         slopes = [
             torch.autograd.grad(total, products, retain_graph=True, materialize_grads=True) for total in f.sum(dim=0)
         ]
@@ -142,11 +147,9 @@ def _linear_factors(model: TorchModel, theta: Any, rows: Rows) -> dict[str, tupl
     return found
 
 
-def _run(model: TorchModel, theta: Any, rows: Rows, names: Collection[str]) -> tuple[_Watch, Any, dict[str, Any]]:
-    """Run the module with an eye on some of its parameters."""
+def _parameters(model: TorchModel, theta: Any, names: Collection[str]) -> dict[str, Any]:
+    """Return the parameters by name, some of them as leaves of autograd."""
     parameters = {name: value.detach() for name, value in model.state.split(theta.detach()).items()}
     for name in names:
         parameters[name].requires_grad_()
-    watch = _Watch({name: parameters[name] for name in names}, len(rows[0]))
-    with recording(), watch:
-        return watch, model.at(parameters, rows), parameters
+    return parameters

@@ -16,15 +16,20 @@ from vhat.checks import check_prediction
 from vhat.errors import ModelError
 from vhat.models.outputs import flatten_remedy, select
 from vhat.models.torch.affine import is_affine
-from vhat.models.torch.derivatives import Tape, recording, row_gradients, row_gradients_one_by_one
-from vhat.models.torch.inputs import Layout, Rows, take_rows
+from vhat.models.torch.convention import choose_convention
+from vhat.models.torch.inputs import Layout, Rows
 from vhat.models.torch.kinks import kinked_operations
 from vhat.models.torch.model import (
     Linear,
     State,
+    Tape,
     TorchModel,
-    choose_convention,
+    copy_rows,
     in_words,
+    recording,
+    row_gradients,
+    row_gradients_one_by_one,
+    take_rows,
     training_submodules,
 )
 from vhat.models.torch.outer_products import find_linear, row_factors
@@ -91,8 +96,9 @@ def probe_predictions(
                 "two evaluations of the same rows differ, so the module is random (dropout that is always on, noise, a "
                 f"random mask?). Switch the randomness off.{mode}"
             )
-        _refuse_mixing(model, theta, few)
-    return model
+        narrow = narrow_casts(model, theta, few)
+        _refuse_mixing(model, theta, few, 1e-4 if narrow else 1e-9)
+    return replace(model, narrow=narrow)
 
 
 def few_rows(rows: Rows, most: int = _FEW) -> Rows:
@@ -106,15 +112,15 @@ def is_repeatable(model: TorchModel, theta: Any, rows: Rows) -> bool:
     copied = {name: value.clone() for name, value in model.state.fixed.items()}
     model = replace(model, state=replace(model.state, fixed=copied))
     with torch.inference_mode(False), torch.no_grad(), in_words("evaluating the module"):
-        first, *others = (model(theta.clone(), tuple(value.clone() for value in rows)) for _ in range(3))
+        first, *others = [model(theta.clone(), copy_rows(rows)) for _ in range(3)]
     return all(_equal(first, other) for other in others)
 
 
 def narrow_casts(model: TorchModel, theta: Any, rows: Rows) -> tuple[str, ...]:
     """Name the operations of one forward pass that take float64 and return a narrower float."""
-    watch = _Narrowing()
+    watch, rows = _Narrowing(), few_rows(rows)
     with torch.inference_mode(False), torch.no_grad(), in_words("evaluating the module"), watch:
-        model(theta, _spread(rows, _FEW))
+        model(theta, rows)
     return tuple(watch.found)
 
 
@@ -154,7 +160,7 @@ class _Strays(TorchFunctionMode):
 
 def _first_look(module: Any, state: State, theta: Any, layout: Layout, rows: Rows, part: Any) -> TorchModel:
     """Call the module once on copies, and look at what it returns and what it changes."""
-    given = tuple(value.clone() for value in rows)
+    given = copy_rows(rows)
     flat, tensors = theta.clone(), {name: value.clone() for name, value in state.fixed.items()}
     with _Strays(module) as strays:
         convention, returned = choose_convention(module, {**state.split(flat), **tensors}, layout, given)
@@ -187,12 +193,11 @@ def _first_look(module: Any, state: State, theta: Any, layout: Layout, rows: Row
     return TorchModel(module, state, layout, convention, outputs, len(shape) == 1, output=part)
 
 
-def _refuse_mixing(model: TorchModel, theta: Any, rows: Rows) -> None:
-    """Refuse a module whose prediction for a row depends on the rows beside it."""
+def _refuse_mixing(model: TorchModel, theta: Any, rows: Rows, rounding: float) -> None:
+    """Refuse a module whose prediction for a row depends on the rows beside it, by more than rounding."""
     together = model(theta, rows)
     with in_words("predicting one row alone"):
         alone = torch.cat([model(theta, take_rows(rows, slice(i, i + 1))) for i in range(len(together))])
-    rounding = 1e-4 if narrow_casts(model, theta, rows) else 1e-9
     if bool(((alone - together).abs() > rounding * together.abs().max().clamp(min=1e-300)).any()):
         raise ModelError(
             "the module's prediction for a row changes with the rows beside it (statistics of the batch, attention "
@@ -216,9 +221,8 @@ def _probe_derivatives(model: TorchModel, theta: Any, rows: Rows) -> TorchModel:
     with in_words(doing):
         curved = Tape(model, theta, rows, ones, ones).product(v, "hessian")
         jacobian = row_gradients_one_by_one(model, theta, pair)
-        casts = narrow_casts(model, theta, rows)
-        if not any("16" in cast for cast in casts):  # differences of half precision say nothing
-            _refuse_untrue_derivatives(model, theta, rows, narrow=bool(casts))
+        if not any("16" in cast for cast in model.narrow):  # differences of half precision say nothing
+            _refuse_untrue_derivatives(model, theta, rows, narrow=bool(model.narrow))
     mapped = _agrees(lambda: row_gradients(model, theta, pair), jacobian)
     return replace(
         model,
@@ -299,11 +303,8 @@ def _along_a_line(
     # Unequal weights: the plain sum of outputs is a constant after a softmax or a layer norm, and its derivatives are
     # rounding.
     weights = 0.5 + torch.rand(len(rows[0]), model.outputs, dtype=torch.float64, generator=noise).to(theta.device)
-
-    def tape(t: Any) -> Tape:
-        return Tape(model, t, rows, weights, 0 * weights)
-
-    return size, v, (tape(near), tape(near + h * v), tape(near - h * v))
+    here, up, down = [Tape(model, t, rows, weights, 0 * weights) for t in (near, near + h * v, near - h * v)]
+    return size, v, (here, up, down)
 
 
 def _agrees(shortcut: Any, expected: Any) -> bool:

@@ -19,9 +19,10 @@ from vhat.checks import check_choice
 from vhat.errors import InputError, ModelError, NoiseWarning, name_rows, outside
 from vhat.models.outputs import check_output, describe_returned, is_array, part_of, select
 from vhat.models.protocols import slices
-from vhat.models.torch.derivatives import recording
-from vhat.models.torch.inputs import Layout, Rows, take_rows, to_array
-from vhat.models.torch.model import Slot, State, TorchModel, choose_convention, in_words
+from vhat.models.torch.arrays import to_array
+from vhat.models.torch.convention import choose_convention
+from vhat.models.torch.inputs import Layout, Rows
+from vhat.models.torch.model import Slot, State, TorchModel, in_words, recording, take_rows
 
 __all__ = ["GAUSSIAN_NLL", "MeanOf", "VarianceHead", "check_heads", "take_heads", "warn_of_reading"]
 
