@@ -6,7 +6,7 @@ import pytest
 import vhat
 from vhat.errors import ModelError, PolishError
 from vhat.evidence.leave_one_out import leave_rows_out
-from vhat.fit import Minimum, Network
+from vhat.fit import Minimum, Network, levenberg_marquardt
 from vhat.fit import small_tables as small
 from vhat.fit.dense_scoring import _Smoother
 from vhat.fit.levenberg_marquardt import Objective, descend
@@ -14,7 +14,7 @@ from vhat.fit.score_curve import FAILED
 from vhat.fit.splits import check_table
 from vhat.fitted.model import FittedModel
 from vhat.models.dense_network import network_problem
-from vhat.models.dense_network.layers import flatten
+from vhat.models.dense_network.layers import flatten, forward
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 3))
@@ -49,8 +49,8 @@ def test_the_descent_of_a_linear_model_ends_at_the_ridge_solution():
     np.testing.assert_allclose(end.theta, expected.ravel(), rtol=1e-9)
 
 
-def test_steps_by_a_matrix_of_some_rows_end_at_the_minimum_of_all_rows():
-    # the responses follow the parity of the row, so that every third row, or any other sample, has a minimum of its own
+def test_steps_by_a_matrix_of_some_rows_end_at_the_minimum_of_all_rows(monkeypatch):
+    monkeypatch.setattr(levenberg_marquardt, "_MANY_PRODUCTS", 0.0)
     rng = np.random.default_rng(1)
     many, weights = rng.standard_normal((6000, 3)), rng.uniform(0.5, 2.0, 6000)
     y = (many @ [1.0, -0.5, 0.2] + np.arange(6000) % 2)[:, None]
@@ -61,6 +61,22 @@ def test_steps_by_a_matrix_of_some_rows_end_at_the_minimum_of_all_rows():
     expected = np.linalg.solve(normal, design.T @ (weights[:, None] * y) / 6000)
     assert end.relative_gradient <= 1e-6
     np.testing.assert_allclose(end.theta, expected.ravel(), atol=1e-5)
+
+
+def test_rows_drawn_from_a_sorted_factorial_table_hold_both_levels_alike():
+    pairs = np.repeat(np.random.default_rng(2).standard_normal((4000, 2)), 2, axis=0)
+    sorted_rows = np.unique(np.column_stack([pairs, np.tile([-1.0, 1.0], 4000)]), axis=0)
+    network = Network((3, 82, 1))
+    drawn = levenberg_marquardt._sampled_rows(forward(network, flatten(network.init(0)), sorted_rows))
+    assert len(drawn) == len(set(drawn)) == 8 * 411
+    assert abs(np.mean(sorted_rows[drawn, 2])) < 4 / np.sqrt(len(drawn))
+
+
+def test_the_diagonal_of_the_curvature_is_that_of_the_jacobian():
+    network = Network((3, 5, 4, 2))
+    rows = forward(network, flatten(network.init(0)), X)
+    J = rows.jacobian().reshape(60, 2, -1)
+    np.testing.assert_allclose(rows.curvature_diagonal(WEIGHTS), np.einsum("i,ikp->p", WEIGHTS, J**2), rtol=1e-12)
 
 
 def test_a_small_fit_is_a_certified_minimum_and_its_seed_decides_it():

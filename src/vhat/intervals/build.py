@@ -117,7 +117,9 @@ def build(
     warn_of_failed(problem, found)
     if question.shortcut:
         found = _shortcut(problem, question, found, np.broadcast_to(unit, shape))
-    return answer(with_undetermined(fit, work, options.seed), question, found)
+    with recorder.keeping(found):
+        fit = with_undetermined(fit, work, options.seed)
+    return answer(fit, question, found)
 
 
 def answer(fit: FitRecord, question: Question, found: Measured, *, probes: int | None = None) -> Interval:

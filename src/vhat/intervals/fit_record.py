@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from vhat.errors import NotConverged
 from vhat.evidence.audit import Verdict, moved_by
 from vhat.intervals.prepare import at_minimum, warn_of_weights
 from vhat.models.problem import Problem
@@ -41,8 +42,8 @@ class FitRecord:
             not a multiple of that.
         held_fixed: Whether some parameters of the model are held fixed, which may have been trained on these responses.
         linear: Whether predictions are linear in the responses by structure: a linear model under the squared error.
-        usual_unsupported: Of a linearised model, ``unsupported`` at its training rows on average; 0 of another, and
-            where it would be expensive.
+        usual_unsupported: Of a linearised model, ``unsupported`` at its training rows on average, NaN where the solves
+            for it did not converge; 0 of any other model.
     """
 
     rows: int
@@ -118,14 +119,19 @@ def find_noise(work: Workspace, noise: object, chosen: Chosen, seed: int) -> Noi
 def with_undetermined(fit: FitRecord, work: Workspace, seed: int) -> FitRecord:
     """Return the record with the share of the fit's own freedom that the data leave open, where it exceeds one half.
 
-    The record is unchanged where it does not, or where it would be expensive: it needs the traces of the smoother,
-    which an estimated noise level has needed already. Of a linearised model the share says how much the ridge penalty
-    keeps the refit at the model's own predictions: it is recorded as what is usual at training rows.
+    The record is unchanged where it does not, or where it would be expensive: it needs the traces of the smoother. Of a
+    linearised model the share says how much the ridge penalty keeps the refit at the model's own predictions: it is
+    recorded as what is usual at training rows, because ``unsupported`` cannot be read without it.
     """
-    if not (fit.noise.estimated or work.solver.forms_matrix):
+    linearised = fit.refit is not None
+    if not (linearised or fit.noise.estimated or work.solver.forms_matrix):
         return fit
-    if fit.refit is not None:
+    try:
         freedom = work.residual_freedom(fit.chosen.curvature, seed)
+    except NotConverged:
+        # The rows have a status of their own; an interval that is finished is not lost for want of a remark.
+        return replace(fit, usual_unsupported=float("nan")) if linearised else fit
+    if linearised:
         return replace(fit, usual_unsupported=max(freedom.undetermined(len(freedom.effective)), 0.0))
-    share = work.residual_freedom(fit.chosen.curvature, seed).undetermined(work.problem.p)
+    share = freedom.undetermined(work.problem.p)
     return replace(fit, undetermined=share) if share > MOSTLY else fit

@@ -188,11 +188,6 @@ def _hardly_supported(basis: Basis) -> str:
     if basis.fit.refit is None:
         return f"the training data hardly speak for {where} (unsupported above 0.5), whose error is bias"
     usual = basis.fit.usual_unsupported
-    if not usual:
-        return (
-            f"the ridge penalty, more than the training data, keeps the refit at the model's own prediction at {where} "
-            "(unsupported above 0.5; what is usual at training rows was not computed)"
-        )
     return (
         f"the training data say less than half as much of {where} as of training rows (unsupported above "
         f"{support_threshold(usual):.3g}, where {usual:.2g} is usual), so that the ridge penalty keeps the refit "

@@ -213,8 +213,13 @@ class Interval:
 
     def _usual(self) -> list[str]:
         """Say how the column unsupported of a linearised model is to be read."""
-        if not self.usual_unsupported:
+        if self.usual_unsupported == 0.0:
             return []
+        if np.isnan(self.usual_unsupported):
+            return [
+                "unsupported is the share at which the ridge penalty keeps a refit at the model's own prediction; what "
+                "is usual at training rows could not be computed"
+            ]
         return [
             f"unsupported is the share at which the ridge penalty keeps a refit at the model's own prediction: "
             f"{self.usual_unsupported:.2f} is usual at training rows"

@@ -62,7 +62,8 @@ def hardly_supported(unsupported: np.ndarray, most: Any = MOSTLY, usual: float =
         unsupported: ``h'(R + lam)h / g'h``, see :class:`WeightedNorm`; NaN is nowhere.
         most: The largest share that is relied on, a number or one per prediction; 1 and above asks nothing.
         usual: The share at training rows, above which it is counted: 0, except for the ridge refit of a linearised
-            model. With 0.8 there, ``most=0.5`` asks for 0.1 of support, half of what training rows have.
+            model. With 0.8 there, ``most=0.5`` asks for 0.1 of support, half of what training rows have. NaN where it
+            is not known: no share is then called too large.
 
     Examples:
         >>> hardly_supported(np.array([0.9, 0.2, -2.0, -9.0]))

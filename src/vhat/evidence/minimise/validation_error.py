@@ -57,7 +57,12 @@ def compare_errors(before: np.ndarray, after: np.ndarray) -> Comparison:
     rise = np.mean((after / unit) ** 2 - (before / unit) ** 2, axis=1)
     size = float(np.mean((before / unit) ** 2))
     ratio = float(np.sqrt(np.mean((after / unit) ** 2) / size)) if size > 0 else np.inf
-    return Comparison(ratio, float(np.mean(rise)), float(np.std(rise)) / len(rise) ** 0.5, len(rise))
+    return Comparison(ratio, float(np.mean(rise)), _standard_error(rise), len(rise))
+
+
+def _standard_error(values: np.ndarray) -> float:
+    """Return the standard error of a mean; 0 for one value, which has none."""
+    return float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else 0.0
 
 
 def told_size(errors: np.ndarray) -> str:

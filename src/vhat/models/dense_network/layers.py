@@ -90,12 +90,28 @@ class Pass:
         """How many parameters there are, p."""
         return sum(biases.size + weights.size for biases, weights in self.layers)
 
-    def every(self, stride: int) -> Pass:
-        """Return the pass of the first row and every ``stride``-th row after it."""
+    def take(self, chosen: np.ndarray) -> Pass:
+        """Return the pass of the rows of these numbers."""
         hidden, first, second = (
-            [array[::stride] for array in arrays] for arrays in (self.hidden, self.first, self.second)
+            [array[chosen] for array in arrays] for arrays in (self.hidden, self.first, self.second)
         )
-        return Pass(self.layers, hidden, first, second, self.output[::stride])
+        return Pass(self.layers, hidden, first, second, self.output[chosen])
+
+    def curvature_diagonal(self, weights: np.ndarray) -> np.ndarray:
+        """Return the diagonal of ``sum_i w_i grad f(x_i) grad f(x_i)'`` over all outputs, (p,).
+
+        A gradient is the outer product of what enters a layer and of ``delta``; so is its square.
+        """
+        found = np.zeros(self.parameters)
+        for output in range(self.outputs):
+            last = np.zeros_like(self.output)
+            last[:, output] = 1.0
+            parts = []
+            for hidden, delta in zip(self.hidden, self.deltas(last), strict=True):
+                squares = weights[:, None] * delta**2
+                parts += [squares.sum(axis=0), ((hidden**2).T @ squares).ravel()]
+            found += np.concatenate(parts)
+        return found
 
     def deltas(self, last: np.ndarray) -> list[np.ndarray]:
         """Return ``delta_1`` to ``delta_D``, given ``delta_D``, (n, K)."""

@@ -132,7 +132,7 @@ class TorchLinearised(Linearised):
     def vjp(self, t: np.ndarray, /) -> Any:
         """Return ``J' t`` for each block of t: (k, n, K) to (k, p)."""
         parts = torch.split(self._autodiff.arrays.native(t), self._chunk_rows, dim=1)
-        return sum(map(Tape.vjp, self._tapes(), parts))
+        return sum(tape.vjp(part) for tape, part in zip(self._tapes(), parts, strict=True))
 
     def _tapes(self) -> Iterable[Tape]:
         """Return the recorded chunks, kept where they fit, else recorded one by one."""
