@@ -551,3 +551,20 @@ def test_the_audit_names_columns_as_features_of_the_last_layer(linearised):
     assert line.verdict == "fails"
     assert "feature 0 of the last layer (counted from 0)" in line.remedy
     assert "column" not in line.remedy
+
+
+def test_loaders_are_taken_wherever_rows_are():
+    torch.manual_seed(3)
+    X = torch.randn(90, 3)
+    y = X[:, 0].sin() + 0.1 * torch.randn(90)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.ReLU(), torch.nn.Linear(6, 1), torch.nn.Flatten(0))
+    sets = [torch.utils.data.TensorDataset(X[part], y[part]) for part in (slice(60), slice(60, 90))]
+    train, held_out = (torch.utils.data.DataLoader(each, batch_size=16) for each in sets)
+    arrays = vhat.from_torch(module, X[:60], y[:60], weight_decay=1e-3, parameters="last", validation=(X[60:], y[60:]))
+    expected = arrays.linearised(0.1).interval(X[60:])
+    for given in ((train,), (X[:60], y[:60])):
+        head = vhat.from_torch(module, *given, weight_decay=1e-3, parameters="last", validation=held_out)
+        for ask in (held_out, X[60:]):
+            np.testing.assert_array_equal(head.linearised(0.1).interval(ask).half_width, expected.half_width)
+    loaded, direct = (head.linearised(0.1).calibrate(*rows) for rows in ((held_out,), (X[60:], y[60:])))
+    np.testing.assert_array_equal(loaded.interval(X[:5], 0.2).half_width, direct.interval(X[:5], 0.2).half_width)

@@ -18,6 +18,7 @@ import numpy as np
 
 from vhat.models.kinks import NO_KINKS
 from vhat.models.leaves import leaf_slices
+from vhat.models.loaders import structure_of
 from vhat.models.loss import LossDerivatives
 from vhat.models.protocols import (
     Array,
@@ -125,6 +126,18 @@ class HeadAutodiff(ABC):
     linear = True
     kinks = NO_KINKS
     held_fixed = True
+
+    @property
+    def input_structure(self) -> tuple[str, tuple[str, ...]]:
+        """How rows are given to the whole model; the layer's own inputs are features."""
+        known: tuple[str, tuple[str, ...]] | None = getattr(self.base, "input_structure", None)
+        return structure_of(self.sample) if known is None else known
+
+    @property
+    def target_key(self) -> str | None:
+        """The key of the responses in batches that are dicts; None where none was named."""
+        found: str | None = getattr(self.base, "target_key", None)
+        return found
 
     @abstractmethod
     def features(self, inputs: Any, /) -> np.ndarray:

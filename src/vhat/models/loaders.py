@@ -19,7 +19,7 @@ from vhat.tables.rows import Rows
 if TYPE_CHECKING:
     from vhat.models.problem import Problem
 
-__all__ = ["is_loader", "read_inputs", "read_pair"]
+__all__ = ["is_loader", "read_inputs", "read_pair", "structure_of"]
 
 
 class _Structure(NamedTuple):
@@ -118,7 +118,11 @@ def _structure(problem: Problem) -> _Structure:
     known = getattr(problem.autodiff, "input_structure", None)
     if problem.scaling is None and known is not None:
         return _Structure(*known)
-    X = problem.X
+    return structure_of(problem.X)
+
+
+def structure_of(X: Any) -> _Structure:
+    """Return how inputs were given."""
     if isinstance(X, Mapping):
         return _Structure("dict", tuple(map(str, X)))
     if isinstance(X, tuple | list):

@@ -297,7 +297,8 @@ def _residual_size(problem: Problem, noise: np.ndarray, spread: np.ndarray, like
 def _likelier(problem: Problem, errors: np.ndarray, noise: np.ndarray, spread: np.ndarray) -> str:
     """Return the likelihood, normal or t4, under which validation errors and training residuals are more likely.
 
-    Both sizes are free: the comparison is of the shape alone, and the units of the responses have no part in it.
+    The sizes of both, output by output, are free: the comparison is of the shape alone. Neither the units of the
+    responses nor how closely each output was fitted have a part in it.
 
     Args:
         problem: The training problem.
@@ -305,10 +306,11 @@ def _likelier(problem: Problem, errors: np.ndarray, noise: np.ndarray, spread: n
         noise: Noise of each training response in the same unit, (n, K).
         spread: ``D``, which is zero for rows that the loss does not see, (n, K).
     """
-    gain = _gain_of_t4(errors.reshape(-1))
+    gain = sum(_gain_of_t4(column) for column in errors.T)
     residuals = problem.fitted_values - problem.targets
     if problem.loss_derivatives.square and residuals.any():
-        gain += _gain_of_t4((residuals / noise)[spread > 0])
+        seen = spread > 0
+        gain += sum(_gain_of_t4((residuals / noise)[seen[:, k], k]) for k in range(problem.outputs))
     return "t4" if gain > 0 else "normal"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from vhat.evidence.audit.result import Line
 from vhat.evidence.minimise.stationarity import evaluate
-from vhat.evidence.minimise.validation_error import WORSE, compare_errors, told_size
+from vhat.evidence.minimise.validation_error import CERTAIN, WORSE, compare_errors, told_size
 from vhat.linalg.solvers import Status
 from vhat.models.problem import Curvature, Problem
 from vhat.variance.validation import Validation
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["early_stopping_line", "refit_comparison_line"]
 
-_CERTAIN = 2.0
-"""Standard errors of the mean difference of squared errors, row by row, by which it must be worse."""
 _MOST_ROWS = 1000
 """Validation rows whose gradients are made."""
 _NAME = "early stopping"
@@ -76,7 +74,7 @@ def _unit(problem: Problem) -> np.ndarray:
 def _judge(before: np.ndarray, after: np.ndarray, how: str) -> Line:
     """Compare squared errors row by row, each output in units of its own error before."""
     found = compare_errors(before, after)
-    certain = found.rise > _CERTAIN * found.standard_error
+    certain = found.rise > CERTAIN * found.standard_error
     meaning = f"validation error at the minimum over that of the model, {how}"
     sizes = " and ".join(told_size(each) for each in (before, after))
     if found.ratio <= WORSE:

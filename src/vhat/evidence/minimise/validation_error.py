@@ -12,10 +12,12 @@ from vhat.errors import EarlyStoppingWarning, PolishError, outside
 from vhat.models.problem import Problem
 from vhat.variance.validation import Validation
 
-__all__ = ["WORSE", "Comparison", "ValidationWatch", "compare_errors", "told_size", "warn_of_worse"]
+__all__ = ["CERTAIN", "WORSE", "Comparison", "ValidationWatch", "compare_errors", "told_size", "warn_of_worse"]
 
 WORSE = 1.01
 """Factor on the root mean square of validation errors from which a model is called worse."""
+CERTAIN = 2.0
+"""Standard errors of the mean rise from which chance is no explanation, in the audit and in warnings."""
 _CLEARLY_WORSE = 1.05
 """The same on the way to a minimum, where the error may rise for a while and fall again."""
 _LEVEL = 0.99
@@ -145,11 +147,13 @@ def warn_of_worse(before: Problem, after: Problem, rows: Validation) -> None:
     sizes = [np.sqrt(np.mean(each**2, axis=0)) for each in errors]
     if np.all(sizes[1] <= WORSE * sizes[0]):
         return
+    found = compare_errors(*errors)
+    chance = "" if found.in_standard_errors > CERTAIN else ", which chance may explain"
     warnings.warn(
         f"polish makes this model worse: the root mean square of {rows.rows:,} validation errors is "
-        f"{told_size(errors[0])} before and {told_size(errors[1])} at the minimum that it has reached. Training was "
-        "stopped before that minimum for a reason. The model that was polished is unchanged: keep it, and take it as "
-        "it is by its linearised(), which uses these validation rows.",
+        f"{told_size(errors[0])} before and {told_size(errors[1])} at the minimum that it has reached{chance}. "
+        "Training was stopped before that minimum for a reason. The model that was polished is unchanged: keep it, and take it "
+        "as it is by its linearised(), which uses these validation rows.",
         EarlyStoppingWarning,
         stacklevel=outside(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 __all__ = ["Wording"]
@@ -27,8 +28,12 @@ class Wording:
             "columns={'zip': 'category'}"
             >>> Wording(command=True).override("zip", "category")
             '--columns zip=category'
+            >>> Wording(command=True).override("Order No", "skip")
+            "--columns 'Order No=skip'"
         """
-        return f"--columns {name}={kind}" if self.command else f"columns={{{name!r}: {kind!r}}}"
+        if self.command:
+            return f"--columns {shlex.quote(f'{name}={kind}')}"
+        return f"columns={{{name!r}: {kind!r}}}"
 
     def overrides(self, name: str, *kinds: str) -> str:
         """Return several such options, as alternatives."""
