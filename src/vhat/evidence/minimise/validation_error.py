@@ -152,8 +152,8 @@ def warn_of_worse(before: Problem, after: Problem, rows: Validation) -> None:
     warnings.warn(
         f"polish makes this model worse: the root mean square of {rows.rows:,} validation errors is "
         f"{told_size(errors[0])} before and {told_size(errors[1])} at the minimum that it has reached{chance}. "
-        "Training was stopped before that minimum for a reason. The model that was polished is unchanged: keep it, and take it "
-        "as it is by its linearised(), which uses these validation rows.",
+        "Training was stopped before that minimum for a reason. The model that was polished is unchanged: keep it, and "
+        "take it as it is by its linearised(), which uses these validation rows.",
         EarlyStoppingWarning,
         stacklevel=outside(),
     )
