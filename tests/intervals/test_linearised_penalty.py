@@ -406,3 +406,79 @@ def test_a_recipe_is_a_training_loop_of_torch_as_its_owner_wrote_it():
 
     tangent = recipe(X, y, seed=0).linearised(recipe=recipe)
     assert "that 6 retrainings under nudged responses gave" in tangent.interval(X[:2], noise=0.1).guarantee
+
+
+# -- units -------------------------------------------------------------------------------------------
+def two_layers(first, last, rows, responses, held, unit=1.0):
+    """Return the linearisation of a ReLU network with given matrices, trained without weight decay."""
+    module = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1), torch.nn.Flatten(0))
+    with torch.no_grad():
+        for layer, (weight, bias) in zip((module[0], module[2]), (first, last), strict=True):
+            layer.weight.copy_(torch.as_tensor(weight))
+            layer.bias.copy_(torch.as_tensor(bias))
+    module.double()
+    fitted = vhat.from_torch(module, rows, unit * responses, weight_decay=0.0)
+    return fitted.linearised(validation=(held[0], unit * held[1]))
+
+
+def network_rows():
+    rng = np.random.default_rng(3)
+    X, Z = rng.normal(size=(80, 2)), rng.normal(size=(60, 2))
+    y, t = (np.sin(W[:, 0]) + 0.3 * rng.normal(size=len(W)) for W in (X, Z))
+    first = rng.normal(size=(8, 2)), rng.normal(size=8)
+    hidden = np.maximum(X @ first[0].T + first[1], 0.0)
+    design_ = np.column_stack([hidden, np.ones(80)])
+    last = np.linalg.solve(design_.T @ design_ / 80 + 0.05 * np.eye(9), design_.T @ y / 80)
+    # exact in float32, in which the module is made
+    first = tuple(part.astype(np.float32).astype(np.float64) for part in first)
+    last = last.astype(np.float32).astype(np.float64)
+    return first, (last[None, :8], last[8:]), X, y, (Z, t)
+
+
+@pytest.mark.parametrize("unit", [2.0**-10, 2.0**10])
+def test_the_same_network_in_other_units_of_the_responses_has_the_same_refit(unit):
+    """The last layer takes the unit, as it does when trained parameters are converted. Powers of two round nothing."""
+    first, last, X, y, held = network_rows()
+    x = np.array([[0.0, 0.0], [1.0, -1.0], [6.0, 5.0]])
+    one = two_layers(first, last, X, y, held)
+    other = two_layers(first, tuple(unit * part for part in last), X, y, held, unit)
+    np.testing.assert_allclose(other.workspace.refit.freedom, one.workspace.refit.freedom, rtol=1e-6)
+    before, after = one.interval(x), other.interval(x)
+    np.testing.assert_allclose(after.half_width, unit * before.half_width, rtol=1e-6)
+    np.testing.assert_allclose(after.unsupported, before.unsupported, rtol=1e-6)
+
+
+def test_a_factor_moved_from_one_layer_to_the_next_changes_nothing():
+    """A ReLU network is the same function with its first layer doubled and its last weights halved."""
+    first, last, X, y, held = network_rows()
+    x = np.array([[0.0, 0.0], [1.0, -1.0], [6.0, 5.0]])
+    factor = 64.0
+    moved = tuple(factor * part for part in first), (last[0] / factor, last[1])
+    one = two_layers(first, last, X, y, held).interval(x)
+    other = two_layers(*moved, X, y, held).interval(x)
+    np.testing.assert_allclose(other.half_width, one.half_width, rtol=1e-6)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e5])
+def test_the_unit_of_one_entry_of_a_vector_changes_nothing(factor):
+    """The parameters of a curve have units of their own, and so has each entry of the only vector."""
+    X, y, Z, t, theta = made()
+    unit = np.ones(P)
+    unit[3] = factor
+    given = {"weight_decay": 0.0}
+    one = vhat.from_numpy(lambda q, W: waves(W) @ q, theta, X, y, jac=design, **given)
+    other = vhat.from_numpy(
+        lambda q, W: waves(W) @ (unit * q), theta / unit, X, y, jac=lambda W: waves(W) * unit, **given
+    )
+    bands = [fitted.linearised(validation=(Z, t)).interval(Z) for fitted in (one, other)]
+    np.testing.assert_allclose(bands[1].half_width, bands[0].half_width, rtol=1e-6)
+
+
+def test_a_layer_that_no_training_row_reaches_is_unsupported_and_moves_no_variance():
+    """Its penalty is the mean of the others', on which V does not depend."""
+    first, last, X, y, held = network_rows()
+    dead = (np.zeros_like(first[0]), -np.ones_like(first[1]))
+    band = two_layers(dead, last, X, y, held).interval(X[:2])
+    assert np.all(np.isfinite(band.half_width))
+    mean = np.sqrt(band.noise**2 / len(X))  # only the last bias is left: the standard error of a shrunken mean
+    assert np.all(band.standard_error <= 1.0001 * mean)
