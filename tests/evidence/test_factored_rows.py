@@ -57,11 +57,11 @@ def test_some_rows_are_left_out_as_among_all(monkeypatch):
 
 
 def test_of_many_rows_without_a_factorisation_a_sample_is_scored(monkeypatch):
-    from vhat.intervals import calibrate
+    from vhat.intervals import calibration_scores
 
     fitted = fitted_to(1)
     every = fitted.calibrate("loo", noise=0.3).scores
-    monkeypatch.setattr(calibrate, "MOST_SOLVED", 20)
+    monkeypatch.setattr(calibration_scores, "MOST_SOLVED", 20)
     found = fitted.calibrate("loo", noise=0.3, seed=1).scores
     assert len(found) == 20
     assert set(np.round(found, 10)) <= set(np.round(every, 10))

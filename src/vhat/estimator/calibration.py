@@ -12,7 +12,7 @@ from vhat.errors import CalibrationWarning, InputError, LeverageWarning, VhatErr
 from vhat.estimator.calibration_by_refits import LEVERAGE, by_folds, copied_rows
 from vhat.estimator.log_target import log_of
 from vhat.estimator.sketch_of import sketch_of
-from vhat.intervals.calibrate import Calibrated, rescaled
+from vhat.intervals.calibrate import Calibrated, OwnInterval
 from vhat.intervals.fingerprint import fingerprint
 from vhat.tables import validate
 from vhat.tables.frames import as_pandas
@@ -223,5 +223,5 @@ def restore(network: NetworkRegressor, saved: dict[str, Any] | None) -> None:
         return
     network.not_calibrated_ = saved["not_calibrated"]
     if saved["found"] is not None:
-        base = rescaled(network.fitted_.interval, noise=None)
+        base = OwnInterval(network.fitted_, {"noise": None})
         network.calibrated_ = Calibrated.restored(saved["found"], base)

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vhat.errors import NotConverged, VhatError, VhatWarning
-from vhat.intervals.calibrate import Calibrated, HeldOutErrors, held_out_errors, rescaled, sizes_of
+from vhat.intervals.calibrate import Calibrated, OwnInterval
+from vhat.intervals.calibration_scores import HeldOutErrors, held_out_errors, sizes_of
 from vhat.progress import bar
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def by_folds(
     if varying:
         shape, signed = errors.varying(_groups(problem))
     scores = signed[:, 0] if problem.squeeze else signed
-    base = rescaled(fitted.interval, noise=noise, solver="auto", curvature="auto", seed=0)
+    base = OwnInterval(fitted, {"noise": noise, "solver": "auto", "curvature": "auto", "seed": 0})
     doubt = ""
     if leverage > _MOST_LEVERAGE:
         doubt = (

@@ -10,7 +10,7 @@ import numpy as np
 
 from vhat.estimator import calibration
 from vhat.estimator.sketch_of import refuse_sketched
-from vhat.intervals.calibrate import Calibrated, rescaled
+from vhat.intervals.calibrate import Calibrated, OwnInterval
 from vhat.tables.row_names import RowNames
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def sketched(network: NetworkRegressor, probes: int, seed: int) -> NetworkRegres
         )
         found = replace(found, doubt=doubt)
     if found is not None:
-        made.calibrated_ = Calibrated.restored(found.record(), rescaled(sketch.interval, noise=None))
+        made.calibrated_ = Calibrated.restored(found.record(), OwnInterval(sketch, {"noise": None}))
     made.not_calibrated_ = reason
     # what is left of the rows: their numbers and names, the fits of the selection, and rows that were kept apart
     made.rows_ = np.arange(0)

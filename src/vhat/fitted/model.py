@@ -24,16 +24,15 @@ from vhat.fitted.linearise import find_ridge
 from vhat.fitted.recipes import Recipe
 from vhat.intervals.ask import about_predictions, shaped
 from vhat.intervals.build import Question, build
-from vhat.intervals.calibrate import (
-    Calibrated,
+from vhat.intervals.calibrate import Calibrated, OwnInterval
+from vhat.intervals.calibration_guarantee import doubt_of
+from vhat.intervals.calibration_scores import (
     common_noise,
     count_validation_rows,
-    doubt_of,
     given_shape,
     held_out_errors,
     left_out_errors,
     refuse_calibration_rows,
-    rescaled,
     rows_to_score,
     sizes_of,
 )
@@ -665,7 +664,7 @@ class FittedModel:
                 them, are warned of).
             NoiseError: When the noise has to be estimated and the fit interpolates.
         """
-        base = rescaled(self.interval, noise=noise, solver=solver, curvature=curvature, seed=seed)
+        base = OwnInterval(self, {"noise": noise, "solver": solver, "curvature": curvature, "seed": seed})
         if isinstance(X_cal, str):
             if X_cal not in ("loo", "leave_one_out"):
                 raise InputError(f"X_cal={X_cal!r} is neither rows, to be given with y_cal, nor 'loo'.")

@@ -18,100 +18,54 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from vhat.checks import as_numbers, check_choice, check_delta, check_finite
+from vhat.checks import as_numbers, check_choice, check_delta
 from vhat.errors import InputError, StoreError
-from vhat.evidence.factored_rows import is_worthwhile
-from vhat.evidence.leave_one_out import ROUGH, LeftOut, warn_of_rows
+from vhat.intervals.calibration_guarantee import (
+    NOISE_AT_INTERVAL_ALONE,
+    NOISE_AT_SCORES_ALONE,
+    Source,
+    calibration_sentence,
+)
 from vhat.intervals.interval import Interval
-from vhat.intervals.noise_shape import NoiseShape, estimate_noise_shape, spread_of
+from vhat.intervals.noise_shape import NoiseShape, spread_of
 from vhat.level import level_text
-from vhat.linalg.solvers import Status
-from vhat.models.problem import Problem
 from vhat.schema import build
-from vhat.variance.noise import Noise
-from vhat.variance.repeated_rows import refuse_training_rows, repeated_rows
-from vhat.variance.workspace import Workspace
 
-__all__ = [
-    "MOST_SOLVED",
-    "Calibrated",
-    "HeldOutErrors",
-    "Source",
-    "common_noise",
-    "count_validation_rows",
-    "doubt_of",
-    "given_shape",
-    "held_out_errors",
-    "left_out_errors",
-    "load_calibrated",
-    "refuse_calibration_rows",
-    "rescaled",
-    "rows_to_score",
-    "sizes_of",
-]
+__all__ = ["SAVED_OPTIONS", "Calibrated", "OwnInterval"]
 
-Source = Literal["split", "loo", "cv"]
 _ANY_DELTA = 0.05
 """Quantiles take center and spread of an interval, which do not depend on its level."""
-_OPTIMISTIC = 0.2
-"""Mean leverage of a model that is not linear above which left-out errors are too small. Measured on networks of 8 and
-16 units: 90% intervals cover 89% at a mean leverage of 0.19, 86 to 88% at 0.28 and 82 to 87% at 0.32."""
-_ASKED = ("noise", "solver", "curvature", "seed")
+SAVED_OPTIONS = ("noise", "solver", "curvature", "seed")
 """Options of ``calibrate`` that are saved with a calibration."""
-MOST_SOLVED = 5000
-"""Training rows that leave-one-out scores where each of them is a solve: their 95% point is known to 0.3 points."""
 
 
-@dataclass(frozen=True, eq=False)
-class HeldOutErrors:
-    """Errors of rows at a model that had not seen them, and the spread that it claims for them.
+@dataclass(frozen=True)
+class OwnInterval:
+    """The model's own observation interval, by the textbook's width: what a calibration rescales.
 
     Attributes:
-        prediction: (m,) or (m, outputs).
-        error: ``y - f``, shaped alike; NaN where a row has none.
-        standard_error: Of the prediction, shaped alike.
-        noise: Standard deviation of the response around its mean; broadcasts to that shape.
+        model: The fitted model or the sketch.
+        options: Options of its ``interval`` beside bound and target.
     """
 
-    prediction: np.ndarray
-    error: np.ndarray
-    standard_error: np.ndarray
-    noise: np.ndarray
+    model: Any
+    options: dict[str, Any]
 
-    def scores(self, relative: Any = 1.0) -> np.ndarray:
-        """Return the errors in units of the spread, with their sign.
-
-        Args:
-            relative: The noise at each row relative to ``noise``.
-        """
-        found: np.ndarray = self.error / spread_of(self.standard_error, self.noise, relative)
-        return found
-
-    def varying(self, groups: np.ndarray | None = None) -> tuple[NoiseShape | None, np.ndarray]:
-        """Return how the noise varies with the prediction, None where it does not, and the scores that allow for it.
-
-        Args:
-            groups: A number for each row; rows with one number are copies of each other. None to take rows for copies
-                that have the same prediction and error.
-        """
-        if groups is None:
-            groups = self._alike()
-        shape, relative = estimate_noise_shape(self.prediction, self.scores(), groups)
-        return shape, self.scores(relative)
-
-    def _alike(self) -> np.ndarray:
-        """Number the rows so that those of the same prediction and error, to nine digits, have one number, (m,)."""
-        columns = np.column_stack(
-            [self.prediction.reshape(len(self.error), -1), self.error.reshape(len(self.error), -1)]
+    def __call__(self, x: Any, delta: float = _ANY_DELTA, *, observation_noise: Any = None) -> Interval:
+        """Return the interval at x."""
+        found: Interval = self.model.interval(
+            x,
+            delta,
+            bound="asymptotic",
+            target="observation",
+            observation_noise=observation_noise,
+            **self.options,
         )
-        size = np.nanmax(np.abs(columns), axis=0, initial=np.finfo(float).tiny)
-        _, group = np.unique(np.round(columns / size, 9), axis=0, return_inverse=True)
-        return np.asarray(group).reshape(-1)
+        return found
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,7 +121,7 @@ class Calibrated:
     @property
     def guarantee(self) -> str:
         """What an interval at any delta may claim: one sentence."""
-        return _sentence(self, "1 - delta", "delta")
+        return calibration_sentence(self, "1 - delta", "delta")
 
     @property
     def finest(self) -> float:
@@ -234,7 +188,7 @@ class Calibrated:
         if simultaneous:
             factor = self.quantile(share)
         width = factor * self.spread(band, fresh)
-        sentence = _sentence(self, level_text(share), f"{share:g}")
+        sentence = calibration_sentence(self, level_text(share), f"{share:g}")
         if simultaneous and band.center.size > 1:
             sentence = (
                 f"All {band.center.size} values at once at {level_text(delta)} by the union bound, each with its share "
@@ -315,10 +269,9 @@ class Calibrated:
         Raises:
             StoreError: As there, and for a calibration with a solver of its own.
         """
-        asked = dict(getattr(self.base, "keywords", {}))
-        keep = getattr(getattr(getattr(self.base, "func", None), "__self__", None), "save_calibrated", None)
-        if keep is None:
+        if not isinstance(self.base, OwnInterval):
             raise StoreError("this calibration belongs to no fitted model or sketch. Save what was calibrated.")
+        asked = dict(self.base.options)
         if not isinstance(asked.get("solver", "auto"), str):
             raise StoreError(
                 f"this calibration was made with solver={asked['solver']!r}, which is not saved. Calibrate again with "
@@ -326,8 +279,7 @@ class Calibrated:
             )
         if not (asked.get("noise") is None or isinstance(asked["noise"], str)):
             asked["noise"] = as_numbers("noise", asked["noise"])
-        kept = {name: asked[name] for name in _ASKED if name in asked}
-        keep(directory, {"found": self.record(), "asked": kept})
+        self.base.model.save_calibrated(directory, {"found": self.record(), "asked": asked})
 
     def record(self) -> dict[str, Any]:
         """Return everything but the model, as plain data and arrays, for :meth:`restored`."""
@@ -357,10 +309,10 @@ class Calibrated:
         """
         if given is not None:
             if self.observation_noise is None and not self.per_row:
-                raise InputError(_ONLY_HERE[self.source])
+                raise InputError(NOISE_AT_INTERVAL_ALONE[self.source])
             return given
         if self.per_row:
-            raise InputError(_ONLY_THERE[self.source])
+            raise InputError(NOISE_AT_SCORES_ALONE[self.source])
         return self.observation_noise
 
     def __repr__(self) -> str:
@@ -370,236 +322,3 @@ class Calibrated:
             f"Calibrated by {self.source}: {len(self.scores)} rows, {middle}delta from {self.finest:.3g} up\n"
             f"{self.guarantee}"
         )
-
-
-_ONLY_HERE: dict[Source, str] = {
-    "split": (
-        "observation_noise was given to interval() and not to calibrate(): the scores are in units of the fit's noise, "
-        "and would be read in other units here. Give it to both, fitted.calibrate(X_cal, y_cal, "
-        "observation_noise=...).interval(x, observation_noise=...), or to neither."
-    ),
-    "loo": (
-        "observation_noise was given to interval(), and the scores of calibrate('loo') are in units of the fit's "
-        "noise, which is the same in all rows. Leave it out; or calibrate with noise=, one number per training row, "
-        "where the noise differs between rows."
-    ),
-    "cv": (
-        "observation_noise was given to interval(), and the scores of a calibration by folds are in units of the fit's "
-        "noise, which is the same in all rows. Leave it out; or calibrate with noise=, one number per training row, "
-        "where the noise differs between rows."
-    ),
-}
-"""Noise of new responses that was given for the interval and not for the scores."""
-_ONLY_THERE: dict[Source, str] = {
-    "split": (
-        "calibrate() was given one observation_noise per calibration row, which says nothing of new responses. Give "
-        "interval(x, observation_noise=...): the standard deviation of a new response, a number or one per row of x."
-    ),
-    "loo": (
-        "the training rows have noise of different sizes, so the noise of a new response is not known. Give "
-        "interval(x, observation_noise=...): the standard deviation of a new response, a number or one per row of x."
-    ),
-    "cv": (
-        "the training rows have noise of different sizes, so the noise of a new response is not known. Give "
-        "interval(x, observation_noise=...): the standard deviation of a new response, a number or one per row of x."
-    ),
-}
-"""Noise that each scored row had of its own, and that is not given for the interval."""
-
-
-def rescaled(ask: Callable[..., Interval], **options: Any) -> Callable[..., Interval]:
-    """Return what a calibration rescales: the model's own observation interval by the textbook's width.
-
-    Args:
-        ask: ``fitted.interval``.
-        options: Its options beside the bound and the target.
-    """
-    return partial(ask, bound="asymptotic", target="observation", **options)
-
-
-def load_calibrated(model: Any, saved: dict[str, Any] | None) -> Any:
-    """Return a model that was loaded, or its calibration where one was saved with it.
-
-    Args:
-        model: The fitted model or sketch.
-        saved: What :meth:`Calibrated.save` keeps beside the model, or None.
-
-    Raises:
-        StoreError: For a calibration that is malformed, or of another model.
-    """
-    if saved is None:
-        return model
-    asked = saved["asked"]
-    if not set(asked) <= set(_ASKED) or not isinstance(asked.get("solver", "auto"), str):
-        raise StoreError(f"the saved calibration is malformed: its options are {sorted(asked)}.")
-    found = Calibrated.restored(saved["found"], rescaled(model.interval, **asked))
-    outputs = () if model.problem.squeeze else (model.problem.outputs,)
-    for name in ("scores", "signed"):
-        array = getattr(found, name)
-        if array is not None and array.shape[1:] != outputs:
-            raise StoreError(f"the saved calibration is malformed: its {name} have shape {array.shape}.")
-    return found
-
-
-def doubt_of(found: LeftOut, *, minimum: bool, reason: str) -> str:
-    """Return why leaving rows out to first order is not to be relied on; empty where it is.
-
-    Args:
-        found: The rows left out.
-        minimum: Whether the parameters are a certified minimum.
-        reason: Why the Gauss-Newton matrix took the place of the exact Hessian; empty where it did not.
-    """
-    if not minimum:
-        return "the parameters are not a minimum, and a fit without a row is not told from them"
-    if reason:
-        return "the exact Hessian cannot be used, and leverages by the Gauss-Newton matrix are too small"
-    if found.mean_leverage > _OPTIMISTIC:
-        return (
-            f"the fit spends {found.mean_leverage:.2g} degrees of freedom on each row, and predicts new rows worse "
-            "than a first-order step tells"
-        )
-    if found.unreliable:
-        return f"{found.rough} of {len(found.leverage)} training rows have leverage above {ROUGH}"
-    return ""
-
-
-def sizes_of(signed: np.ndarray) -> np.ndarray:
-    """Return the sizes of signed scores; infinite where a row has none."""
-    return np.where(np.isnan(signed), np.inf, np.abs(signed))
-
-
-def common_noise(observation_noise: Any) -> tuple[np.ndarray | None, bool]:
-    """Return the noise level that all calibration rows share, if there is one, and whether each row has its own."""
-    if observation_noise is None:
-        return None, False
-    levels = as_numbers("observation_noise", observation_noise)
-    if levels.ndim > 0 and len(levels) > 1:
-        return None, True
-    return levels, False
-
-
-def given_shape(noise_shape: NoiseShape | str, observation_noise: Any) -> NoiseShape | None:
-    """Return how the noise of calibration rows varies with the prediction; None for constant noise.
-
-    Raises:
-        InputError: For anything but ``"constant"`` and a shape that was estimated before, and for a shape beside a
-            noise level of the responses.
-    """
-    if isinstance(noise_shape, NoiseShape):
-        if observation_noise is not None:
-            raise InputError("noise_shape and observation_noise both say how noisy a response is. Give one of them.")
-        return noise_shape
-    if noise_shape != "constant":
-        raise InputError(
-            f"noise_shape={noise_shape!r} beside calibration rows must be 'constant' or a shape estimated without "
-            "them, such as fitted.calibrate('loo', noise_shape='prediction').noise_shape."
-        )
-    return None
-
-
-def held_out_errors(band: Interval, y: Any, observation_noise: Any) -> HeldOutErrors:
-    """Compare responses with the model's own observation interval at their inputs.
-
-    Raises:
-        InputError: For responses of another shape, or that are not finite.
-    """
-    responses = as_numbers("y_cal", y)
-    if responses.shape != band.center.shape:
-        raise InputError(
-            f"y_cal has shape {responses.shape}; the model predicts shape {band.center.shape} at X_cal. Bring them to "
-            "one shape, one row a calibration point."
-        )
-    check_finite("y_cal", responses)
-    noise: Any = band.noise if band.observation_noise is None else band.observation_noise
-    if observation_noise is not None:
-        noise = as_numbers("observation_noise", observation_noise)
-    error = np.where(band.status == Status.CONVERGED, responses - band.center, np.nan)
-    return HeldOutErrors(band.center, error, band.standard_error, np.asarray(noise))
-
-
-def rows_to_score(problem: Problem, half: Any, seed: int) -> np.ndarray | None:
-    """Return the training rows that leave-one-out scores; None for all of them.
-
-    Args:
-        problem: The training problem.
-        half: The factorisation of the solver, or None where it has none: each row is then a solve.
-        seed: Draws the rows.
-    """
-    if problem.n <= MOST_SOLVED or is_worthwhile(problem, half):
-        return None
-    return np.sort(np.random.default_rng(seed).choice(problem.n, size=MOST_SOLVED, replace=False))
-
-
-def left_out_errors(problem: Problem, found: LeftOut, noise: Noise, rows: np.ndarray | None = None) -> HeldOutErrors:
-    """Compare the training rows that the loss sees, each with the model that never saw it; fields are (rows, K)."""
-    warn_of_rows(found)
-    index = np.arange(problem.n) if rows is None else rows
-    seen = np.any(problem.loss_derivatives.cross.reshape(problem.n, -1)[index] != 0, axis=1)
-    error = problem.targets[index] - found.prediction
-    standard_error = np.sqrt(found.variance / problem.n)
-    return HeldOutErrors(found.prediction[seen], error[seen], standard_error[seen], noise.values[index][seen])
-
-
-def refuse_calibration_rows(problem: Problem, inputs: Any, y: Any) -> int:
-    """Return how many calibration rows are training rows too: see :func:`refuse_training_rows`."""
-    responses = as_numbers("y_cal", y).reshape(-1, problem.outputs)
-    remedy = "Give rows that training did not see, or use calibrate('loo')."
-    return refuse_training_rows(problem, inputs, responses, kind="calibration", remedy=remedy)
-
-
-def count_validation_rows(work: Workspace, inputs: Any, y: Any) -> int:
-    """Return how many calibration rows, input and response, are validation rows of the model too."""
-    rows = work.validation
-    if rows is None:
-        return 0
-    responses = as_numbers("y_cal", y).reshape(-1, work.problem.outputs)
-    return len(repeated_rows(work.problem, inputs, responses, (rows.inputs, rows.targets)))
-
-
-def _varying(found: Calibrated) -> str:
-    """Return the clause on noise that varies with the prediction; empty for constant noise."""
-    if found.noise_shape is None:
-        return ""
-    least, most = found.noise_shape.extremes
-    return (
-        f"; widths follow noise that varies with the prediction, {least:.2g} to {most:.2g} times its root mean square "
-        "(estimated from training rows)"
-    )
-
-
-def _sentence(found: Calibrated, level: str, miss: str) -> str:
-    m = len(found.scores)
-    each = " (each output alone)" if found.scores.ndim == 2 else ""
-    varying = _varying(found)
-    if found.source == "loo":
-        leans = f", BUT {found.rough} OF THEM HAVE LEVERAGE ABOVE {ROUGH}" if found.rough else ""
-        if found.doubt:
-            leans += f"; NOT TO BE RELIED ON: {found.doubt}"
-        return (
-            f"Nominal {level} for a new response at one point{each}, bias included, from {m} training rows, each "
-            f"left out in turn to first order{varying}; there is no finite-sample guarantee (jackknife+ with exact "
-            f"refits would miss with probability at most 2 x {miss}); assumed: the new row and the training rows "
-            f"exchangeable, and a fit that hardly depends on any one row{leans}."
-        )
-    if found.source == "cv":
-        unsure = f"; NOT TO BE RELIED ON: {found.doubt}" if found.doubt else ""
-        return (
-            f"Nominal {level} for a new response at one point{each}, bias included, from {m} training rows, each "
-            f"predicted by a refit without a fifth of the rows, its own among them{varying}; there is no finite-sample "
-            f"guarantee (cross-conformal prediction would miss with probability at most 2 x {miss} and a little more); "
-            f"assumed: the new row and the training rows exchangeable, and refits that err as the fit does{unsure}."
-        )
-    known = f", BUT {found.repeated} OF THEM ARE TRAINING ROWS TOO" if found.repeated else ""
-    doubt = f"; beware: {found.doubt}" if found.doubt else ""
-    if found.reused:
-        doubt += (
-            f"; beware: {found.reused} OF THEM ARE VALIDATION ROWS, which told the noise and may have chosen lam, so "
-            "that this probability is not promised (give other rows)"
-        )
-    return (
-        f"A new response at one point{each} is missed with probability at most {miss}, bias included, in the mean over "
-        f"draws of the {m} calibration rows and of the new one together, not for each x nor for these {m} rows given "
-        f"(split conformal){varying}{doubt}; assumed: calibration rows and the new row exchangeable (the same "
-        "population, no shift), and model, noise level and weight decay fixed before these rows were seen, not chosen "
-        f"with them{known}; nothing is assumed of the model, its minimum or its noise."
-    )

@@ -16,7 +16,8 @@ from vhat.errors import CalibrationWarning, InputError, outside
 from vhat.evidence.audit import Audit
 from vhat.intervals.ask import about_predictions, shaped
 from vhat.intervals.build import answer
-from vhat.intervals.calibrate import Calibrated, common_noise, given_shape, held_out_errors, rescaled, sizes_of
+from vhat.intervals.calibrate import Calibrated, OwnInterval
+from vhat.intervals.calibration_scores import common_noise, given_shape, held_out_errors, sizes_of
 from vhat.intervals.fit_record import FitRecord, find_noise, record_fit, with_undetermined
 from vhat.intervals.interval import Interval
 from vhat.intervals.noise_shape import NoiseShape
@@ -235,7 +236,7 @@ class Sketch:
         Raises:
             InputError: For data that cannot be used, or that training has seen.
         """
-        base = rescaled(self.interval, noise=noise)
+        base = OwnInterval(self, {"noise": noise})
         X_cal, y_cal = read_pair(self.problem, X_cal, y_cal, "calibrate(X_cal, y_cal)")
         if isinstance(X_cal, str) or y_cal is None:
             raise InputError(
