@@ -18,7 +18,7 @@ import vhat
 from tests.docs.test_docs import DOCS, run
 
 ROOT = DOCS.parent
-MEASURED = ("results", "retraining", "shift_league", "table_errors", "tables", "trained_networks")
+MEASURED = ("results", "retraining", "penalty_shape", "shift_league", "table_errors", "tables", "trained_networks")
 OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", *(f"benchmarks/{name}.md" for name in MEASURED))
 
 
