@@ -86,7 +86,8 @@ def _child(order) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup, and the command would leave it ignored
+    # Under nohup the signal is ignored, and the command would leave it so.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.alarm(15 * SECONDS)  # a busy machine is no hang
     os.chdir(order["cwd"])
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
