@@ -25,7 +25,7 @@ from vhat.linalg.solvers.jacobian_factors import _terms, compress, find_structur
 from vhat.linalg.solvers.kernel import make_kernel
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned
 from vhat.linalg.solvers.softest_direction import Soft
-from vhat.linalg.workspace import Workspace
+from vhat.linalg.workspace import SolverWorkspace
 from vhat.models.jax import jax_problem
 
 RNG = np.random.default_rng(0)
@@ -466,7 +466,7 @@ def test_rows_that_ctrl_c_leaves_are_held_to_the_same(monkeypatch, solver):
         g = problem.gradients(problem.inputs(x))
         least = smallest_eigenvalue(problem)
         soft = Soft.of(problem, "hessian", least.vector, Jacobi(scale(problem)), least.value)
-        prepared = replace(solver.prepare(Workspace(problem), "hessian"), soft=soft)
+        prepared = replace(solver.prepare(SolverWorkspace(problem), "hessian"), soft=soft)
         rows, nothing = np.arange(len(x)), np.zeros(len(x))
         finished = Solution(0 * g, np.full(len(x), "converged", "<U13"), nothing, nothing.astype(int))
 

@@ -13,7 +13,7 @@ from vhat.linalg.solvers.interface import Status
 from vhat.linalg.solvers.jacobian_svd import Orthogonal
 from vhat.linalg.solvers.kernel import Root, make_kernel
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned
-from vhat.linalg.workspace import Workspace
+from vhat.linalg.workspace import SolverWorkspace
 
 
 def steep(n, p, seed=0):
@@ -39,7 +39,7 @@ def linear(X, lam, unit=1.0, **options):
 
 def ready(problem):
     with problem.scope():
-        prepared = vhat.Dual().prepare(Workspace(problem), "ggn")
+        prepared = vhat.Dual().prepare(SolverWorkspace(problem), "ggn")
     assert isinstance(prepared, Orthogonal)
     return prepared
 
@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_not_converged_at_once(no_iterations, monkeypatch):
     X, x = steep(50, 20)
     monkeypatch.setattr(Orthogonal, "fits", lambda kernel: False)
     problem = linear(X, 1e-10).problem
-    narrow = vhat.Dual().prepare(Workspace(problem), "ggn")
+    narrow = vhat.Dual().prepare(SolverWorkspace(problem), "ggn")
     assert isinstance(narrow, GaussNewton)
     for answer in (narrow.respond(x), narrow.solve(x)):
         lost = answer.residual > 1e-5

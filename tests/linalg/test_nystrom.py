@@ -17,7 +17,7 @@ from vhat.linalg.solvers.interface import Stopped
 from vhat.linalg.solvers.jacobian_factors import find_structure
 from vhat.linalg.solvers.nystrom import Nystrom
 from vhat.linalg.solvers.nystrom_sample import affordable_rows, sample_bytes, sample_flops
-from vhat.linalg.workspace import Workspace
+from vhat.linalg.workspace import SolverWorkspace
 from vhat.models.jax import jax_problem
 from vhat.models.numpy import numpy_problem
 from vhat.models.torch import torch_problem
@@ -96,7 +96,7 @@ def test_a_loose_tolerance_is_not_the_last_word():
     problem = fit(1e-5).problem
     with problem.scope():
         unit, g = scale(problem), problem.gradients(problem.inputs(POINTS))
-        loose = Nystrom(rows=60, rtol=0.1).prepare(Workspace(problem), "ggn").solve(g)
+        loose = Nystrom(rows=60, rtol=0.1).prepare(SolverWorkspace(problem), "ggn").solve(g)
         left = g - problem.product(loose.h, "ggn") - problem.decay * loose.h
         residual = np.linalg.norm(left / unit, axis=1) / np.linalg.norm(g / unit, axis=1)
     assert np.all(loose.status == "converged")
@@ -157,8 +157,8 @@ def test_a_falling_spectrum_takes_far_fewer_steps(spread):
     turn = np.linalg.qr(rng.normal(size=(300, 300)))[0]
     rows = rng.normal(size=(3007, 300)) / np.arange(1, 301) @ turn * units
     problem, g = linear_problem(rows[:3000], weight_decay=1e-6), rows[3000:]
-    plain = vhat.CG(rtol=1e-7).prepare(Workspace(problem), "ggn").solve(g)
-    found = Nystrom(rows=150).prepare(Workspace(problem), "ggn").solve(g)
+    plain = vhat.CG(rtol=1e-7).prepare(SolverWorkspace(problem), "ggn").solve(g)
+    found = Nystrom(rows=150).prepare(SolverWorkspace(problem), "ggn").solve(g)
     unit = np.sqrt(np.mean(rows[:3000] ** 2, axis=0) + 1e-6)
     matrix = (rows[:3000] / unit).T @ (rows[:3000] / unit) / 3000 + np.diag(1e-6 / unit**2)
     exact = np.linalg.solve(matrix, (g / unit).T).T
@@ -201,7 +201,7 @@ def test_gradients_that_cannot_be_compressed_count_in_full_against_the_budget():
     Z, w = rng.normal(size=(300, 30)), 0.3 * rng.normal(size=(30, 30))
     problem = jax_problem(shared, {"w": w}, Z, rng.normal(size=300), weight_decay=1e-2, memory=3e6)
     with problem.scope():
-        rows = len(Nystrom().sample(Workspace(problem)).features)
+        rows = len(Nystrom().sample(SolverWorkspace(problem)).features)
     assert find_structure(problem).numbers == problem.p
     assert rows == affordable_rows(problem, problem.p) < affordable_rows(problem, 2 * 30)  # were they outer products
     assert sample_bytes(problem, rows, problem.p) <= 0.3 * problem.memory
@@ -225,7 +225,7 @@ def test_rows_that_do_not_fit_are_refused_in_words():
 def test_the_sample_takes_the_memory_that_is_announced():
     wide = np.random.default_rng(0).normal(size=(2000, 1200))
     problem = linear_problem(wide, weight_decay=1e-9)  # so little that the sample settles on more
-    work = Workspace(problem)
+    work = SolverWorkspace(problem)
     work.scale()
     tracemalloc.start()
     kernel = Nystrom(rows=1000).sample(work)
@@ -240,7 +240,7 @@ def test_the_sample_takes_the_memory_that_is_announced():
 def test_ctrl_c_leaves_the_rows_that_are_finished(share, some, monkeypatch):
     problem = linear_problem(X @ np.diag([1.0, 0.3, 0.1, 0.03]), weight_decay=1e-3)
     g = np.random.default_rng(4).normal(size=(12, 4))
-    prepared, product, calls = Nystrom(rows=30, block=4).prepare(Workspace(problem), "ggn"), problem.product, []
+    prepared, product, calls = Nystrom(rows=30, block=4).prepare(SolverWorkspace(problem), "ggn"), problem.product, []
 
     def pressed(_, v, curvature):
         calls.append(len(calls))

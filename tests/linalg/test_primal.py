@@ -12,7 +12,7 @@ from vhat.linalg.solvers import gram as module
 from vhat.linalg.solvers.gram import make_gram
 from vhat.linalg.solvers.interface import Norms, Stopped, put
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned
-from vhat.linalg.workspace import Workspace
+from vhat.linalg.workspace import SolverWorkspace
 
 
 def network(q, X):
@@ -54,7 +54,7 @@ def test_noise_of_unequal_shape_has_a_matrix_of_its_own(curvature):
     problem = fitted.problem
     sigma = np.random.default_rng(2).uniform(0.2, 3.0, size=(problem.n, 1))
     with problem.scope():
-        work = Workspace(problem)
+        work = SolverWorkspace(problem)
         g = problem.gradients(problem.inputs(POINTS))
         J = np.asarray(problem.gradients(problem.X))
         h = np.linalg.solve(work.matrix(curvature), np.asarray(g).T)
@@ -73,7 +73,7 @@ def test_norms_are_those_that_images_give():
     problem = fitted.problem
     sigma = np.linspace(0.5, 1.5, 90)[:, None]
     with problem.scope():
-        prepared = vhat.Primal().prepare(Workspace(problem), "ggn")
+        prepared = vhat.Primal().prepare(SolverWorkspace(problem), "ggn")
         g = problem.gradients(problem.inputs(POINTS))
         short, long = prepared.norms(g, sigma), Norms.of(problem, prepared.respond(g), sigma)
     for name in ("variance", "supported", "energy", "pull", "slope"):
@@ -84,7 +84,7 @@ def test_no_image_is_formed_for_norms(monkeypatch):
     fitted, *_ = fitted_network()
     problem = fitted.problem
     with problem.scope():
-        prepared = vhat.Primal().prepare(Workspace(problem), "ggn")
+        prepared = vhat.Primal().prepare(SolverWorkspace(problem), "ggn")
         g = problem.gradients(problem.inputs(POINTS))
         monkeypatch.setattr(type(problem), "jvp", lambda *_: pytest.fail("an image was formed"))
         found = prepared.norms(g, np.ones((problem.n, 1)))
@@ -177,7 +177,7 @@ def test_a_row_that_is_not_finite_says_so_when_ctrl_c_comes(monkeypatch):
     fitted, *_ = fitted_network()
     problem = fitted.problem
     with problem.scope():
-        prepared = vhat.Nystrom(rows=30).prepare(Workspace(problem), "ggn")
+        prepared = vhat.Nystrom(rows=30).prepare(SolverWorkspace(problem), "ggn")
         g = np.array(problem.gradients(problem.inputs(POINTS)))
         g[2, 0] = np.nan
         monkeypatch.setattr(Preconditioned, "_improved", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))

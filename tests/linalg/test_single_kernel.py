@@ -19,7 +19,7 @@ from vhat.linalg.solvers.jacobian_factors import Features, find_structure, read_
 from vhat.linalg.solvers.kernel import kernel_bytes
 from vhat.linalg.solvers.refinement import refine
 from vhat.linalg.solvers.single_kernel import TooFewDigits, make_single_kernel, single_bytes
-from vhat.linalg.workspace import Workspace
+from vhat.linalg.workspace import SolverWorkspace
 from vhat.models.jax import jax_problem
 from vhat.variance.weighted_norm import gradient_blocks, measure
 
@@ -160,7 +160,7 @@ def test_offsets_and_sensitivities_are_those_of_the_explicit_inverse():
     problem = jax_problem(predict, params, X, y, weight_decay=decay)
     with problem.scope():
         inputs = problem.inputs(POINTS)
-        solver = SINGLE.prepare(Workspace(problem), "ggn")
+        solver = SINGLE.prepare(SolverWorkspace(problem), "ggn")
         sigma = np.ones((60, 2))
         found = measure(problem, solver, gradient_blocks(problem, inputs), sigma, rows=True)
         J, g = (np.asarray(problem.gradients(problem.inputs(Z))) for Z in (X, POINTS))
@@ -236,7 +236,7 @@ def test_a_kernel_that_overflows_float32_is_handed_over_too():
     predict, params, y = data()
     problem = jax_problem(predict, params, X, y, weight_decay=1e-60)
     with problem.scope(), pytest.warns(vhat.ConditioningWarning, match="no digits"):
-        assert SINGLE._single(Workspace(problem)) is None
+        assert SINGLE._single(SolverWorkspace(problem)) is None
 
 
 def test_rows_that_are_not_refined_go_to_conjugate_gradients(monkeypatch):

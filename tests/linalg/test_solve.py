@@ -11,7 +11,7 @@ import scipy.sparse.linalg
 import vhat
 from tests import oracle
 from vhat.linalg.curvature import Operator, assemble, scale
-from vhat.linalg.workspace import Workspace
+from vhat.linalg.workspace import SolverWorkspace
 from vhat.models.jax import jax_problem
 
 RNG = np.random.default_rng(0)
@@ -41,7 +41,7 @@ def sides(problem):
 def test_solutions_equal_dense_linear_algebra(problem, sides, curvature, solver):
     with problem.scope():
         matrix = assemble(problem, curvature)
-        found = solver.prepare(Workspace(problem), curvature).solve(sides)
+        found = solver.prepare(SolverWorkspace(problem), curvature).solve(sides)
         exact = np.linalg.solve(matrix, np.asarray(sides).T).T
         np.testing.assert_allclose(np.asarray(found.h), exact, rtol=1e-6, atol=1e-7 * np.abs(exact).max())
         true = np.asarray(sides) - np.asarray(found.h) @ matrix
@@ -58,7 +58,7 @@ def test_steps_are_those_of_scipy_on_the_same_preconditioned_system(problem, sid
     with problem.scope():
         unit = np.asarray(scale(problem))
         scaled = assemble(problem, "ggn") / np.outer(unit, unit)
-        found = vhat.CG(rtol=1e-8).prepare(Workspace(problem), "ggn").solve(sides)
+        found = vhat.CG(rtol=1e-8).prepare(SolverWorkspace(problem), "ggn").solve(sides)
         for row in (0, 7, 22):
             steps = []
             scipy.sparse.linalg.cg(scaled, np.asarray(sides)[row] / unit, rtol=1e-8, atol=0, callback=steps.append)
@@ -110,7 +110,7 @@ def test_conjugate_gradients_meet_negative_curvature_and_say_so():
     predict, params, X, y = saddle()
     problem = jax_problem(predict, params, X, y, weight_decay=1e-3)
     with problem.scope():
-        found = vhat.CG().prepare(Workspace(problem), "hessian").solve(problem.gradients(problem.inputs(X)))
+        found = vhat.CG().prepare(SolverWorkspace(problem), "hessian").solve(problem.gradients(problem.inputs(X)))
     assert np.any(found.status == "indefinite")
     assert set(found.status) <= {"indefinite", "converged"}
 
@@ -137,10 +137,10 @@ def test_a_row_that_is_not_finite_spoils_no_other(problem, sides):
     with problem.scope():
         broken = sides.at[4, 0].set(jnp.nan)
         for solver in (vhat.Dense(), vhat.CG()):
-            found = solver.prepare(Workspace(problem), "ggn").solve(broken)
+            found = solver.prepare(SolverWorkspace(problem), "ggn").solve(broken)
             assert found.status[4] == "not finite"
             assert np.all(np.delete(found.status, 4) == "converged")
-            clean = solver.prepare(Workspace(problem), "ggn").solve(sides)
+            clean = solver.prepare(SolverWorkspace(problem), "ggn").solve(sides)
             np.testing.assert_allclose(np.delete(found.h, 4, 0), np.delete(clean.h, 4, 0), rtol=1e-9)
 
 

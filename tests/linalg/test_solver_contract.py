@@ -19,7 +19,7 @@ import torch
 
 import vhat
 from tests import oracle
-from vhat.linalg.workspace import Workspace
+from vhat.linalg.workspace import SolverWorkspace
 
 SOLVERS = {name: getattr(vhat, name)() for name in ("Dense", "Primal", "Dual", "CG", "Nystrom")}
 SOLVERS["Dual, single"] = vhat.Dual(precision="single")
@@ -309,7 +309,7 @@ def test_solvers_agree_on_a_network(curvature):
 # -- solutions -----------------------------------------------------------------------------------
 def prepared(fitted, name, curvature):
     """A solver made ready, in the scope of the framework, past the guards of the fitted model."""
-    return SOLVERS[name].prepare(Workspace(fitted.problem), curvature)
+    return SOLVERS[name].prepare(SolverWorkspace(fitted.problem), curvature)
 
 
 @every_solver

@@ -19,13 +19,13 @@ from vhat.linalg.solvers.plan import Plan, choose
 from vhat.linalg.solvers.single_kernel import SingleKernel, TooFewDigits, make_single_kernel
 from vhat.models.problem import Array, Curvature, Problem
 
-__all__ = ["Workspace"]
+__all__ = ["SolverWorkspace"]
 
 T = TypeVar("T")
 
 
 @dataclass(eq=False)
-class Workspace:
+class SolverWorkspace:
     """A problem with its caches. Everything here is a function of the problem alone, never of the test points.
 
     Attributes:
@@ -34,7 +34,7 @@ class Workspace:
     """
 
     problem: Problem
-    twin: Workspace | None = field(default=None, repr=False, kw_only=True)
+    twin: SolverWorkspace | None = field(default=None, repr=False, kw_only=True)
     _kept: dict[Hashable, Any] = field(default_factory=dict, repr=False, kw_only=True)
     _told: set[str] = field(default_factory=set, repr=False, kw_only=True)
 

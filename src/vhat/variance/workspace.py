@@ -17,7 +17,7 @@ from vhat.linalg.curvature.kinks import Kinks, find_kinks, way_on
 from vhat.linalg.solvers import Solver, pseudo_inverts
 from vhat.linalg.solvers.alike_rows import rows_alike
 from vhat.linalg.solvers.min_norm import PseudoInverse
-from vhat.linalg.workspace import Workspace as LinearAlgebra
+from vhat.linalg.workspace import SolverWorkspace
 from vhat.models.problem import Curvature
 from vhat.progress import bar
 from vhat.variance.interpolation import INTERPOLATES, residual_share
@@ -88,7 +88,7 @@ class Chosen:
 
 
 @dataclass(eq=False)
-class Workspace(LinearAlgebra):
+class Workspace(SolverWorkspace):
     """A problem with its caches: its linear algebra, its degrees of freedom and its noise.
 
     Everything that is kept is a function of the problem alone; answers about points are remembered for a while.

@@ -15,7 +15,7 @@ from vhat.linalg.solvers.softest_direction import find_soft
 from vhat.models.problem import Array, Curvature, Problem
 
 if TYPE_CHECKING:
-    from vhat.linalg.workspace import Workspace
+    from vhat.linalg.workspace import SolverWorkspace
 
 __all__ = ["CG", "descend", "redirect"]
 
@@ -75,11 +75,11 @@ class CG:
             block=self.block,
         )
 
-    def metric(self, work: Workspace, curvature: Curvature) -> Metric:  # noqa: ARG002  (one for both)
+    def metric(self, work: SolverWorkspace, curvature: Curvature) -> Metric:  # noqa: ARG002  (one for both)
         """Return the unit-free scale."""
         return Jacobi(work.scale())
 
-    def prepare(self, work: Workspace, curvature: Curvature) -> Prepared:
+    def prepare(self, work: SolverWorkspace, curvature: Curvature) -> Prepared:
         """Return a solver that iterates on this problem."""
         from vhat.linalg.solvers.cg_loop import Iteration
 

@@ -33,7 +33,7 @@ from vhat.models.problem import Array, Curvature, Problem
 from vhat.progress import bar
 
 if TYPE_CHECKING:
-    from vhat.linalg.workspace import Workspace
+    from vhat.linalg.workspace import SolverWorkspace
 
 __all__ = [
     "Corrected",
@@ -77,7 +77,9 @@ class CorrectedSolver:
         """Whether ``A`` itself is formed: no, its Gauss-Newton part is factorised."""
         return False
 
-    def careful(self, work: Workspace, curvature: Curvature, metric: Measure, soft: Soft | None) -> Preconditioned:
+    def careful(
+        self, work: SolverWorkspace, curvature: Curvature, metric: Measure, soft: Soft | None
+    ) -> Preconditioned:
         """Return what answers rows that the corrections do not finish."""
         options = CG(rtol=min(self.rtol, 1e-7), max_steps=self.max_steps, block=self.block)
         return Preconditioned(options, work.problem, curvature, metric, work.scale(), self.name, soft)

@@ -20,7 +20,7 @@ from vhat.models.problem import Array, Curvature, Problem
 from vhat.models.protocols import Lazy
 
 if TYPE_CHECKING:
-    from vhat.linalg.workspace import Workspace
+    from vhat.linalg.workspace import SolverWorkspace
 
 __all__ = ["Dense", "Factor", "dense_bytes"]
 
@@ -63,11 +63,11 @@ class Dense:
         setup = Work(gradients=2.0 * p, products=p**3 / 3)
         return Cost(setup, Work(gradients=1.0, products=6.0 * p**2), fixed=dense_bytes(p))
 
-    def metric(self, work: Workspace, curvature: Curvature) -> Metric:  # noqa: ARG002  (the matrix is at hand)
+    def metric(self, work: SolverWorkspace, curvature: Curvature) -> Metric:  # noqa: ARG002  (the matrix is at hand)
         """Return the unit-free scale."""
         return Jacobi(work.scale())
 
-    def prepare(self, work: Workspace, curvature: Curvature) -> Factor:
+    def prepare(self, work: SolverWorkspace, curvature: Curvature) -> Factor:
         """Factorise.
 
         Raises:
@@ -94,7 +94,7 @@ class Dense:
         return Factor(problem, matrix, factor, unit, self.rtol, basis)
 
 
-def _data_part(work: Workspace) -> np.ndarray:
+def _data_part(work: SolverWorkspace) -> np.ndarray:
     """Return the Gauss-Newton matrix without weight decay."""
     return work.matrix("ggn") - np.diag(work.problem.numpy(work.problem.decay))
 

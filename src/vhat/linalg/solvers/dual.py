@@ -46,7 +46,7 @@ from vhat.linalg.solvers.softest_direction import find_soft
 from vhat.models.problem import Array, Curvature, Problem
 
 if TYPE_CHECKING:
-    from vhat.linalg.workspace import Workspace
+    from vhat.linalg.workspace import SolverWorkspace
 
 __all__ = ["ROUNDED", "Dual", "GaussNewton"]
 
@@ -156,14 +156,14 @@ class Dual(CorrectedSolver):
         iterated = 8 * (_VECTORS * problem.p + _IMAGES * problem.n * problem.outputs)
         return int(max(1, min(self.block, left // iterated)))
 
-    def metric(self, work: Workspace, curvature: Curvature) -> Metric:
+    def metric(self, work: SolverWorkspace, curvature: Curvature) -> Metric:
         """Return the metric of the Gauss-Newton matrix."""
         if self.precision == "double":
             return FactorMetric(work.kernel())
         kernel = self._single(work)
         return Nystrom().metric(work, curvature) if kernel is None else FactorMetric(kernel)
 
-    def prepare(self, work: Workspace, curvature: Curvature) -> Prepared:
+    def prepare(self, work: SolverWorkspace, curvature: Curvature) -> Prepared:
         """Factorise, or take the factorisation that is at hand.
 
         Raises:
@@ -184,7 +184,7 @@ class Dual(CorrectedSolver):
             return GaussNewton(problem, kernel, work.scale(), None if hopeless else careful, self.block)
         return Corrected.make(kernel, careful, soft, self)
 
-    def _prepare_in_single(self, work: Workspace, curvature: Curvature) -> Prepared:
+    def _prepare_in_single(self, work: SolverWorkspace, curvature: Curvature) -> Prepared:
         from vhat.linalg.solvers.refined_gauss_newton import RefinedGaussNewton
 
         kernel = self._single(work)
@@ -199,7 +199,7 @@ class Dual(CorrectedSolver):
             return RefinedGaussNewton(work.problem, kernel, work.scale(), careful, options.block, self.name, self.rtol)
         return Corrected.make(kernel, careful, soft, options)
 
-    def _single(self, work: Workspace) -> SingleKernel | None:
+    def _single(self, work: SolverWorkspace) -> SingleKernel | None:
         """Return the kernel in single precision; None, with a warning, where that cannot hold it."""
         found = work.single_kernel()
         if isinstance(found, SingleKernel):

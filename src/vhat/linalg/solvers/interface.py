@@ -16,7 +16,7 @@ from vhat.models.problem import Array, Curvature, Problem
 if TYPE_CHECKING:
     from vhat.linalg.curvature.inner_product import Metric
     from vhat.linalg.solvers.cost import Cost
-    from vhat.linalg.workspace import Workspace
+    from vhat.linalg.workspace import SolverWorkspace
 
 __all__ = [
     "DARK",
@@ -282,7 +282,7 @@ class Solver(Protocol):
     def forms_matrix(self) -> bool:
         """Whether ``A`` itself is formed: its eigenvalues and the traces of the smoother then cost little more."""
 
-    def prepare(self, work: Workspace, curvature: Curvature) -> Prepared:
+    def prepare(self, work: SolverWorkspace, curvature: Curvature) -> Prepared:
         """Do once what all right-hand sides share (factorise, precondition).
 
         Args:
@@ -302,7 +302,7 @@ class Solver(Protocol):
             curvature: ``"ggn"``, or the cost is that of the exact Hessian.
         """
 
-    def metric(self, work: Workspace, curvature: Curvature) -> Metric:
+    def metric(self, work: SolverWorkspace, curvature: Curvature) -> Metric:
         """Return the inner product in which the spectrum of ``A`` is narrowest, of those that this solver has."""
 
 

@@ -24,7 +24,7 @@ from vhat.linalg.solvers.interface import FromImages, Norms, Response, Solution,
 from vhat.models.problem import Array, Curvature, Problem
 
 if TYPE_CHECKING:
-    from vhat.linalg.workspace import Workspace
+    from vhat.linalg.workspace import SolverWorkspace
 
 __all__ = ["MinimumNorm", "PseudoInverse"]
 
@@ -85,11 +85,11 @@ class MinimumNorm:
             remedy="It keeps the Jacobian of all training rows: use fewer, give weight decay, or raise memory=.",
         )
 
-    def metric(self, work: Workspace, curvature: Curvature) -> Metric:  # noqa: ARG002  (there is one)
+    def metric(self, work: SolverWorkspace, curvature: Curvature) -> Metric:  # noqa: ARG002  (there is one)
         """Return the unit-free scale."""
         return Jacobi(work.scale())
 
-    def prepare(self, work: Workspace, curvature: Curvature) -> PseudoInverse:
+    def prepare(self, work: SolverWorkspace, curvature: Curvature) -> PseudoInverse:
         """Decompose.
 
         Raises:

@@ -35,7 +35,7 @@ from vhat.linalg.solvers.softest_direction import find_soft
 from vhat.models.problem import Curvature, Problem
 
 if TYPE_CHECKING:
-    from vhat.linalg.workspace import Workspace
+    from vhat.linalg.workspace import SolverWorkspace
 
 __all__ = ["Nystrom"]
 
@@ -115,13 +115,13 @@ class Nystrom:
             return min(self.rows, problem.n)
         return affordable_rows(problem, find_structure(problem).numbers)
 
-    def metric(self, work: Workspace, curvature: Curvature) -> Metric:
+    def metric(self, work: SolverWorkspace, curvature: Curvature) -> Metric:
         """Return the metric of the sample."""
         if curvature == "ggn":  # positive by its form, which no sample is needed to show
             return Jacobi(work.scale())
         return FactorMetric(self.sample(work))
 
-    def sample(self, work: Workspace) -> Kernel:
+    def sample(self, work: SolverWorkspace) -> Kernel:
         """Return the kernel of the sample, which serves both curvatures.
 
         Raises:
@@ -129,7 +129,7 @@ class Nystrom:
         """
         return work.keep(("sample", self), lambda: sample_kernel(work.problem, work.scale(), self.rows, self.seed))
 
-    def prepare(self, work: Workspace, curvature: Curvature) -> Preconditioned:
+    def prepare(self, work: SolverWorkspace, curvature: Curvature) -> Preconditioned:
         """Draw the sample, or take the one that is at hand.
 
         Raises:

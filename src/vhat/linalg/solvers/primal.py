@@ -31,7 +31,7 @@ from vhat.linalg.solvers.softest_direction import find_soft
 from vhat.models.problem import Array, Curvature, Problem
 
 if TYPE_CHECKING:
-    from vhat.linalg.workspace import Workspace
+    from vhat.linalg.workspace import SolverWorkspace
 
 __all__ = ["Primal", "PrimalGaussNewton"]
 
@@ -87,11 +87,11 @@ class Primal(CorrectedSolver):
             block=self.block,
         )
 
-    def metric(self, work: Workspace, curvature: Curvature) -> Metric:  # noqa: ARG002  (one for both)
+    def metric(self, work: SolverWorkspace, curvature: Curvature) -> Metric:  # noqa: ARG002  (one for both)
         """Return the metric of the Gauss-Newton matrix."""
         return FactorMetric(work.gram(self.engine))
 
-    def prepare(self, work: Workspace, curvature: Curvature) -> Prepared:
+    def prepare(self, work: SolverWorkspace, curvature: Curvature) -> Prepared:
         """Factorise, or take the factorisation that is at hand.
 
         Raises:

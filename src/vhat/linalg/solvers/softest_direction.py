@@ -16,7 +16,7 @@ from vhat.linalg.curvature.inner_product import Jacobi
 from vhat.models.problem import Array, Curvature, Problem
 
 if TYPE_CHECKING:
-    from vhat.linalg.workspace import Workspace
+    from vhat.linalg.workspace import SolverWorkspace
 
 __all__ = ["Measure", "Soft", "find_soft"]
 
@@ -80,7 +80,7 @@ def _share(quotient: float) -> float:
 
 
 def find_soft(
-    work: Workspace, curvature: Curvature, *, against_data: bool = False, measure: Measure | None = None
+    work: SolverWorkspace, curvature: Curvature, *, against_data: bool = False, measure: Measure | None = None
 ) -> Soft | None:
     """Find the direction of least curvature for a solver; None where A is not positive.
 
