@@ -1,4 +1,4 @@
-"""Excel files, by pandas: the first sheet, whose first row names the columns."""
+"""Read Excel files with pandas: the first sheet, with the names of the columns in its first row."""
 
 from __future__ import annotations
 
@@ -23,44 +23,46 @@ _ENGINES: dict[str, Literal["openpyxl", "xlrd", "odf"]] = {
     ".xls": "xlrd",
     ".ods": "odf",
 }
+"""The engine of pandas that reads each kind of file."""
 _PACKAGES = {"odf": "odfpy"}
-_FIRST = 2
-"""The row of the sheet that holds the first row of data, as Excel counts."""
+"""The package to install for an engine whose package has another name."""
+_FIRST_ROW = 2
+"""Number of the first row of data in the sheet, as Excel counts rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class ExcelFile:
-    """A sheet, which is read at once; see :class:`vhat.tables.files.TableFile`."""
+    """A sheet that is held in memory; see :class:`vhat.tables.files.TableFile`."""
 
     path: Path
     frame: pd.DataFrame = field(repr=False)
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The path, for messages."""
         return str(self.path)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of its columns."""
+        """The names of the columns."""
         return tuple(self.frame.columns)
 
     @property
     def rereadable(self) -> bool:
-        """Return True: the rows are in memory."""
+        """True: the rows are in memory."""
         return True
 
     @property
     def types(self) -> Mapping[str, Any]:
-        """None: cells of one column may have several."""
+        """Empty: the cells of one column may have several types."""
         return {}
 
     def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
-        """Hand out some columns, ``rows`` rows at a time."""
+        """Yield some columns, ``rows`` rows at a time."""
         for begin in range(0, len(self.frame), rows):
             part = self.frame.iloc[begin : begin + rows]
             values = {name: part[name].to_numpy(dtype=object) for name in columns}
-            yield Chunk(values, np.asarray(part.index) + _FIRST, "row", self.name)
+            yield Chunk(values, np.asarray(part.index) + _FIRST_ROW, "row", self.name)
 
     def count(self) -> int:
         """Return the number of rows."""
@@ -68,7 +70,7 @@ class ExcelFile:
 
 
 def open_excel(path: Path) -> ExcelFile:
-    """Read the first sheet of an Excel file; rows without any cell are left out.
+    """Read the first sheet of an Excel file; rows without any value are left out.
 
     Raises:
         MissingPackage: When the package that reads such files is not installed.
@@ -76,20 +78,21 @@ def open_excel(path: Path) -> ExcelFile:
     """
     import pandas as pd
 
-    needed = _ENGINES[path.suffix.lower()]
+    engine = _ENGINES[path.suffix.lower()]
     try:
-        frame = pd.read_excel(path, header=None, dtype=object, engine=needed)
+        frame = pd.read_excel(path, header=None, dtype=object, engine=engine)
     except ImportError as error:
-        package = _PACKAGES.get(needed, needed)
+        package = _PACKAGES.get(engine, engine)
         raise MissingPackage(
             f"{path.suffix} files need {package}. Install it: pip install {package}, or save the sheet as CSV."
         ) from error
-    except Exception as error:  # every engine has errors of its own
+    except Exception as error:  # each engine raises errors of its own
         raise InputError(
             f"{path} cannot be read as an Excel file: {str(error).rstrip('.')}. Save the sheet as CSV."
         ) from None
     if frame.empty:
         raise InputError(f"{path} is empty. The first row of its first sheet must name the columns.")
     names = ["" if pd.isna(name) else str(name).strip() for name in frame.iloc[0]]
+    # The index counts rows of data from 0; dropping empty rows keeps it, so that it still tells the row of the sheet.
     rows = frame.iloc[1:].reset_index(drop=True).set_axis(names, axis=1)
     return ExcelFile(path, rows.dropna(how="all"))

@@ -1,4 +1,4 @@
-"""Whether the first line of a table names its columns."""
+"""Detect tables whose first line is data and not column names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["lacks_header"]
 
 
 def lacks_header(names: Sequence[str]) -> bool:
-    """Return whether names look like a row of data: most are numbers that nobody would name columns by.
+    """Return whether column names look like a row of data: more than half of them are numbers.
 
-    Whole numbers that increase are names: years, or the numbers of columns that pandas writes.
+    Increasing whole numbers count as names: years, or the column numbers that pandas writes.
 
     Examples:
         >>> lacks_header(["12.5", "35", "Ulm"])
@@ -19,15 +19,17 @@ def lacks_header(names: Sequence[str]) -> bool:
         >>> lacks_header(["0", "1", "2"]), lacks_header(["country", "2022", "2023"])
         (False, False)
     """
-    found = [_number(name) for name in names]
-    numbers = [number for number in found if number is not None]
+    parsed = [_number(name) for name in names]
+    numbers = [number for number in parsed if number is not None]
     if 2 * len(numbers) <= len(names):
         return False
-    counted = all(number.is_integer() for number in numbers) and all(a < b for a, b in pairwise(numbers))
-    return not counted
+    whole = all(number.is_integer() for number in numbers)
+    increasing = all(a < b for a, b in pairwise(numbers))
+    return not (whole and increasing)
 
 
 def _number(text: str) -> float | None:
+    """Return the number that a text holds, with a decimal point or a decimal comma; None for other text."""
     try:
         return float(text.replace(",", "."))
     except ValueError:

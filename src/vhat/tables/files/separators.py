@@ -1,4 +1,4 @@
-"""What may stand between the columns of a text file, and how to tell that it was not what was said."""
+"""Column separators of text files, and how a wrong one shows in the names of the columns."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from collections.abc import Sequence
 __all__ = ["WORDS", "likely_other"]
 
 WORDS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
-"""Separators that a file may have, as they are given on the command line."""
+"""Known separators, and how each is written on the command line."""
 
 
 def likely_other(names: Sequence[str]) -> str | None:
-    """Return the separator that the names of columns hold as often as there are names, or more; None where none is."""
+    """Return the known separator that occurs most often within column names; None if it occurs less than once a name.
+
+    A table that was split at the wrong character has names such as ``"a;b;c"``.
+    """
     counts = {sign: sum(name.count(sign) for name in names) for sign in WORDS}
     most = max(counts, key=lambda sign: counts[sign])
-    return most if counts[most] >= len(names) else None
+    if counts[most] < len(names):
+        return None
+    return most
