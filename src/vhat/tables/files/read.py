@@ -1,4 +1,4 @@
-"""A table in a file, whatever its format."""
+"""Open a table in a file of any format."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from vhat.tables.files.separators import WORDS, likely_other
 __all__ = ["STANDARD_INPUT", "TableFile", "open_table", "read_all", "require_columns"]
 
 STANDARD_INPUT = "-"
+"""The path that stands for standard input."""
 _PARQUET = (".parquet", ".pq")
 _EXCEL = (".xlsx", ".xlsm", ".xls", ".ods")
-_CHUNK = 65_536
-_SHOWN = 12
+_CHUNK_ROWS = 65_536
+"""Rows of a chunk where the whole table is read."""
+_MOST_NAMES = 12
+"""The most names of columns that a message lists."""
 
 
 class TableFile(Protocol):
@@ -29,40 +32,40 @@ class TableFile(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name of the table in messages."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of its columns, all different."""
+        """The names of the columns, all different."""
 
     @property
     def rereadable(self) -> bool:
-        """Whether the rows can be read more than once; those of a pipe cannot."""
+        """Whether the rows can be read more than once; the rows of a pipe cannot."""
 
     @property
     def types(self) -> Mapping[str, Any]:
-        """The types of its columns, where the file states them: what a Parquet file made of them has to keep."""
+        """The types of the columns where the file states them. A Parquet file with these columns keeps the types."""
 
     def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
-        """Read some columns, exactly ``rows`` rows at a time but for the last chunk; nothing where there are none."""
+        """Yield some columns in chunks of exactly ``rows`` rows, except for the last; no chunk if there are no rows."""
 
     def count(self) -> int:
-        """Count the rows: a pass over the file where it does not say. The rows of a pipe are used up by it."""
+        """Return the number of rows, by a pass over the file unless the file states it. This uses up a pipe."""
 
 
 def open_table(path: str, separator: str | None = None) -> TableFile:
-    """Look at a table: whether it is there, its format and its columns.
+    """Open a table: check that it exists, find its format and read the names of its columns.
 
     A regular file may be read several times. Anything else (standard input, a named pipe, ``<(command)`` of a shell, a
-    device) is opened once, and the stream that gave the header goes on to give the rows.
+    device) is opened once: the rows are read from the stream from which the header was read.
 
     Args:
         path: A file, Parquet or Excel by its ending and CSV otherwise; ``-`` for CSV on standard input.
-        separator: What stands between columns of a CSV file; None for a comma, or a tab in a ``.tsv`` file.
+        separator: The character between columns of a CSV file; None for a comma, or a tab in a ``.tsv`` file.
 
     Raises:
-        InputError: When there is no such file, it is empty, its separator is another one, or its columns have no
-            different names; and for Parquet from a pipe.
+        InputError: If the file does not exist or is empty, if its separator seems to be another one, if the first line
+            does not name the columns or two columns have one name; and for Parquet from a pipe.
     """
     from vhat.tables.files.csv import open_delimited, open_pipe, open_standard_input
 
@@ -90,13 +93,19 @@ def open_table(path: str, separator: str | None = None) -> TableFile:
         from vhat.tables.files.excel import open_excel
 
         return _checked(open_excel(file))
-    separator = separator or ("\t" if file.suffix.lower() == ".tsv" else ",")
+    if not separator:
+        separator = "\t" if file.suffix.lower() == ".tsv" else ","
     if not file.is_file():
         return _checked(open_pipe(file, separator))
     return _checked(open_delimited(file, separator))
 
 
 def _checked(table: TableFile) -> TableFile:
+    """Return the table if its first line names the columns and all names differ.
+
+    Raises:
+        InputError: If not.
+    """
     if lacks_header(table.columns):
         shown = _listed(table.columns)
         example = ",".join(f"column{at}" for at in range(1, min(4, len(table.columns) + 1)))
@@ -114,48 +123,56 @@ def _checked(table: TableFile) -> TableFile:
 
 
 def require_columns(table: TableFile, names: Sequence[str], purpose: str) -> None:
-    """Refuse a table without some columns.
+    """Refuse a table in which required columns are missing.
 
     Args:
         table: The table.
-        names: The columns that it must have.
-        purpose: What they are needed for, to end the message's first clause.
+        names: The required columns.
+        purpose: What they are needed for; the message continues with it after their names.
 
     Raises:
-        InputError: Naming those that are missing, and those that there are.
+        InputError: Naming the missing columns and the columns of the table.
     """
     known = set(table.columns)
     missing = [name for name in names if name not in known]
-    if missing:
-        plural, other = "columns" if len(missing) > 1 else "column", likely_other(table.columns)
-        raise InputError(
-            f"{table.name} has no {plural} {_listed(missing)}, {purpose}."
-            + _nearest(missing, table.columns)
-            + f" Its columns are {_listed(table.columns)}."
-            + ("" if other is None else f" If something else stands between them, give --separator {WORDS[other]}.")
-        )
+    if not missing:
+        return
+    noun = "columns" if len(missing) > 1 else "column"
+    message = (
+        f"{table.name} has no {noun} {_listed(missing)}, {purpose}.{_similar(missing, table.columns)} "
+        f"Its columns are {_listed(table.columns)}."
+    )
+    separator = likely_other(table.columns)
+    if separator is not None:
+        message += f" If something else stands between them, give --separator {WORDS[separator]}."
+    raise InputError(message)
 
 
-def _nearest(missing: Sequence[str], columns: Sequence[str]) -> str:
-    """Ask whether columns of nearly the same name were meant, whatever their case; empty where there are none."""
+def _similar(missing: Sequence[str], columns: Sequence[str]) -> str:
+    """Return a question that suggests columns with similar names, in any case; empty if there are none."""
     lower = {name.lower(): name for name in columns}
-    found = [difflib.get_close_matches(name.lower(), lower, n=1) for name in missing]
-    near = list(dict.fromkeys(lower[name] for matches in found for name in matches))
-    return f" Did you mean {_listed(near)}?" if near else ""
+    matches = [difflib.get_close_matches(name.lower(), lower, n=1) for name in missing]
+    near = list(dict.fromkeys(lower[name] for found in matches for name in found))
+    if not near:
+        return ""
+    return f" Did you mean {_listed(near)}?"
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(repr, names[:_SHOWN])) + more
+    """Return the first names, quoted and with commas between them, and the number of further names."""
+    listed = ", ".join(map(repr, names[:_MOST_NAMES]))
+    if len(names) > _MOST_NAMES:
+        listed += f" and {len(names) - _MOST_NAMES} more"
+    return listed
 
 
 def read_all(table: TableFile, columns: Sequence[str]) -> Chunk:
     """Read some columns of the whole table.
 
     Raises:
-        InputError: When it has no rows.
+        InputError: If it has no rows.
     """
-    parts = list(table.chunks(columns, _CHUNK))
+    parts = list(table.chunks(columns, _CHUNK_ROWS))
     if not parts:
         raise InputError(f"{table.name} has column names and no rows.")
     joined = {name: np.concatenate([part.columns[name] for part in parts]) for name in columns}
