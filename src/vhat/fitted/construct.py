@@ -390,16 +390,16 @@ def load(
     """
     from vhat.intervals.saved_calibration import load_calibrated
     from vhat.sketch import persistence
-    from vhat.store import KIND, Brought, kind_of, read, restore, well_formed
+    from vhat.store import KIND, Supplied, kind_of, read, restore, well_formed
 
-    brought = Brought(model, loss, data, memory, output, validation)
+    supplied = Supplied(model, loss, data, memory, output, validation)
     if kind_of(folder) == persistence.KIND:
         saved = read(folder, persistence.KIND)
         with well_formed(folder):
-            return load_calibrated(persistence.restore_sketch(saved, brought), saved.get("calibration"))
+            return load_calibrated(persistence.restore_sketch(saved, supplied), saved.get("calibration"))
     saved = read(folder, KIND)
     with well_formed(folder):
-        return load_calibrated(assemble(restore(saved, brought)), saved.get("calibration"))
+        return load_calibrated(assemble(restore(saved, supplied)), saved.get("calibration"))
 
 
 def assemble(saved: Restored) -> FittedModel:

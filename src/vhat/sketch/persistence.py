@@ -18,7 +18,7 @@ from vhat.sketch.roots import Roots
 from vhat.store import directory
 from vhat.store.document import Document
 from vhat.store.fitted import describe, restore
-from vhat.store.match_model import Brought
+from vhat.store.match_model import Supplied
 from vhat.store.validation import describe_refit, restore_refit
 from vhat.variance.noise import Noise
 from vhat.variance.workspace import Chosen, Workspace
@@ -61,20 +61,20 @@ def describe_sketch(sketch: Sketch) -> Document:
     }
 
 
-def restore_sketch(saved: Document, brought: Brought | None = None) -> Sketch:
+def restore_sketch(saved: Document, supplied: Supplied | None = None) -> Sketch:
     """Return the sketch that a document describes.
 
     Args:
         saved: What :func:`describe_sketch` gave.
-        brought: The caller's code, where the model is not one of the library's own networks.
+        supplied: The caller's code, where the model is not one of the library's own networks.
 
     Raises:
-        StoreError: When what was brought is not what was saved.
+        StoreError: If the code is not that of the saved model.
     """
     from vhat.sketch.sketch import Sketch
 
     lines = saved["audit"]
-    problem = restore(saved["model"], brought).problem
+    problem = restore(saved["model"], supplied).problem
     roots = build(Roots, saved["roots"])
     fit = _restore_fit(saved["fit"])
     _check_shapes(problem, roots, fit)

@@ -1,7 +1,8 @@
-"""A nested document with arrays in it, taken apart for the disk and put together again to the last bit.
+"""Split a nested document into JSON and arrays, and join them again without changing a bit.
 
-A *document* is made of dicts, lists, tuples, strings, numbers, None and NumPy arrays. `split` gives what JSON can hold
-and the arrays by name; `join` is its inverse. What JSON has no word for is a dict with one key that begins with ``$``.
+A *document* consists of dicts, lists, tuples, strings, numbers, None and NumPy arrays. `split` returns the part that
+JSON can hold, and the arrays by name; `join` is its inverse. A value that JSON cannot express, such as a tuple or an
+infinity, is encoded as a dict whose first key begins with ``$``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from vhat.checks import LARGEST
 from vhat.errors import StoreError
 
-__all__ = ["Document", "digest", "is_plain", "join", "shaped", "split"]
+__all__ = ["Document", "check_array", "digest", "is_plain", "join", "split"]
 
 Document = dict[str, Any]
 """A document whose outermost level is a dict."""
@@ -26,19 +27,19 @@ Document = dict[str, Any]
 _NATIVE = frozenset(
     {"bool", "float16", "float32", "float64"} | {f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)}
 )
-"""The dtypes of safetensors; arrays of others are kept as bytes."""
+"""The dtypes of safetensors. Arrays of other dtypes are stored as bytes."""
 _BYTES = frozenset("fcMmUS")
-"""The kinds of dtype whose bytes are their meaning: no objects, no records."""
+"""Kinds of dtype that can be stored as bytes, beside integers: no objects and no records."""
 
 
 def split(document: Any) -> tuple[Any, dict[str, np.ndarray]]:
-    """Take a document apart.
+    """Split a document into JSON and arrays.
 
     Returns:
-        What JSON can hold, and C-contiguous arrays by the path at which they stood.
+        The part that JSON can hold, and C-contiguous arrays by their path in the document.
 
     Raises:
-        StoreError: Naming the place of something that a document cannot hold.
+        StoreError: Naming the path of a value that a document cannot hold.
 
     Examples:
         >>> split({"scaler": {"mean": np.zeros(2)}, "level": float("inf")})
@@ -49,7 +50,7 @@ def split(document: Any) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def join(plain: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Put a document together again: the inverse of :func:`split`."""
+    """Return the document whose parts :func:`split` returned."""
     if isinstance(plain, list):
         return [join(value, arrays) for value in plain]
     if not isinstance(plain, dict):
@@ -58,18 +59,24 @@ def join(plain: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if not kind.startswith("$"):
         return {key: join(value, arrays) for key, value in plain.items()}
     if kind == "$array":
-        return _unpacked(plain, arrays)
+        return _decode_array(plain, arrays)
     if kind == "$float":
         return float(plain[kind])
     parts = join(plain[kind], arrays)
-    return tuple(parts) if kind == "$tuple" else {key: value for key, value in parts}  # noqa: C416  (pairs are lists)
+    return tuple(parts) if kind == "$tuple" else dict(parts)
 
 
-def shaped(name: str, array: Any, shape: tuple[int, ...], *, least: float = -np.inf) -> np.ndarray:
-    """Return an array of a document that must have this shape, and numbers of usable size, at least ``least``.
+def check_array(name: str, array: Any, shape: tuple[int, ...], *, least: float = -np.inf) -> np.ndarray:
+    """Check that a value of a document is a numeric array of this shape, and return it.
+
+    Args:
+        name: The name of the value in messages.
+        array: The value.
+        shape: The required shape.
+        least: Lower bound of the numbers. They must also be finite and at most ``LARGEST`` in magnitude.
 
     Raises:
-        StoreError: For anything else.
+        StoreError: If it is anything else.
     """
     if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype.kind not in "fiub":
         found = f"shape {array.shape}" if isinstance(array, np.ndarray) else reprlib.repr(array)
@@ -82,7 +89,7 @@ def shaped(name: str, array: Any, shape: tuple[int, ...], *, least: float = -np.
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a document can hold this value, so that it comes back as it is."""
+    """Return whether a document can hold this value without loss."""
     try:
         split(value)
     except StoreError:
@@ -101,10 +108,13 @@ def digest(document: Any) -> str:
 
 
 def _encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    """Return the JSON form of a value, and add its arrays to ``arrays`` under their paths."""
     if isinstance(value, np.generic) and value.dtype.name in _NATIVE:
         value = value.item()
-    if value is None or type(value) in (bool, int) or isinstance(value, str):
-        return str(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return str(value)  # np.str_ becomes str
+    if value is None or type(value) in (bool, int):
+        return value
     if type(value) is float:
         return value if math.isfinite(value) else {"$float": str(value)}
     if type(value) is dict:
@@ -113,7 +123,7 @@ def _encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
         parts = [_encode(part, f"{path}/{index}", arrays) for index, part in enumerate(value)]
         return {"$tuple": parts} if type(value) is tuple else parts
     if type(value) is np.ndarray:
-        return _packed(value, path, arrays)
+        return _encode_array(value, path, arrays)
     raise StoreError(
         f"{path.lstrip('/') or 'the document'} is a {type(value).__module__}.{type(value).__qualname__}, which a file "
         "without code cannot hold. Only numbers, text, plain containers and arrays can be kept."
@@ -123,42 +133,48 @@ def _encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
 def _encode_dict(value: dict[Any, Any], path: str, arrays: dict[str, np.ndarray]) -> Any:
     if all(type(key) is str and not key.startswith("$") for key in value):
         return {key: _encode(part, f"{path}/{key}", arrays) for key, part in value.items()}
+    # Keys that are not text, such as numbers, and keys that begin with "$" are stored as pairs.
     parts = [[_encode(key, path, {}), _encode(part, f"{path}/{key}", arrays)] for key, part in value.items()]
     return {"$dict": parts}
 
 
-def _packed(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> Document:
-    """Name an array, and note what its C-contiguous bytes leave open: the order of its axes, an unusual dtype."""
+def _encode_array(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> Document:
+    """Add an array to ``arrays``, and return its entry in the document.
+
+    The entry also holds what C-contiguous bytes do not tell: the order of the axes in memory, and an unusual dtype.
+    """
     name = path.lstrip("/") or "array"
-    while name in arrays:  # {"a": {"b": ...}, "a/b": ...}
+    while name in arrays:  # {"a": {"b": ...}, "a/b": ...} has two arrays at the path a/b
         name += "'"
-    note: Document = {"$array": name}
-    # the order of the axes in memory decides in which order BLAS adds up, and so the last bit of a product
+    entry: Document = {"$array": name}
+    # The order of the axes in memory determines in which order BLAS adds, and so the last bit of a product.
     axes = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
     if not array.flags.c_contiguous and array.transpose(axes).flags.c_contiguous:
-        array, note["axes"] = array.transpose(axes), axes
-    array = np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes (1,) of ()
+        array = array.transpose(axes)
+        entry["axes"] = axes
+    array = np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray turns the shape () into (1,)
     if array.dtype.name not in _NATIVE or not array.dtype.isnative:
         if array.dtype.kind not in _BYTES | {"i", "u"}:
             raise StoreError(f"{name} is an array of dtype {array.dtype}, which cannot be kept. Convert it to numbers.")
-        note |= {"dtype": array.dtype.str, "shape": list(array.shape)}
+        entry |= {"dtype": array.dtype.str, "shape": list(array.shape)}
         array = np.frombuffer(array.tobytes(), np.uint8)
     arrays[name] = array
-    return note
+    return entry
 
 
-def _unpacked(note: Document, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    name = note["$array"]
+def _decode_array(entry: Document, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the array of an entry, with its dtype and the order of its axes in memory."""
+    name = entry["$array"]
     if not isinstance(name, str) or name not in arrays:
         raise StoreError(f"the document names an array {reprlib.repr(name)} that the file of arrays does not hold.")
     array = arrays[name]
-    if "dtype" in note:
-        dtype = np.dtype(str(note["dtype"]))
+    if "dtype" in entry:
+        dtype = np.dtype(str(entry["dtype"]))
         if dtype.kind not in _BYTES | {"i", "u"}:
             raise StoreError(f"the array {name} has dtype {dtype}, which a document cannot hold.")
-        array = np.frombuffer(array.tobytes(), dtype).reshape(note["shape"]).copy()
-    if "axes" not in note:
+        array = np.frombuffer(array.tobytes(), dtype).reshape(entry["shape"]).copy()
+    if "axes" not in entry:
         return array
-    if sorted(note["axes"]) != list(range(array.ndim)):
-        raise StoreError(f"the array {name} has {array.ndim} axes, and the document puts {note['axes']} in order.")
-    return array.transpose(np.argsort(note["axes"]))
+    if sorted(entry["axes"]) != list(range(array.ndim)):
+        raise StoreError(f"the array {name} has {array.ndim} axes, and the document puts {entry['axes']} in order.")
+    return array.transpose(np.argsort(entry["axes"]))

@@ -1,4 +1,15 @@
-"""A fitted model as a document, and from a document to the parts of a fitted model."""
+"""Turn a fitted model into a document, and a document into the parts of a fitted model.
+
+The code of each framework is in an adapter, one per kind of problem: the modules ``jax``, ``torch``,
+``torch_last_layer``, ``numpy``, ``network`` and ``standardised`` of this package. Each has the functions
+
+- ``describe(problem)``: the model, without parameters and data;
+- ``parameters(problem)``: its parameters;
+- ``inputs(problem)`` and ``input_arrays(problem)``: the training inputs as a document, and as arrays for a checksum;
+- ``rebuild(saved, params, X, y, supplied)``: the problem that a document describes;
+- ``move(problem, to)``: the problem at other saved parameters;
+- ``model_name(model)``: the name of the model in messages.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +26,8 @@ from vhat.errors import InputError, StoreError, VhatError
 from vhat.models.tangent import TangentAutodiff, tangent_problem
 from vhat.schema import check
 from vhat.store import directory
-from vhat.store.document import Document, shaped
-from vhat.store.match_model import Brought, check_probe, check_reference, probe, refer
+from vhat.store.document import Document, check_array
+from vhat.store.match_model import Supplied, check_probe, check_reference, describe_probe, describe_reference
 from vhat.store.records import (
     describe_factorisation,
     describe_polished,
@@ -34,10 +45,11 @@ if TYPE_CHECKING:
 __all__ = ["KIND", "Restored", "describe", "restore", "save"]
 
 KIND = "fitted model"
+"""The kind of document in the directory of a saved model."""
 
 
 class _Saved(TypedDict):
-    """The entries of a document, of which the framework's module knows the inner structure."""
+    """Entries of a document. The structure of ``model``, ``parameters``, ``given`` and ``X`` is up to the adapter."""
 
     framework: str
     model: dict[str, Any]
@@ -61,6 +73,8 @@ class _Saved(TypedDict):
 
 
 class _Probe(TypedDict):
+    """Predictions and losses of a few training rows, by which the model is recognised."""
+
     rows: np.ndarray
     prediction: np.ndarray
     loss: np.ndarray
@@ -68,11 +82,11 @@ class _Probe(TypedDict):
 
 
 class Restored(NamedTuple):
-    """The parts of a fitted model that was saved, from which :func:`vhat.fitted.construct.assemble` makes it again.
+    """The parts of a saved model, from which :func:`vhat.fitted.construct.assemble` makes the fitted model.
 
     Attributes:
         problem: The training problem at the saved parameters.
-        noise_shape: Relative noise of each row and output, (n, K).
+        noise_shape: Relative noise of each row and output, (n, outputs).
         polished: The record of its polish, or None.
         given: The problem at the parameters before the polish, or None.
         factorisation: The document of a saved matrix or kernel, or None.
@@ -99,7 +113,7 @@ def save(
     factorisation: bool = False,
     calibration: Document | None = None,
 ) -> None:
-    """Save a fitted model, with a calibration: see :meth:`vhat.FittedModel.save` and :meth:`vhat.Calibrated.save`."""
+    """Save a fitted model and its calibration: see :meth:`vhat.FittedModel.save` and :meth:`vhat.Calibrated.save`."""
     document = describe(fitted, data=data, factorisation=factorisation)
     directory.write(folder, KIND, document | {"calibration": calibration})
 
@@ -109,27 +123,28 @@ def describe(fitted: FittedModel, *, data: str = "copy", factorisation: bool = F
 
     Args:
         fitted: The fitted model.
-        data: ``"copy"`` keeps the training data, ``"reference"`` their shapes and checksums.
-        factorisation: Whether to keep the matrix or kernel that has been worked out.
+        data: ``"copy"`` saves the training data, ``"reference"`` their shapes and checksums only.
+        factorisation: Whether to save the matrix or kernel that has been computed.
 
     Raises:
-        StoreError: When something about the model cannot be kept.
+        StoreError: If a part of the model cannot be saved.
     """
     check_choice("data", data, ("copy", "reference"))
     problem = fitted.problem
-    refit, rows = fitted.workspace.refit, fitted.workspace.validation
-    if isinstance(problem.autodiff, TangentAutodiff):  # the model that was linearised is kept, and the penalty
+    refit = fitted.workspace.refit
+    validation = fitted.workspace.validation
+    if isinstance(problem.autodiff, TangentAutodiff):  # a linearisation is saved as the model itself and the penalty
         problem = problem.autodiff.origin(problem)
-    own = getattr(problem.autodiff, "stored_as", problem.autodiff.framework)
-    framework = own if problem.scaling is None else "standardised"
-    room = _room(framework)
+    kind = _adapter_name(problem)
+    adapter = _adapter(kind)
+    copy = data == "copy"
     with problem.scope():
         targets = problem.targets[:, 0] if problem.squeeze else problem.targets
         return {
-            "framework": framework,
-            "model": room.describe(problem),
-            "parameters": room.point(problem),
-            "given": None if fitted.given is None else room.point(fitted.given),
+            "framework": kind,
+            "model": adapter.describe(problem),
+            "parameters": adapter.parameters(problem),
+            "given": None if fitted.given is None else adapter.parameters(fitted.given),
             "polished": None if fitted.polished is None else describe_polished(fitted.polished),
             "weight_decay": problem.numpy(problem.decay),
             "sample_weight": problem.weights,
@@ -138,52 +153,55 @@ def describe(fitted: FittedModel, *, data: str = "copy", factorisation: bool = F
             "decay_chosen": fitted.workspace.decay_chosen,
             "memory": problem.memory,
             "data": data,
-            "X": room.inputs(problem) if data == "copy" else refer(room.rows(problem)),
-            "y": targets if data == "copy" else refer([targets]),
-            "probe": probe(problem),
+            "X": adapter.inputs(problem) if copy else describe_reference(adapter.input_arrays(problem)),
+            "y": targets if copy else describe_reference([targets]),
+            "probe": describe_probe(problem),
             "factorisation": describe_factorisation(fitted.workspace) if factorisation else None,
-            "validation": None if rows is None else describe_validation(rows, problem, room, data),
+            "validation": None if validation is None else describe_validation(validation, problem, adapter, data),
             "refit": None if refit is None else describe_refit(refit),
         }
 
 
-def restore(saved: Document, brought: Brought | None = None) -> Restored:
+def _adapter_name(problem: Problem) -> str:
+    """Return the name of the adapter that saves a problem."""
+    if problem.scaling is not None:
+        return "standardised"
+    return getattr(problem.autodiff, "stored_as", problem.autodiff.framework)
+
+
+def restore(saved: Document, supplied: Supplied | None = None) -> Restored:
     """Return the parts of the fitted model that a document describes.
 
     Args:
-        saved: What :func:`describe` gave.
-        brought: What the document cannot hold: the caller's code, or data.
+        saved: The result of :func:`describe`.
+        supplied: The caller's code or data, which the document does not hold.
 
     Raises:
-        StoreError: When what was brought is not what was saved, or the document is malformed.
+        StoreError: If the code or data are not those of the saved model, or the document is malformed.
         InputError: For options that cannot be used.
     """
     check(_Saved, saved, KIND)
-    brought = Brought() if brought is None else brought
-    brought = replace(brought, memory=brought.budget(saved["memory"]))
-    room = _room(saved["framework"])
-    start = _rebuilt(room, saved, brought)
-    moved = saved["given"] is not None
-    problem = room.move(start, saved["parameters"]) if moved else start
+    supplied = Supplied() if supplied is None else supplied
+    supplied = replace(supplied, memory=supplied.budget(saved["memory"]))
+    adapter = _adapter(saved["framework"])
+    # A polished model is rebuilt at the parameters that the user gave, and then moved to the polished ones.
+    given = _rebuild(adapter, saved, supplied)
+    polished_since = saved["given"] is not None
+    problem = adapter.move(given, saved["parameters"]) if polished_since else given
     _check_shapes(saved, problem)
     with problem.scope():
-        check_probe(problem, saved["probe"], whose=room.whose(saved["model"]))
+        check_probe(problem, saved["probe"], model_name=adapter.model_name(saved["model"]))
         polished = None if saved["polished"] is None else restore_polished(saved["polished"], problem)
-        validation = restore_validation(saved.get("validation"), saved["data"], problem, room, brought)
+        validation = restore_validation(saved.get("validation"), saved["data"], problem, adapter, supplied)
         refit = restore_refit(saved.get("refit"))
         if refit is not None:
-            decay = refit.weight_decay
-            if decay.shape != (problem.p,) or not np.all(np.isfinite(decay) & (decay > 0)):
-                raise StoreError(
-                    f"the saved penalty of the linearisation, of shape {decay.shape}, is not one positive number a "
-                    f"parameter, of which there are {problem.p:,}."
-                )
+            _check_penalty(refit, problem)
             problem = tangent_problem(problem, problem.native(refit.weight_decay))
     return Restored(
         problem,
         saved["noise_shape"],
         polished,
-        start if moved else None,
+        given if polished_since else None,
         saved["factorisation"],
         saved.get("decay_chosen", False),
         validation,
@@ -191,43 +209,53 @@ def restore(saved: Document, brought: Brought | None = None) -> Restored:
     )
 
 
+def _check_penalty(refit: RidgeRefit, problem: Problem) -> None:
+    """Check that the saved penalty of a linearisation is one positive number per parameter."""
+    decay = refit.weight_decay
+    if decay.shape != (problem.p,) or not np.all(np.isfinite(decay) & (decay > 0)):
+        raise StoreError(
+            f"the saved penalty of the linearisation, of shape {decay.shape}, is not one positive number a "
+            f"parameter, of which there are {problem.p:,}."
+        )
+
+
 def _check_shapes(saved: Document, problem: Problem) -> None:
-    """Refuse arrays of other lengths than the problem has rows, outputs and parameters."""
-    shaped("sample_weight", saved["sample_weight"], (problem.n,), least=0.0)
-    shaped("weight_decay", saved["weight_decay"], (problem.p,), least=0.0)
-    shaped("noise_shape", saved["noise_shape"], (problem.n, problem.outputs), least=0.0)
+    """Check that saved arrays have one entry per row, output or parameter of the problem."""
+    check_array("sample_weight", saved["sample_weight"], (problem.n,), least=0.0)
+    check_array("weight_decay", saved["weight_decay"], (problem.p,), least=0.0)
+    check_array("noise_shape", saved["noise_shape"], (problem.n, problem.outputs), least=0.0)
     if saved.get("penalty_shift") is not None:
-        shaped("penalty_shift", saved["penalty_shift"], (problem.p,))
-    shaped("parameters", problem.numpy(problem.theta), (problem.p,))
+        check_array("penalty_shift", saved["penalty_shift"], (problem.p,))
+    check_array("parameters", problem.numpy(problem.theta), (problem.p,))
 
 
-def _room(framework: str) -> ModuleType:
-    """The module that knows a framework's problems; a framework is imported only where one of its models is met."""
+def _adapter(framework: str) -> ModuleType:
+    """Return the module that saves and restores a kind of problem. It imports the framework, so it is imported last."""
     if framework not in ("jax", "torch", "torch_last_layer", "numpy", "network", "standardised"):
         raise StoreError(f"a model of framework {framework!r} cannot be saved or loaded; jax, torch and numpy can.")
     return import_module(f"vhat.store.{framework}")
 
 
-def _rebuilt(room: ModuleType, saved: Document, brought: Brought) -> Problem:
-    """Return the problem at the parameters that were given to the door, its data checked.
+def _rebuild(adapter: ModuleType, saved: Document, supplied: Supplied) -> Problem:
+    """Return the problem at the parameters that the user gave, before any polish, with its data checked.
 
     Raises:
-        StoreError: Also where the door refuses the model or the data.
+        StoreError: Also if the model or the data are refused by the checks that ``from_torch`` and its neighbours make.
     """
     copied = saved["data"] == "copy"
-    if copied and brought.data is not None:
+    if copied and supplied.data is not None:
         raise InputError("the training data were saved with the model. Leave data= out.")
-    X, y = (saved["X"], saved["y"]) if copied else brought.rows()
-    at = saved["parameters"] if saved["given"] is None else saved["given"]
+    X, y = (saved["X"], saved["y"]) if copied else supplied.rows()
+    params = saved["parameters"] if saved["given"] is None else saved["given"]
     try:
-        problem: Problem = room.rebuild(saved, at, X, y, brought)
+        problem: Problem = adapter.rebuild(saved, params, X, y, supplied)
     except StoreError:
         raise
     except VhatError as error:
         what = "the model given" if copied else "the model or the data given"
         raise StoreError(f"{what} cannot take the place of what was saved: {error}") from error
     if not copied:
-        check_reference("X", room.rows(problem), saved["X"])
+        check_reference("X", adapter.input_arrays(problem), saved["X"])
         check_reference("y", [problem.targets[:, 0] if problem.squeeze else problem.targets], saved["y"])
     shift = saved.get("penalty_shift")
     if shift is None:

@@ -1,4 +1,4 @@
-"""JAX problems: the network by its options or the user's function, and parameters in their own tree."""
+"""Save and restore JAX problems: a network by its options, a function of the user's by reference."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from vhat.models.networks import Network
 from vhat.models.problem import Problem
 from vhat.models.selection import ALL, LAST, Selection
 from vhat.store.document import Document, is_plain
-from vhat.store.match_model import Brought, describe_output
+from vhat.store.match_model import Supplied, describe_output
 from vhat.store.network import network_of
 
-__all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
+__all__ = ["describe", "input_arrays", "inputs", "model_name", "move", "parameters", "rebuild"]
+
+_MAX_LISTED = 6
+"""Number of differing leaves that a message names."""
 
 
 def describe(problem: Problem) -> Document:
@@ -42,19 +45,19 @@ def describe(problem: Problem) -> Document:
 
 
 def _autodiff(problem: Problem) -> JaxAutodiff:
-    """The function; where its last layer alone is the problem, the whole of it."""
+    """Return the automatic differentiation of the whole function, also if only its last layer is the problem."""
     if isinstance(problem.autodiff, JaxHead):
         return problem.autodiff.base
     return cast(JaxAutodiff, problem.autodiff)
 
 
 def _inputs(problem: Problem) -> Any:
-    """The training inputs of the function."""
+    """Return the training inputs of the whole function."""
     return problem.autodiff.sample if isinstance(problem.autodiff, JaxHead) else problem.X
 
 
-def point(problem: Problem) -> Any:
-    """The parameters in their own tree; of a tree with nodes of other libraries, its arrays by path."""
+def parameters(problem: Problem) -> Any:
+    """Return the parameters in their own tree or, for a tree with nodes of other libraries, its arrays by path."""
     params = _params(problem)
     return params if is_plain(params) else _arrays(params, _autodiff(problem).model.layout)
 
@@ -66,19 +69,20 @@ def _params(problem: Problem) -> Any:
 
 
 def _arrays(params: Any, layout: trees.Layout) -> dict[str, np.ndarray]:
-    """The leaves that are arrays, by path."""
+    """Return the leaves that are arrays, by path."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
-    kinds = zip(leaves, layout.shapes, strict=True)
-    return {
-        jax.tree_util.keystr(path): np.asarray(leaf) for (path, leaf), kind in kinds if not isinstance(kind, trees.Held)
-    }
+    arrays = {}
+    for (path, leaf), kind in zip(leaves, layout.shapes, strict=True):
+        if not isinstance(kind, trees.Held):  # a Held leaf is no array, such as a function or a string
+            arrays[jax.tree_util.keystr(path)] = np.asarray(leaf)
+    return arrays
 
 
 def inputs(problem: Problem) -> Any:
-    """The training inputs as a document.
+    """Return the training inputs as a document.
 
     Raises:
-        StoreError: When they are a tree with nodes of other libraries.
+        StoreError: If they are a tree with nodes of other libraries.
     """
     if not is_plain(_inputs(problem)):
         raise StoreError(
@@ -88,25 +92,25 @@ def inputs(problem: Problem) -> Any:
     return _inputs(problem)
 
 
-def rows(problem: Problem) -> list[np.ndarray]:
-    """The arrays of the training inputs, for their checksum."""
+def input_arrays(problem: Problem) -> list[np.ndarray]:
+    """Return the arrays of the training inputs, for their checksum."""
     return list(jax.tree.leaves(_inputs(problem)))
 
 
-def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Problem:
-    """Take the model and the saved parameters through the door again.
+def rebuild(saved: Document, params: Any, X: Any, y: Any, supplied: Supplied) -> Problem:
+    """Build the problem from the model and the saved parameters, with the checks of ``from_jax``.
 
     Args:
-        saved: The document, of which ``model``, ``weight_decay`` and ``sample_weight`` are read.
-        at: The parameters, as :func:`point` gave them.
+        saved: The document. Its entries ``model``, ``weight_decay`` and ``sample_weight`` are used.
+        params: The result of :func:`parameters`.
         X: Training inputs.
         y: Training responses.
-        brought: The caller's function and options.
+        supplied: The caller's function and options.
     """
     model = saved["model"]
-    if is_nnx(brought.model):
-        brought = replace(brought, model=split_module(brought.model))
-    predict, params = _predict_and_params(model, at, brought)
+    if is_nnx(supplied.model):
+        supplied = replace(supplied, model=split_module(supplied.model))
+    predict, params = _predict_and_params(model, params, supplied)
     selected = model.get("selected")
     with jax.enable_x64(True):
         _, layout, fixed, _ = trees.flatten(params, selected)
@@ -116,10 +120,10 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
         X,
         y,
         weight_decay=layout.unflatten(saved["weight_decay"], fixed),
-        loss=brought.loss_for(model["loss"]),
+        loss=supplied.loss_for(model["loss"]),
         parameters=_selection(model),
-        output=brought.output_for(model.get("output", {})),
-        memory=brought.memory,
+        output=supplied.output_for(model.get("output", {})),
+        memory=supplied.memory,
     )
     columns = model["columns"]
     if not isinstance(columns, tuple) or not all(each is None or isinstance(each, tuple) for each in columns):
@@ -131,11 +135,11 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
 
 
 def _selection(model: Document) -> Selection:
-    """What was given as ``parameters``, as far as it matters."""
+    """Return the option ``parameters`` of ``from_jax`` that selects the saved parameters."""
     if model.get("last"):
         return LAST
-    selected: tuple[str, ...] | None = model.get("selected")
-    return ALL if selected is None else selected
+    names: tuple[str, ...] | None = model.get("selected")
+    return ALL if names is None else names
 
 
 def move(problem: Problem, to: Any) -> Problem:
@@ -144,7 +148,7 @@ def move(problem: Problem, to: Any) -> Problem:
     if jax.tree.structure(to) == layout.treedef:
         kinds = layout.shapes
         leaves = jax.tree.leaves(to)
-    else:  # arrays by path
+    else:  # the parameters were saved as arrays by path
         kinds = tuple(kind for kind in layout.shapes if not isinstance(kind, trees.Held))
         leaves = list(to.values())
     trained = [np.ravel(leaf) for leaf, kind in zip(leaves, kinds, strict=True) if isinstance(kind, tuple)]
@@ -152,23 +156,23 @@ def move(problem: Problem, to: Any) -> Problem:
         return problem.at(jnp.asarray(np.concatenate(trained)))
 
 
-def whose(model: Document) -> str:
-    """What messages call the model."""
+def model_name(model: Document) -> str:
+    """Return the name of the model in messages."""
     return "the function given" if model["network"] is None else "the network that this version of vhat makes"
 
 
-def _predict_and_params(model: Document, params: Any, brought: Brought) -> tuple[Any, Any]:
+def _predict_and_params(model: Document, params: Any, supplied: Supplied) -> tuple[Any, Any]:
     if model["network"] is not None:
         network = network_of(model["network"])
-        if brought.model is not None and brought.model != network:
+        if supplied.model is not None and supplied.model != network:
             raise StoreError(f"the model is a network of vhat's own, {network}. Leave model= out.")
         return network, params
     if model["plain"]:
-        predict = brought.required("predict, the function predict(params, X) that was fitted")
+        predict = supplied.required("predict, the function predict(params, X) that was fitted")
         if isinstance(predict, tuple):
             raise StoreError("model is a pair; the parameters were saved in their own structure. Give predict alone.")
         return predict, params
-    pair = brought.required(
+    pair = supplied.required(
         "(predict, params), the function that was fitted and parameters of the same structure, whatever their values"
     )
     if not isinstance(pair, tuple) or len(pair) != 2:
@@ -177,23 +181,23 @@ def _predict_and_params(model: Document, params: Any, brought: Brought) -> tuple
             "model=(predict, params) with params of the same structure, such as a model newly made; its values are not "
             "used."
         )
-    return pair[0], _filled(pair[1], params)
+    return pair[0], _fill_template(pair[1], params)
 
 
-def _filled(template: Any, saved: dict[str, np.ndarray]) -> Any:
-    """Put the saved arrays into a tree of the same structure."""
+def _fill_template(template: Any, saved: dict[str, np.ndarray]) -> Any:
+    """Return a tree of the structure of ``template`` with the saved arrays in it."""
     with jax.enable_x64(True):
         _, layout, _, _ = trees.flatten(template)
     found = {path: leaf.shape for path, leaf in _arrays(template, layout).items()}
     wanted = {path: leaf.shape for path, leaf in saved.items()}
     if list(found.items()) != list(wanted.items()):
-        gaps = sorted(set(found.items()) ^ set(wanted.items()))
-        told = ", ".join(
-            f"{path} {shape} ({'given' if found.get(path) == shape else 'saved'})" for path, shape in gaps[:6]
-        )
-        raise StoreError(
-            f"the params given do not have the structure of those that were saved: {told or 'their order'}."
-        )
+        differing = sorted(set(found.items()) ^ set(wanted.items()))
+        listed = []
+        for path, shape in differing[:_MAX_LISTED]:
+            side = "given" if found.get(path) == shape else "saved"
+            listed.append(f"{path} {shape} ({side})")
+        what = ", ".join(listed) or "their order"
+        raise StoreError(f"the params given do not have the structure of those that were saved: {what}.")
 
     def fill(path: Any, leaf: Any) -> Any:
         return saved.get(jax.tree_util.keystr(path), leaf)

@@ -1,4 +1,4 @@
-"""Whether the model, loss and data that come with ``load`` are those that were saved."""
+"""Check that the model, loss and data given to ``load`` are those of the saved model."""
 
 from __future__ import annotations
 
@@ -12,23 +12,30 @@ from vhat.errors import InputError, StoreError, name_rows
 from vhat.models.problem import Problem
 from vhat.store.document import Document, digest
 
-__all__ = ["Brought", "check_probe", "check_reference", "describe_output", "probe", "refer"]
+__all__ = ["Supplied", "check_probe", "check_reference", "describe_output", "describe_probe", "describe_reference"]
 
 _PROBES = 64
-"""Training rows whose predictions are kept."""
+"""Number of training rows whose predictions are saved, and compared on load."""
+_TOLERANCE = 1e-8
+"""Largest difference of two predictions, relative to the largest saved one of their output: another machine rounds
+differently."""
+_TOLERANCE_FLOAT32 = 1e-4
+"""The same for a model that computes in single precision inside."""
+_LOSS_FACTOR = 10
+"""The tolerance of losses and their slopes is this multiple of that of predictions."""
 
 
 @dataclass(frozen=True)
-class Brought:
-    """What the caller of ``load`` gives beside the directory.
+class Supplied:
+    """What the caller of ``load`` supplies beside the directory.
 
     Attributes:
         model: The function or module, or None.
-        loss: The loss, where it was a function.
-        data: ``(X, y)``, where only a reference to them was kept.
+        loss: The loss, if it was a function.
+        data: ``(X, y)``, if only a reference to them was saved.
         memory: Budget in bytes, or None.
-        output: Which part of what the model returns is the prediction, where that was a function.
-        validation: ``(X, y)`` that training did not fit, where only a reference to them was kept.
+        output: The function that selects the prediction from what the model returns, if that was a function.
+        validation: Validation rows ``(X, y)``, if only a reference to them was saved.
     """
 
     model: Any = None
@@ -41,18 +48,21 @@ class Brought:
     def required(self, what: str) -> Any:
         """Return the model.
 
+        Args:
+            what: What the model has to be, for the message.
+
         Raises:
-            StoreError: When there is none, saying what it has to be.
+            StoreError: If there is none.
         """
         if self.model is None:
             raise StoreError(f"the model is your own code, which is not saved. Give load(..., model={what}).")
         return self.model
 
     def loss_for(self, saved: str) -> Any:
-        """Return the loss, ``"half_mse"`` or the caller's function.
+        """Return the loss: the name that was saved, or the caller's function.
 
         Raises:
-            StoreError: When it is missing or was another.
+            StoreError: If it is missing, or is not the one that was saved.
         """
         if saved in ("half_mse", "gaussian_nll"):
             if self.loss is not None and self.loss != saved:
@@ -67,10 +77,10 @@ class Brought:
         """Return the output: the one that was saved, or the caller's function.
 
         Args:
-            saved: What :func:`describe_output` gave; empty for a model that was saved before there was such an option.
+            saved: The result of :func:`describe_output`; empty for a model that was saved before this option existed.
 
         Raises:
-            StoreError: When it is missing, or was another.
+            StoreError: If it is missing, or is not the one that was saved.
         """
         if not saved.get("function", False):
             part = saved.get("part")
@@ -82,15 +92,17 @@ class Brought:
         return self.output
 
     def budget(self, saved: int) -> int:
-        """Return the budget: the caller's, else the saved one unless less is free on this machine."""
-        return min(saved, check_memory(None)) if self.memory is None else check_memory(self.memory)
+        """Return the memory budget in bytes: the caller's, or the saved one limited to what is free here."""
+        if self.memory is None:
+            return min(saved, check_memory(None))
+        return check_memory(self.memory)
 
     def rows(self) -> tuple[Any, Any]:
-        """Return X and y where a reference was saved.
+        """Return X and y, for a model that was saved with a reference to them.
 
         Raises:
-            StoreError: When they are missing.
-            InputError: When they are not a pair.
+            StoreError: If they are missing.
+            InputError: If they are not a pair.
         """
         if self.data is None:
             raise StoreError("only a reference to the training data was saved. Give load(..., data=(X, y)).")
@@ -100,15 +112,15 @@ class Brought:
 
 
 def describe_output(output: Any) -> Document:
-    """Describe which part of what the model returns is the prediction; a function has to be given again."""
+    """Describe which part of the model's result is the prediction. A function has to be given to ``load`` again."""
     return {"function": callable(output), "part": None if callable(output) else output}
 
 
-def refer(arrays: Any) -> Document:
-    """Describe data that are not kept themselves: their shapes and their SHA-256.
+def describe_reference(arrays: Any) -> Document:
+    """Describe data that are not saved themselves by their shapes and their SHA-256.
 
     Args:
-        arrays: A document of arrays.
+        arrays: The data as a document.
     """
     return {"shapes": _shapes(arrays), "sha256": digest(arrays)}
 
@@ -119,12 +131,18 @@ def _shapes(arrays: Any) -> list[tuple[int, ...]]:
 
 
 def check_reference(name: str, arrays: Any, saved: Document) -> None:
-    """Refuse data that are not those of the reference.
+    """Check that data are those of a reference.
+
+    Args:
+        name: The name of the data in messages.
+        arrays: The data as a document.
+        saved: The result of :func:`describe_reference`.
 
     Raises:
         StoreError: Saying whether shapes or values differ.
     """
-    found, wanted = _shapes(arrays), saved["shapes"]
+    found = _shapes(arrays)
+    wanted = saved["shapes"]
     if found != wanted:
         raise StoreError(
             f"the {name} given has shape {_listed(found)}; the model was fitted to {_listed(wanted)}. Give its "
@@ -141,8 +159,8 @@ def _listed(shapes: list[tuple[int, ...]]) -> str:
     return ", ".join(map(str, shapes)) or "no array"
 
 
-def probe(problem: Problem) -> Document:
-    """Note what the model predicts on a few training rows, and what the loss says of them."""
+def describe_probe(problem: Problem) -> Document:
+    """Return predictions and losses of a few training rows, to recognise the model and the loss on load."""
     rows = np.unique(np.linspace(0, problem.n - 1, _PROBES).round().astype(np.int64))
     loss = problem.loss_derivatives
     return {
@@ -153,25 +171,29 @@ def probe(problem: Problem) -> Document:
     }
 
 
-def check_probe(problem: Problem, saved: Document, *, whose: str) -> None:
-    """Refuse a model or a loss that does not give on the probe rows what it gave when it was saved.
+def check_probe(problem: Problem, saved: Document, *, model_name: str) -> None:
+    """Check that model and loss give the saved values on the probe rows, up to rounding at the scale of each output.
 
-    Other machines round otherwise, so a little is allowed, each output at its own scale.
+    Args:
+        problem: The problem with the model and the loss that were given.
+        saved: The result of :func:`describe_probe`.
+        model_name: The name of the model in messages.
 
     Raises:
-        StoreError: Naming the rows.
+        StoreError: Naming the rows that differ.
     """
-    rows, loss = saved["rows"], problem.loss_derivatives
-    tolerance = 1e-4 if problem.facts().narrow_casts else 1e-8
-    wrong = _differs(problem.fitted_values[rows], saved["prediction"], tolerance)
+    rows = saved["rows"]
+    loss = problem.loss_derivatives
+    tolerance = _TOLERANCE_FLOAT32 if problem.facts().narrow_casts else _TOLERANCE
+    wrong = _differing_rows(problem.fitted_values[rows], saved["prediction"], tolerance)
     if wrong.any():
         raise StoreError(
-            f"{whose} is not the one that was saved: at the same parameters it predicts otherwise in training "
+            f"{model_name} is not the one that was saved: at the same parameters it predicts otherwise in training "
             f"{name_rows(rows[wrong])} of {len(rows)} compared. Give the one that was fitted."
         )
-    wrong = _differs(loss.value[rows], saved["loss"], 10 * tolerance) | _differs(
-        loss.first[rows], saved["slope"], 10 * tolerance
-    )
+    wrong_value = _differing_rows(loss.value[rows], saved["loss"], _LOSS_FACTOR * tolerance)
+    wrong_slope = _differing_rows(loss.first[rows], saved["slope"], _LOSS_FACTOR * tolerance)
+    wrong = wrong_value | wrong_slope
     if wrong.any():
         raise StoreError(
             f"the loss given is not the one that was saved: it differs in training {name_rows(rows[wrong])} of "
@@ -179,6 +201,7 @@ def check_probe(problem: Problem, saved: Document, *, whose: str) -> None:
         )
 
 
-def _differs(found: np.ndarray, saved: np.ndarray, tolerance: float) -> np.ndarray:
+def _differing_rows(found: np.ndarray, saved: np.ndarray, tolerance: float) -> np.ndarray:
+    """Return a mask of the rows in which an output differs by more than the tolerance at the scale of that output."""
     gap = np.abs(found - saved) > tolerance * np.max(np.abs(saved), axis=0)
     return gap.reshape(len(gap), -1).any(axis=1)

@@ -1,4 +1,7 @@
-"""The library's own networks in NumPy, in the documents that JAX's have: each version of vhat reads the other's."""
+"""Save and restore the library's own networks, computed in NumPy.
+
+The document is that of :mod:`vhat.store.jax`, so that a network saved from JAX can be restored in NumPy and vice versa.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +18,32 @@ from vhat.models.networks import Network, VarianceScaling
 from vhat.models.problem import Problem
 from vhat.schema import build
 from vhat.store.document import Document
-from vhat.store.match_model import Brought
+from vhat.store.match_model import Supplied
 
-__all__ = ["describe", "inputs", "move", "network_of", "point", "rebuild", "rows", "serves", "whose"]
+__all__ = [
+    "describe",
+    "input_arrays",
+    "inputs",
+    "is_computed_in_numpy",
+    "model_name",
+    "move",
+    "network_of",
+    "parameters",
+    "rebuild",
+]
 
 
-def serves(model: Document, rows: int) -> bool:
-    """Return whether a model that JAX or NumPy has saved is computed in NumPy.
+def is_computed_in_numpy(model: Document, rows: int) -> bool:
+    """Return whether a saved model is a network that is small enough to be computed in NumPy.
 
     Args:
-        model: What ``describe`` gave.
-        rows: How many training rows there are.
+        model: The result of ``describe``, here or in :mod:`vhat.store.jax`.
+        rows: The number of training rows.
     """
-    plain = model["network"] is not None and model["loss"] == "half_mse" and tuple(model["columns"]) == (None,)
-    whole = not model.get("last") and model.get("selected") is None  # every parameter was trained
-    return plain and whole and is_small(network_of(model["network"]), rows)
+    is_own_network = model["network"] is not None and model["loss"] == "half_mse"
+    is_own_network = is_own_network and tuple(model["columns"]) == (None,)
+    all_trained = not model.get("last") and model.get("selected") is None
+    return is_own_network and all_trained and is_small(network_of(model["network"]), rows)
 
 
 def describe(problem: Problem) -> Document:
@@ -48,39 +62,39 @@ def _autodiff(problem: Problem) -> NetworkAutodiff:
     return cast(NetworkAutodiff, problem.autodiff)
 
 
-def point(problem: Problem) -> Any:
-    """The parameters in the structure of ``network.init``."""
+def parameters(problem: Problem) -> Any:
+    """Return the parameters in the structure of ``network.init``."""
     return problem.params
 
 
 def inputs(problem: Problem) -> np.ndarray:
-    """The training inputs."""
+    """Return the training inputs."""
     X: np.ndarray = problem.X
     return X
 
 
-def rows(problem: Problem) -> list[np.ndarray]:
-    """The training inputs, for their checksum."""
+def input_arrays(problem: Problem) -> list[np.ndarray]:
+    """Return the training inputs, for their checksum."""
     return [problem.X]
 
 
-def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Problem:
-    """Make the problem again.
+def rebuild(saved: Document, params: Any, X: Any, y: Any, supplied: Supplied) -> Problem:
+    """Build the problem from the saved network and its parameters.
 
     Args:
-        saved: The document, of which ``model``, ``weight_decay`` and ``sample_weight`` are read.
-        at: The parameters, as :func:`point` gave them.
+        saved: The document. Its entries ``model``, ``weight_decay`` and ``sample_weight`` are used.
+        params: The result of :func:`parameters`.
         X: Training inputs.
         y: Training responses.
-        brought: The caller's options.
+        supplied: The caller's options.
     """
     model = saved["model"]
     network = network_of(model["network"])
-    if brought.model is not None and brought.model != network:
+    if supplied.model is not None and supplied.model != network:
         raise StoreError(f"the model is a network of vhat's own, {network}. Leave model= out.")
-    brought.loss_for(model["loss"])
+    supplied.loss_for(model["loss"])
     problem = network_problem(
-        network, at, X, y, weight_decay=saved["weight_decay"], memory=brought.memory, dtype=model["dtype"]
+        network, params, X, y, weight_decay=saved["weight_decay"], memory=supplied.memory, dtype=model["dtype"]
     )
     return replace(problem, weights=saved["sample_weight"])
 
@@ -90,8 +104,8 @@ def move(problem: Problem, to: Any) -> Problem:
     return problem.at(flatten(to))
 
 
-def whose(model: Document) -> str:
-    """What messages call the model."""
+def model_name(model: Document) -> str:
+    """Return the name of the model in messages."""
     del model
     return "the network that this version of vhat makes"
 

@@ -1,4 +1,7 @@
-"""NumPy problems and results of ``curve_fit``: parameters, and the steps from which differences start."""
+"""Save and restore NumPy problems and results of ``curve_fit``.
+
+The functions are the user's code and are not saved; the parameters are, and the initial steps of finite differences.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from vhat.models.numpy.model import CurveFit
 from vhat.models.problem import Problem
 from vhat.store import pandas_frames
 from vhat.store.document import Document
-from vhat.store.match_model import Brought
+from vhat.store.match_model import Supplied
 
-__all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
+__all__ = ["describe", "input_arrays", "inputs", "model_name", "move", "parameters", "rebuild"]
 
 
 def describe(problem: Problem) -> Document:
@@ -36,48 +39,48 @@ def _autodiff(problem: Problem) -> NumpyAutodiff:
     return cast(NumpyAutodiff, problem.autodiff)
 
 
-def point(problem: Problem) -> Document:
-    """The parameters; and the steps inherited from the way there, which decide the last digits of differences."""
+def parameters(problem: Problem) -> Document:
+    """Return the parameters and the initial steps of finite differences, which determine the last digits of these."""
     return {"theta": problem.theta, "steps": _autodiff(problem).start}
 
 
 def inputs(problem: Problem) -> Any:
-    """The training inputs as a document: an array, or the columns of a pandas object."""
+    """Return the training inputs as a document: an array, or the columns of a pandas object."""
     return pandas_frames.as_document(problem.X) if hasattr(problem.X, "iloc") else problem.X
 
 
-def rows(problem: Problem) -> list[Any]:
-    """The training inputs, for their checksum."""
+def input_arrays(problem: Problem) -> list[Any]:
+    """Return the training inputs, for their checksum."""
     return [inputs(problem)]
 
 
-def rebuild(saved: Document, at: Document, X: Any, y: Any, brought: Brought) -> Problem:
-    """Take the functions and the saved parameters through the door again.
+def rebuild(saved: Document, params: Document, X: Any, y: Any, supplied: Supplied) -> Problem:
+    """Build the problem from the functions and the saved parameters, with the checks of ``from_numpy``.
 
     Args:
-        saved: The document, of which ``model``, ``weight_decay`` and ``sample_weight`` are read.
-        at: The parameters, as :func:`point` gave them.
+        saved: The document. Its entries ``model``, ``weight_decay`` and ``sample_weight`` are used.
+        params: The result of :func:`parameters`.
         X: Training inputs.
         y: Training responses.
-        brought: The caller's functions and options.
+        supplied: The caller's functions and options.
     """
     model = saved["model"]
-    predict, jac, hess = _functions(model, brought)
-    if brought.data is not None and model["columns"]:  # as SciPy has it: rows along the last axis
+    predict, jac, hess = _functions(model, supplied)
+    if supplied.data is not None and model["columns"]:  # the caller's X has its rows along the last axis, as in SciPy
         X = np.moveaxis(np.asarray(X), -1, 0)
     problem = numpy_problem(
         predict,
-        at["theta"],
+        params["theta"],
         pandas_frames.from_document(X) if isinstance(X, dict) else X,
         y,
         jac=jac,
         hess=hess,
         weight_decay=saved["weight_decay"],
-        loss=brought.loss_for(model["loss"]),
-        memory=brought.memory,
+        loss=supplied.loss_for(model["loss"]),
+        memory=supplied.memory,
     )
-    own = _autodiff(problem)
-    autodiff = replace(own, seen=replace(own.seen, dtype=model["dtype"]), start=at["steps"])
+    built = _autodiff(problem)
+    autodiff = replace(built, seen=replace(built.seen, dtype=model["dtype"]), start=params["steps"])
     return replace(problem, autodiff=autodiff, weights=saved["sample_weight"])
 
 
@@ -87,21 +90,21 @@ def move(problem: Problem, to: Document) -> Problem:
     return replace(problem, autodiff=autodiff, theta=np.array(to["theta"]))
 
 
-def whose(_: Document) -> str:
-    """What messages call the model."""
+def model_name(_: Document) -> str:
+    """Return the name of the model in messages."""
     return "the function given"
 
 
-def _functions(model: Document, brought: Brought) -> tuple[Any, Any, Any]:
-    """Return predict, jac and hess: those that were there when the model was saved."""
+def _functions(model: Document, supplied: Supplied) -> tuple[Any, Any, Any]:
+    """Return predict, jac and hess of the caller; a function that the saved model did not have is None."""
     if model["curve_fit"]:
-        f = brought.required("f, the function f(x, *params) that was fitted")
+        f = supplied.required("f, the function f(x, *params) that was fitted")
         if not callable(f):
             raise StoreError(f"model is a {type(f).__name__}; give the function f(x, *params) that was fitted.")
         return CurveFit(f, model["columns"]), None, None
     names = ["predict", *(name for name in ("jac", "hess") if model[name])]
-    wanted = names[0] if len(names) == 1 else f"({', '.join(names)})"
-    given = brought.required(f"{wanted}, as it was given to from_numpy")
+    wanted = "predict" if names == ["predict"] else f"({', '.join(names)})"
+    given = supplied.required(f"{wanted}, as it was given to from_numpy")
     functions = given if isinstance(given, tuple) else (given,)
     if len(functions) != len(names) or not all(map(callable, functions)):
         raise StoreError(f"the model was saved with {', '.join(names)}. Give model={wanted}.")

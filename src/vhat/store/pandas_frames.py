@@ -1,4 +1,4 @@
-"""Pandas objects as documents: one entry a column, without pickles."""
+"""Save and restore pandas objects as documents, column by column and without pickle."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["as_document", "from_document"]
 
 
 def as_document(data: Any) -> Document:
-    """Describe a Series or a DataFrame.
+    """Return a Series or a DataFrame as a document.
 
     Raises:
-        StoreError: Naming a column of a dtype that cannot be kept.
+        StoreError: Naming a column whose dtype cannot be saved.
     """
     if hasattr(data, "columns"):
         columns = [(name, _column(data.iloc[:, at], name)) for at, name in enumerate(data.columns)]
@@ -25,13 +25,13 @@ def as_document(data: Any) -> Document:
 
 
 def from_document(document: Document) -> Any:
-    """Make the Series or DataFrame again."""
+    """Return the Series or DataFrame that a document describes."""
     import pandas as pd
 
-    index = _made_index(document["index"])
+    index = _restore_index(document["index"])
     if "columns" not in document:
-        return pd.Series(_made(document["values"]).array, index=index, name=document["name"])
-    parts = [_made(column) for _, column in document["columns"]]
+        return pd.Series(_restore_column(document["values"]).array, index=index, name=document["name"])
+    parts = [_restore_column(column) for _, column in document["columns"]]
     frame = pd.DataFrame({at: part.array for at, part in enumerate(parts)}, index=index)
     frame.columns = pd.Index([name for name, _ in document["columns"]], name=document["column_name"])
     return frame
@@ -60,7 +60,7 @@ def _column(column: Any, name: Any) -> Document:
     )
 
 
-def _made(document: Document) -> Any:
+def _restore_column(document: Document) -> Any:
     import pandas as pd
 
     values = document["values"]
@@ -68,7 +68,7 @@ def _made(document: Document) -> Any:
         return pd.Series(values)
     if document["kind"] == "text":
         return pd.Series(values, dtype=document["dtype"])
-    categories = pd.Index(_made(document["categories"]))
+    categories = pd.Index(_restore_column(document["categories"]))
     return pd.Series(pd.Categorical.from_codes(values, categories=categories, ordered=document["ordered"]))
 
 
@@ -82,10 +82,10 @@ def _index(index: Any) -> Document:
     return {"values": _column(index.to_series(), "of the index"), "name": index.name}
 
 
-def _made_index(document: Document) -> Any:
+def _restore_index(document: Document) -> Any:
     import pandas as pd
 
     if "range" in document:
         start, stop, step = document["range"]
         return pd.RangeIndex(start, stop, step, name=document["name"])
-    return pd.Index(_made(document["values"]), name=document["name"])
+    return pd.Index(_restore_column(document["values"]), name=document["name"])

@@ -1,7 +1,7 @@
-"""Reading a saved directory: every size, type and checksum is examined before what it guards is used.
+"""Read a saved directory. Sizes, types and checksums are checked before the content is used.
 
-Whatever is wrong with the files is a :class:`vhat.StoreError`. Where an unforeseen error of another type is the sign of
-a malformed document, the StoreError has it as its cause, so that a fault of this library can still be told apart.
+Every fault of the files is a :class:`vhat.StoreError`. If an unforeseen error of another type shows that a document is
+malformed, the StoreError keeps it as its cause, so that a bug of this library can still be recognised.
 """
 
 from __future__ import annotations
@@ -29,84 +29,87 @@ __all__ = [
     "POINTER",
     "VERSION",
     "as_folder",
+    "explain_os_errors",
     "fingerprint",
-    "in_words",
     "kind_of",
     "own_version",
     "parse",
-    "patiently",
     "read",
     "read_pointer",
     "read_regular",
+    "retry_while_open",
     "well_formed",
 ]
 
 FORMAT = 1
-"""The format that is written, and the newest that can be read."""
-POINTER, MANIFEST, ARRAYS = "vhat.json", "manifest.json", "arrays.safetensors"
+"""Version of the file format: the one that is written, and the newest that can be read."""
+POINTER = "vhat.json"
+MANIFEST = "manifest.json"
+ARRAYS = "arrays.safetensors"
 VERSION = re.compile(r"v\d{4,12}")
-"""The name of a version."""
+"""Pattern of the directory name of a version."""
 MOST_POINTER = 1 << 16
-"""Bytes; a pointer has some 150."""
+"""Largest pointer that is read, in bytes. A pointer has about 150."""
 MOST_MANIFEST = 1 << 29
-"""Bytes of a manifest, enough for the names of ten million rows; numbers stand in the file of arrays."""
+"""Largest manifest, in bytes: enough for the names of ten million rows. Numbers are in the file of arrays."""
 _ATTEMPTS = 5
+"""Attempts at reading a model that other processes keep replacing."""
 _WINDOWS = os.name == "nt"
 _PAUSES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
-"""Seconds between attempts at a file that another process has open, on Windows; a pointer is read in a millisecond."""
+"""Seconds between attempts at a file that another process has open, on Windows. A pointer is read in a millisecond."""
 _RESTORE = "Restore the directory from a copy, or save the model again to a new one."
 
 T = TypeVar("T")
 
 
 def read(directory: str | os.PathLike[str], kind: str) -> Document:
-    """Return the document that :func:`vhat.store.write` saved, after checking it.
+    """Check the document that :func:`vhat.store.write` saved, and return it.
 
     Raises:
-        StoreError: When there is none, or it is of another kind, of a newer format, truncated, changed or malformed.
+        StoreError: If there is none, or it is of another kind, of a newer format, truncated, changed or malformed.
     """
     folder = as_folder(directory)
-    return _of_current(folder, lambda pointer: _read_version(folder, pointer, kind))
+    return _read_current(folder, lambda pointer: _read_version(folder, pointer, kind))
 
 
 def kind_of(directory: str | os.PathLike[str]) -> str:
-    """Return what a saved directory holds, such as ``"fitted model"``.
+    """Return the kind of document in a saved directory, such as ``"fitted model"``.
 
     Raises:
-        StoreError: When there is no such directory, or its manifest cannot be read.
+        StoreError: If there is no such directory, or its manifest cannot be read.
     """
     folder = as_folder(directory)
-    manifest = _of_current(folder, lambda pointer: _read_manifest(folder / pointer["current"] / MANIFEST, pointer))
+    manifest = _read_current(folder, lambda pointer: _read_manifest(folder / pointer["current"] / MANIFEST, pointer))
     return str(manifest["kind"])
 
 
 def fingerprint(directory: str | os.PathLike[str]) -> str:
-    """Return the checksum of what a directory holds, as its pointer states it: another save has another one.
+    """Return the checksum that the pointer of a directory states. Every save has a checksum of its own.
 
     Raises:
-        StoreError: When there is no such directory.
+        StoreError: If there is no such directory.
     """
     return str(read_pointer(as_folder(directory))["manifest_sha256"])
 
 
-def _of_current(folder: Path, take: Callable[[dict[str, Any]], T]) -> T:
-    """Read something of the version that the pointer names; again where another process has replaced it meanwhile."""
+def _read_current(folder: Path, reader: Callable[[dict[str, Any]], T]) -> T:
+    """Call a reader with the pointer, and again with the new pointer if another process has saved in the meantime."""
     for attempt in range(_ATTEMPTS):
         pointer = read_pointer(folder)
         try:
-            with well_formed(folder), in_words(f"reading {folder} failed"):
-                return take(pointer)
-        except StoreError:  # another process may have saved, and removed this version, in the meantime
+            with well_formed(folder), explain_os_errors(f"reading {folder} failed"):
+                return reader(pointer)
+        except StoreError:  # another process may have saved in the meantime, and removed this version
             if attempt == _ATTEMPTS - 1 or read_pointer(folder) == pointer:
                 raise
     raise AssertionError("unreachable")
 
 
 def as_folder(directory: Any) -> Path:
-    """Return the path of a directory that a user has named.
+    """Return the path of a directory that the user gave.
 
     Raises:
-        StoreError: For what is no path, or a path that no file system takes.
+        StoreError: If it is not a path, or not one that a file system accepts.
     """
     if not isinstance(directory, str | os.PathLike) or isinstance(os.fspath(directory), bytes):
         raise StoreError(f"{directory!r} is not the name of a directory. Give a path, such as 'model'.")
@@ -117,9 +120,9 @@ def as_folder(directory: Any) -> Path:
 
 @contextmanager
 def well_formed(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn what a malformed document makes Python raise into a StoreError with that error as its cause.
+    """Turn an error that a malformed document causes into a StoreError, with that error as its cause.
 
-    Errors of vhat pass: they have their own words. So do interrupts.
+    Errors of vhat pass unchanged, because their messages are specific. So do interrupts.
     """
     try:
         yield
@@ -128,26 +131,28 @@ def well_formed(folder: str | os.PathLike[str]) -> Iterator[None]:
     except MemoryError as error:
         raise StoreError(f"the memory does not suffice to read {folder}. {_RESTORE}") from error
     except Exception as error:
-        said = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]
         raise StoreError(
-            f"{folder} does not hold a model as vhat describes it ({type(error).__name__}: {said}), or the code given "
-            f"with it fails. {_RESTORE}"
+            f"{folder} does not hold a model as vhat describes it ({type(error).__name__}: {reason}), or the code "
+            f"given with it fails. {_RESTORE}"
         ) from error
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """Return the content of a regular file: a pipe or a device would block, and a huge file fill the memory.
+    """Return the content of a regular file of at most ``most`` bytes.
+
+    A pipe or a device would block, and a huge file would fill the memory.
 
     Raises:
-        StoreError: For what is no regular file, and for one of more than ``most`` bytes.
-        OSError: When it cannot be read.
+        StoreError: If it is not a regular file, or larger.
+        OSError: If it cannot be read.
     """
     _check_regular(path, most)
     return path.read_bytes()
 
 
 def _check_regular(path: Path, most: int | None = None) -> int:
-    """Return the size of a regular file in bytes."""
+    """Check that a path is a regular file of at most ``most`` bytes, and return its size in bytes."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise StoreError(f"{path} is not a regular file. {_RESTORE}")
@@ -157,10 +162,10 @@ def _check_regular(path: Path, most: int | None = None) -> int:
 
 
 def parse(text: bytes, path: Path) -> Any:
-    """Return a JSON document.
+    """Parse a JSON document.
 
     Raises:
-        StoreError: When it is none.
+        StoreError: If the text is not JSON.
     """
     try:
         return json.loads(text)
@@ -171,16 +176,16 @@ def parse(text: bytes, path: Path) -> Any:
 
 
 def read_pointer(folder: Path) -> dict[str, Any]:
-    """Return the checked pointer of a saved directory.
+    """Read and check the pointer of a saved directory.
 
     Raises:
-        StoreError: When there is none, it is damaged, or of a newer format.
+        StoreError: If there is none, or it is damaged or of a newer format.
     """
     path = folder / POINTER
     try:
-        pointer = parse(patiently(lambda: read_regular(path, MOST_POINTER)), path)
+        pointer = parse(retry_while_open(lambda: read_regular(path, MOST_POINTER)), path)
     except (FileNotFoundError, NotADirectoryError):
-        if folder.is_file():  # of which Windows says that the file in it is not found
+        if folder.is_file():  # Windows raises FileNotFoundError here, other systems NotADirectoryError
             raise StoreError(f"{folder} is a file; give the directory that the model was saved to.") from None
         missing = "there is no such directory" if not folder.exists() else f"it has no {POINTER}"
         raise StoreError(f"{folder} holds no model saved by vhat: {missing}.") from None
@@ -193,8 +198,9 @@ def read_pointer(folder: Path) -> dict[str, Any]:
         raise StoreError(
             f"{folder} was saved in format {version}, and vhat {own_version()} knows format {FORMAT}. Update vhat."
         )
-    current, seal = pointer.get("current"), pointer.get("manifest_sha256")
-    if version != FORMAT or not isinstance(seal, str) or not VERSION.fullmatch(str(current)):
+    current = pointer.get("current")
+    checksum = pointer.get("manifest_sha256")
+    if version != FORMAT or not isinstance(checksum, str) or not VERSION.fullmatch(str(current)):
         raise StoreError(f"{path} is damaged: it does not name a version. {_RESTORE}")
     return pointer
 
@@ -206,7 +212,7 @@ def _read_version(folder: Path, pointer: dict[str, Any], kind: str) -> Document:
     version = folder / pointer["current"]
     manifest = _read_manifest(version / MANIFEST, pointer)
     if manifest["kind"] != kind:
-        raise StoreError(f"{folder} holds a {manifest['kind']}, not a {kind}. {_loaded_by(folder, manifest['kind'])}")
+        raise StoreError(f"{folder} holds a {manifest['kind']}, not a {kind}. {_load_call(folder, manifest['kind'])}")
     _check_arrays(version / ARRAYS, manifest["arrays"])
     try:
         document: Document = join(manifest["document"], load_file(version / ARRAYS))
@@ -215,8 +221,8 @@ def _read_version(folder: Path, pointer: dict[str, Any], kind: str) -> Document:
     return document
 
 
-def _loaded_by(folder: Path, kind: str) -> str:
-    """Return the call that loads what a directory holds."""
+def _load_call(folder: Path, kind: str) -> str:
+    """Return the call that loads a document of this kind, as a sentence."""
     if kind == "NetworkRegressor":
         return f"Use vhat.NetworkRegressor.load({str(folder)!r})."
     return f"Use vhat.load({str(folder)!r}), with model= where it is your own code."
@@ -232,20 +238,21 @@ def _read_manifest(path: Path, pointer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_manifest(manifest: Any, path: Path) -> None:
-    """Refuse a manifest without the entries that reading needs."""
+    """Check that a manifest has the entries that reading needs."""
     arrays = manifest.get("arrays") if isinstance(manifest, dict) else None
-    whole = (
+    complete = (
         isinstance(arrays, dict)
         and type(arrays.get("bytes")) is int
         and isinstance(arrays.get("sha256"), str)
         and isinstance(manifest.get("kind"), str)
         and isinstance(manifest.get("document"), dict)
     )
-    if not whole:
+    if not complete:
         raise StoreError(f"{path} is damaged: it lacks its kind, its document or the size of its arrays. {_RESTORE}")
 
 
 def _check_arrays(path: Path, expected: dict[str, Any]) -> None:
+    """Check size and checksum of the file of arrays."""
     size = _check_regular(path)
     if size != expected["bytes"]:
         kind = "truncated" if size < expected["bytes"] else "longer than it was saved"
@@ -256,14 +263,15 @@ def _check_arrays(path: Path, expected: dict[str, Any]) -> None:
         raise StoreError(f"{path} is not as it was saved: its checksum differs. {_RESTORE}")
 
 
-def patiently(act: Callable[[], T]) -> T:
-    """Call a function; on Windows, again while another process has the file open that it renames, replaces or reads."""
-    for pause in _PAUSES if _WINDOWS else ():
+def retry_while_open(action: Callable[[], T]) -> T:
+    """Call a function that renames, replaces or reads a file; on Windows, retry while another process has it open."""
+    pauses = _PAUSES if _WINDOWS else ()
+    for pause in pauses:
         try:
-            return act()
+            return action()
         except PermissionError:
             time.sleep(pause)
-    return act()
+    return action()
 
 
 def own_version() -> str:
@@ -281,14 +289,19 @@ _REMEDIES = {
     errno.EROFS: "The file system is read-only: give another directory.",
     errno.ENOENT: "Files are missing that the directory should hold.",
 }
+"""What to do about an error of the operating system, by its code."""
 
 
 @contextmanager
-def in_words(doing: str) -> Iterator[None]:
-    """Turn what the operating system raises into a sentence."""
+def explain_os_errors(action: str) -> Iterator[None]:
+    """Turn an OSError into a StoreError that says what failed, where, and what to do.
+
+    Args:
+        action: The beginning of the message, such as ``"saving to model failed"``.
+    """
     try:
         yield
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "")
         where = f" ({error.filename})" if error.filename else ""
-        raise StoreError(f"{doing}: {error.strerror or error}{where}. {remedy}".strip()) from error
+        raise StoreError(f"{action}: {error.strerror or error}{where}. {remedy}".strip()) from error

@@ -1,4 +1,4 @@
-"""What a fitted model has found out about itself: the record of its polish, and its factorisations."""
+"""Save and restore computed results of a fitted model: the record of its polish, and its matrices and kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vhat.linalg.solvers.jacobian_factors import Features, Leaf, Structure
 from vhat.linalg.solvers.kernel import Kernel, Root
 from vhat.models.problem import Problem
 from vhat.schema import build, check
-from vhat.store.document import Document, shaped
+from vhat.store.document import Document, check_array
 from vhat.variance.workspace import Workspace
 
 __all__ = ["describe_factorisation", "describe_polished", "restore_factorisation", "restore_polished"]
@@ -35,26 +35,33 @@ class _Factorisation(TypedDict):
 
 
 def describe_polished(record: Polished) -> Document:
-    """Describe the record of a polish; the problem it led to is kept elsewhere."""
-    return _fields(record, "problem") | {"definiteness": _describe_definiteness(record.definiteness, record.problem)}
+    """Return the record of a polish as a document, without the polished problem, which is saved apart."""
+    definiteness = _describe_definiteness(record.definiteness, record.problem)
+    return _fields(record, "problem") | {"definiteness": definiteness}
 
 
 def restore_polished(document: Document, problem: Problem) -> Polished:
-    """Make the record again, at the problem that the polish led to."""
+    """Return the record that a document describes.
+
+    Args:
+        document: The result of :func:`describe_polished`.
+        problem: The polished problem.
+    """
     check(_Record, document, "record of a polish")
     definiteness = _restore_definiteness(document["definiteness"], problem)
     return build(Polished, document, problem=problem, definiteness=definiteness)
 
 
 def describe_factorisation(work: Workspace) -> Document:
-    """Describe what the workspace has worked out by now: matrices, the kernel, signs of eigenvalues.
+    """Return what the workspace has computed so far as a document: matrices, kernel, and certificates of definiteness.
 
     Warns:
-        VhatWarning: When there is no matrix and no kernel yet, so that nothing heavy can be kept.
+        VhatWarning: If there is no matrix and no kernel yet, so that nothing expensive can be saved.
     """
     matrices = {c: work.kept(("matrix", c)) for c in _CURVATURES}
     signs = {c: work.kept(("definite", c)) for c in _CURVATURES}
-    kernel, scale = work.kept("kernel"), work.kept("scale")
+    kernel = work.kept("kernel")
+    scale = work.kept("scale")
     if kernel is None and all(matrix is None for matrix in matrices.values()):
         warnings.warn(
             "factorisation=True keeps nothing: this model has no matrix or kernel yet. Ask for an interval first; a "
@@ -71,23 +78,24 @@ def describe_factorisation(work: Workspace) -> Document:
 
 
 def restore_factorisation(document: Document, work: Workspace) -> None:
-    """Put back what was kept, so that it need not be worked out again."""
+    """Put saved matrices, kernel and certificates into a workspace, so that they are not computed again."""
     problem = work.problem
     check(_Factorisation, document, "factorisation")
     square = (problem.p, problem.p)
     found: dict[Any, Any] = {
-        ("matrix", c): shaped("matrix", matrix, square) for c, matrix in document["matrices"].items()
+        ("matrix", c): check_array("matrix", matrix, square) for c, matrix in document["matrices"].items()
     }
     found |= {("definite", c): _restore_definiteness(sign, problem) for c, sign in document["signs"].items()}
     if document["scale"] is not None:
-        found["scale"] = problem.native(shaped("scale", document["scale"], (problem.p,)))
+        found["scale"] = problem.native(check_array("scale", document["scale"], (problem.p,)))
     if document["kernel"] is not None:
         found["kernel"] = _restore_kernel(document["kernel"], problem)
     for key, value in found.items():
-        work.keep(key, lambda value=value: value)  # type: ignore[misc]
+        work.keep(key, lambda value=value: value)  # type: ignore[misc]  # the default binds this value, not the last
 
 
 def _fields(record: Any, *without: str) -> Document:
+    """Return the fields of a dataclass by name, except some."""
     return {field.name: getattr(record, field.name) for field in fields(record) if field.name not in without}
 
 
@@ -96,7 +104,7 @@ def _describe_definiteness(sign: Definiteness, problem: Problem) -> Document:
 
 
 def _restore_definiteness(document: Document, problem: Problem) -> Definiteness:
-    vector = shaped("eigenvector", document["vector"], (problem.p,))
+    vector = check_array("eigenvector", document["vector"], (problem.p,))
     return build(Definiteness, document, vector=problem.native(vector))
 
 
@@ -112,10 +120,10 @@ def _describe_kernel(kernel: Kernel) -> Document:
 def _restore_kernel(document: Document, problem: Problem) -> Kernel:
     leaves = tuple(build(Leaf, leaf) for leaf in document["structure"]["leaves"])
     structure = build(Structure, document["structure"], leaves=leaves)
-    own = {name: value for name, value in document.items() if name != "structure"}
+    kernel = {name: value for name, value in document.items() if name != "structure"}
     return build(
         Kernel,
-        own,
+        kernel,
         problem=problem,
         root=build(Root, document["root"]),
         features=build(Features, document["features"], structure=structure),

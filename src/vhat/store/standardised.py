@@ -1,4 +1,4 @@
-"""Problems on standardised data: the room of the framework that fitted them, and how to get there and back."""
+"""Save and restore problems on standardised data: the scaling, and the document of the framework's own adapter."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from vhat.models.scaling import Scaling
 from vhat.schema import build
 from vhat.store import network
 from vhat.store.document import Document
-from vhat.store.match_model import Brought
+from vhat.store.match_model import Supplied
 
-__all__ = ["describe", "inputs", "move", "point", "rebuild", "rows", "whose"]
+__all__ = ["describe", "input_arrays", "inputs", "model_name", "move", "parameters", "rebuild"]
 
 
-def _room(framework: str) -> ModuleType:
+def _adapter(framework: str) -> ModuleType:
     return import_module(f"vhat.store.{framework}")
 
 
-def _room_of(model: Document, count: int) -> ModuleType:
-    """The module that makes a saved model again: small networks in NumPy, whoever saved them."""
-    if model["framework"] == "jax" and network.serves(model["base"], count):
+def _restoring_adapter(model: Document, rows: int) -> ModuleType:
+    """Return the adapter that restores a saved model. Small networks are restored in NumPy, also if JAX fitted them."""
+    if model["framework"] == "jax" and network.is_computed_in_numpy(model["base"], rows):
         return network
-    return _room(model["framework"])
+    return _adapter(model["framework"])
 
 
 def describe(problem: Problem) -> Document:
@@ -38,8 +38,8 @@ def describe(problem: Problem) -> Document:
     scaling = asdict(_scaling(problem))
     columns = scaling.pop("columns")
     return {
-        "framework": "jax" if framework == "network" else framework,  # one kind of document for both
-        "base": _room(framework).describe(problem),
+        "framework": "jax" if framework == "network" else framework,  # both adapters write the same document
+        "base": _adapter(framework).describe(problem),
         "scaling": scaling,
         "columns": columns,
     }
@@ -50,31 +50,31 @@ def _scaling(problem: Problem) -> Scaling:
     return problem.scaling
 
 
-def point(problem: Problem) -> Any:
-    """The parameters, as the framework keeps them."""
-    return _room(problem.autodiff.framework).point(problem)
+def parameters(problem: Problem) -> Any:
+    """Return the parameters in the form of the framework's own adapter."""
+    return _adapter(problem.autodiff.framework).parameters(problem)
 
 
 def inputs(problem: Problem) -> np.ndarray:
-    """The training inputs, in the user's units."""
+    """Return the training inputs, in the user's units."""
     X: np.ndarray = problem.X
     return X
 
 
-def rows(problem: Problem) -> list[np.ndarray]:
-    """The training inputs, for their checksum."""
+def input_arrays(problem: Problem) -> list[np.ndarray]:
+    """Return the training inputs, for their checksum."""
     return [problem.X]
 
 
-def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Problem:
-    """Standardise the data as they were, and take them and the saved parameters through the framework's door again.
+def rebuild(saved: Document, params: Any, X: Any, y: Any, supplied: Supplied) -> Problem:
+    """Standardise the data as for the fit, and build the problem by the framework's own adapter.
 
     Args:
-        saved: The document, of which ``model``, ``weight_decay`` and ``sample_weight`` are read.
-        at: The parameters, as :func:`point` gave them.
+        saved: The document. Its entries ``model``, ``weight_decay`` and ``sample_weight`` are used.
+        params: The result of :func:`parameters`.
         X: Training inputs, in the user's units.
         y: Training responses, in the user's units.
-        brought: The caller's options.
+        supplied: The caller's options.
     """
     model = saved["model"]
     scaling = build(Scaling, model["scaling"], columns=model["columns"])
@@ -84,22 +84,22 @@ def rebuild(saved: Document, at: Any, X: Any, y: Any, brought: Brought) -> Probl
             raise StoreError(
                 f"the saved Scaling is malformed: {name} has shape {limits.shape}, of {len(scaling.kept)} columns."
             )
-    X, y = as_numbers("X", match_columns("X", X, model["columns"])), as_numbers("y", y)
-    base = _room_of(model, len(X)).rebuild(
-        {**saved, "model": model["base"]}, at, scaling.inputs(X), scaling.responses(y), brought
-    )
+    X = as_numbers("X", match_columns("X", X, model["columns"]))
+    y = as_numbers("y", y)
+    adapter = _restoring_adapter(model, len(X))
+    base = adapter.rebuild({**saved, "model": model["base"]}, params, scaling.inputs(X), scaling.responses(y), supplied)
     return replace(base, X=X, targets=y.reshape(len(y), -1), scaling=scaling)
 
 
 def move(problem: Problem, to: Any) -> Problem:
     """Return the problem at other saved parameters."""
-    moved: Problem = _room(problem.autodiff.framework).move(problem, to)
+    moved: Problem = _adapter(problem.autodiff.framework).move(problem, to)
     return moved
 
 
-def whose(model: Document) -> str:
-    """What messages call the model."""
+def model_name(model: Document) -> str:
+    """Return the name of the model in messages."""
     if model["base"].get("network") is not None:
-        return network.whose(model["base"])
-    text: str = _room(model["framework"]).whose(model["base"])
-    return text
+        return network.model_name(model["base"])
+    name: str = _adapter(model["framework"]).model_name(model["base"])
+    return name

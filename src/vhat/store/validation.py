@@ -1,4 +1,4 @@
-"""Validation rows and the penalty of a linearised model, as parts of a document."""
+"""Save and restore validation rows and the penalty of a linearised model, as parts of a document."""
 
 from __future__ import annotations
 
@@ -14,94 +14,101 @@ from vhat.models.problem import Problem
 from vhat.schema import build
 from vhat.store import pandas_frames
 from vhat.store.document import Document
-from vhat.store.match_model import Brought, check_reference, refer
+from vhat.store.match_model import Supplied, check_reference, describe_reference
 from vhat.variance.ridge_refit import RidgeRefit
 from vhat.variance.validation import Validation, check_validation
 
 __all__ = ["describe_refit", "describe_validation", "restore_refit", "restore_validation"]
 
 
-def describe_validation(rows: Validation, problem: Problem, room: ModuleType, data: str) -> Document:
-    """Describe validation rows: themselves, or their shapes and checksums.
+def describe_validation(rows: Validation, problem: Problem, adapter: ModuleType, data: str) -> Document:
+    """Return validation rows as a document: the rows themselves, or their shapes and checksums.
 
     Args:
         rows: The rows.
         problem: The training problem, in the units of the user.
-        room: The module that knows the framework's problems.
+        adapter: The module that saves and restores this kind of problem; see :mod:`vhat.store.fitted`.
         data: ``"copy"`` or ``"reference"``.
     """
     y = rows.targets[:, 0] if problem.squeeze else rows.targets
+    copy = data == "copy"
     return {
         "repeated": rows.repeated,
-        "X": _inputs(rows, problem, room) if data == "copy" else refer(_arrays(rows, problem, room)),
-        "y": y if data == "copy" else refer([y]),
+        "X": _inputs(rows, problem, adapter) if copy else describe_reference(_arrays(rows, problem, adapter)),
+        "y": y if copy else describe_reference([y]),
     }
 
 
 def restore_validation(
-    saved: Document | None, data: str, problem: Problem, room: ModuleType, brought: Brought
+    saved: Document | None, data: str, problem: Problem, adapter: ModuleType, supplied: Supplied
 ) -> Validation | None:
-    """Return the validation rows that a document describes, or None where there are none.
+    """Return the validation rows that a document describes, or None if it has none.
+
+    Args:
+        saved: The result of :func:`describe_validation`, or None.
+        data: ``"copy"`` or ``"reference"``: how the rows were saved.
+        problem: The training problem, restored.
+        adapter: The module that saves and restores this kind of problem.
+        supplied: What the caller of ``load`` gave.
 
     Raises:
-        StoreError: When they have to be brought and are not, or are others.
-        InputError: When they are brought without need.
+        StoreError: If the caller has to supply the rows and does not, or supplies other rows.
+        InputError: If the caller supplies rows that are not needed.
     """
     if saved is None or data == "copy":
-        if brought.validation is not None:
-            why = (
-                "were saved with the model"
-                if saved
-                else "were not part of it: call with_validation() of what is loaded"
-            )
+        if supplied.validation is not None:
+            if saved:
+                why = "were saved with the model"
+            else:
+                why = "were not part of it: call with_validation() of what is loaded"
             raise InputError(f"the validation rows {why}. Leave validation= out.")
         if saved is None:
             return None
         inputs = _restored_inputs(saved["X"], problem)
         targets = np.asarray(saved["y"], dtype=np.float64).reshape(len(saved["y"]), -1)
         return Validation(inputs, targets, saved["repeated"])
-    if brought.validation is None:
+    if supplied.validation is None:
         raise StoreError(
             "only a reference to the validation rows was saved. Give load(..., data=(X, y), validation=(X_val, y_val))."
         )
     try:
-        rows = check_validation(problem, brought.validation)
+        rows = check_validation(problem, supplied.validation)
     except VhatError as error:
         raise StoreError(f"the validation rows given cannot take the place of those saved: {error}") from error
-    check_reference("validation X", _arrays(rows, problem, room), saved["X"])
+    check_reference("validation X", _arrays(rows, problem, adapter), saved["X"])
     check_reference("validation y", [rows.targets[:, 0] if problem.squeeze else rows.targets], saved["y"])
     return rows
 
 
-def _inputs(rows: Validation, problem: Problem, room: ModuleType) -> Any:
-    """Return the inputs to be saved: as they were given or, for a last layer, the layer's own inputs."""
+def _inputs(rows: Validation, problem: Problem, adapter: ModuleType) -> Any:
+    """Return the inputs to be saved: those of the user or, for a model of its last layer, those of the layer."""
     if isinstance(problem.autodiff, HeadAutodiff):
         return rows.inputs[0]
-    return room.inputs(_beside(rows, problem))
+    return adapter.inputs(_validation_problem(rows, problem))
 
 
-def _arrays(rows: Validation, problem: Problem, room: ModuleType) -> list[np.ndarray]:
-    """Return the arrays whose checksums stand for the inputs."""
+def _arrays(rows: Validation, problem: Problem, adapter: ModuleType) -> list[np.ndarray]:
+    """Return the arrays from which the checksum of the inputs is computed."""
     if isinstance(problem.autodiff, HeadAutodiff):
         return [rows.inputs[0]]
-    found: list[np.ndarray] = room.rows(_beside(rows, problem))
+    found: list[np.ndarray] = adapter.input_arrays(_validation_problem(rows, problem))
     return found
 
 
-def _beside(rows: Validation, problem: Problem) -> Problem:
-    """Return the problem on the validation rows: the framework's module describes the inputs of a problem."""
+def _validation_problem(rows: Validation, problem: Problem) -> Problem:
+    """Return the problem with the validation rows as its data, because an adapter describes the inputs of a problem."""
     return replace(problem, X=rows.inputs, targets=rows.targets, weights=np.ones(rows.rows))
 
 
 def _restored_inputs(X: Any, problem: Problem) -> Any:
-    """Return saved inputs as checked ones; those of a last layer are saved as the layer's own inputs."""
+    """Return saved inputs in the form that the problem computes with; those of a last layer are saved in that form."""
     if isinstance(problem.autodiff, HeadAutodiff):
         return (np.asarray(X, dtype=np.float64),)
     return problem.inputs(_as_given(X, problem))
 
 
 def _as_given(X: Any, problem: Problem) -> Any:
-    """Return saved inputs as the front ends take test inputs: pandas objects again, rows last for ``curve_fit``."""
+    """Return saved inputs in the form of test inputs: pandas objects restored, and rows last for ``curve_fit``."""
     if problem.scaling is not None or problem.autodiff.framework != "numpy":
         return X
     X = pandas_frames.from_document(X) if isinstance(X, dict) else X
@@ -109,10 +116,10 @@ def _as_given(X: Any, problem: Problem) -> Any:
 
 
 def describe_refit(refit: RidgeRefit) -> Document:
-    """Describe the penalty of a linearised model, and how it was found."""
+    """Return the penalty of a linearised model, and how it was found, as a document."""
     return {field.name: getattr(refit, field.name) for field in fields(refit)}
 
 
 def restore_refit(saved: Document | None) -> RidgeRefit | None:
-    """Make the penalty again."""
+    """Return the penalty that a document describes."""
     return None if saved is None else build(RidgeRefit, saved)
