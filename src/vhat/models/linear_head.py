@@ -1,9 +1,12 @@
-"""A linear layer at the end of a model, on inputs that were computed once: all derivatives are matrix products.
+"""A trained linear layer on fixed features: all derivatives are matrix products.
 
-The predictions are ``f = M (W z + b) + c``: ``z`` the input of the layer, (q,), which everything before it gives and
-which does not depend on ``W`` (k, q) and ``b`` (k,), the only parameters that count as trained; ``M`` (K, k) and ``c``
-(K,) what a fixed affine map after the layer makes of its output, the identity and zero where there is none. So the
-model before the layer is run once for each row, and its size does not matter afterwards.
+The predictions are ``f = M (W z + b) + c``:
+
+- ``z`` (q,) is the input of the layer, the feature vector that the rest of the model computes from a row;
+- ``W`` (k, q) and ``b`` (k,) are the only parameters that count as trained; ``z`` does not depend on them;
+- ``M`` (K, k) and ``c`` (K,) are a fixed affine map after the layer, the identity and zero where there is none.
+
+The rest of the model is evaluated once for each row. Afterwards its size does not matter.
 """
 
 from __future__ import annotations
@@ -35,10 +38,10 @@ from vhat.models.protocols import (
 __all__ = ["Features", "Head", "HeadAutodiff"]
 
 Features = tuple[np.ndarray]
-"""The inputs of the layer, (m, q): what takes the place of the model's own inputs."""
+"""The inputs of the layer, (m, q). They replace the model's own inputs in the problem."""
 
 _BLOCK_BYTES = 2**25
-"""What a block of rows may take while sums over all rows are made."""
+"""Memory for one block of rows in sums over all rows, in bytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +51,10 @@ class Head:
     Attributes:
         mixing: M, (K, k).
         offset: c, (K,).
-        inputs: q.
-        leaves: The shapes of the layer's own arrays, in the order of the flat parameters.
-        weight: Which of them is W.
-        transposed: Whether W is stored as (q, k); of one dimension, (q,), it counts as such.
+        inputs: Number of inputs of the layer, q.
+        leaves: Shapes of the layer's own arrays, in the order of the flat parameters.
+        weight: Index of W among the leaves.
+        transposed: Whether W is stored as (q, k). True also for a vector (q,).
     """
 
     mixing: np.ndarray
@@ -63,17 +66,17 @@ class Head:
 
     @property
     def units(self) -> int:
-        """How many numbers leave the layer, k."""
+        """Number of outputs of the layer, k."""
         return int(self.mixing.shape[1])
 
     @property
     def biased(self) -> bool:
-        """Whether the layer has a bias that is trained."""
+        """Whether the layer has a trained bias."""
         return len(self.leaves) == 2
 
     @property
     def width(self) -> int:
-        """How many parameters one unit of the layer has: q, and one for the bias."""
+        """Number of parameters of one unit of the layer: q, plus one for a bias."""
         return self.inputs + self.biased
 
     def split(self, v: np.ndarray) -> np.ndarray:
@@ -99,24 +102,29 @@ class Head:
         return np.concatenate(parts, axis=1)
 
     def extended(self, z: np.ndarray) -> np.ndarray:
-        """Return inputs of the layer with a one for the bias, (m, width)."""
-        return np.concatenate([z, np.ones((len(z), 1))], axis=1) if self.biased else z
+        """Return inputs of the layer, with a column of ones if it has a bias, (m, width)."""
+        if not self.biased:
+            return z
+        return np.concatenate([z, np.ones((len(z), 1))], axis=1)
 
     def predict(self, theta: np.ndarray, z: np.ndarray) -> np.ndarray:
         """Return ``M (W z + b) + c``, (m, K)."""
         rows = self.split(theta[None])[0]
-        found: np.ndarray = z @ (self.mixing @ rows[:, : self.inputs]).T + self.offset
-        return found + self.mixing @ rows[:, -1] if self.biased else found
+        # (M W) z costs less than M (W z): M W has K rows, and there are many z.
+        predictions: np.ndarray = z @ (self.mixing @ rows[:, : self.inputs]).T + self.offset
+        if self.biased:
+            predictions = predictions + self.mixing @ rows[:, -1]
+        return predictions
 
 
 @dataclass(frozen=True, eq=False)
 class HeadAutodiff(ABC):
-    """A model of which the last layer counts as trained: see :class:`vhat.models.protocols.Autodiff`.
+    """A model with a trained last layer and all other parameters fixed: see :class:`vhat.models.protocols.Autodiff`.
 
     Attributes:
         base: The model with the parameters of the layer as its flat vector. Its derivatives are not used.
         head: The layer.
-        sample: A few rows of the model's own inputs, on which it is probed.
+        sample: A few rows of the model's own inputs, for probing the model and checking test inputs.
     """
 
     base: Any
@@ -129,19 +137,19 @@ class HeadAutodiff(ABC):
 
     @property
     def input_structure(self) -> tuple[str, tuple[str, ...]]:
-        """How rows are given to the whole model; the layer's own inputs are features."""
+        """Structure of the inputs of the whole model (one array, tuple or dict), not of the layer's features."""
         known: tuple[str, tuple[str, ...]] | None = getattr(self.base, "input_structure", None)
         return structure_of(self.sample) if known is None else known
 
     @property
     def target_key(self) -> str | None:
-        """The key of the responses in batches that are dicts; None where none was named."""
-        found: str | None = getattr(self.base, "target_key", None)
-        return found
+        """Key of the responses in dict batches; None where none was given."""
+        key: str | None = getattr(self.base, "target_key", None)
+        return key
 
     @abstractmethod
     def features(self, inputs: Any, /) -> np.ndarray:
-        """Run the model on checked inputs of its own and return the inputs of the layer, (m, q)."""
+        """Evaluate the model on checked inputs of its own and return the inputs of the layer, (m, q)."""
 
     @abstractmethod
     def facts(self) -> ModelFacts:
@@ -149,7 +157,7 @@ class HeadAutodiff(ABC):
 
     @property
     def framework(self) -> str:
-        """The name of the model's framework."""
+        """Name of the model's framework."""
         return str(self.base.framework)
 
     @property
@@ -165,7 +173,7 @@ class HeadAutodiff(ABC):
 
     @property
     def leaves(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the layer's arrays."""
+        """Shapes of the layer's arrays."""
         return self.head.leaves
 
     @property
@@ -174,11 +182,11 @@ class HeadAutodiff(ABC):
         return None
 
     def check(self, x: Any, _: Features, /) -> Features:
-        """Check test inputs as the model does, and bring them to the layer."""
+        """Check test inputs as the model does, and return their features."""
         return (self.features(self.base.check(x, self.sample)),)
 
     def count(self, inputs: Features, /) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return len(inputs[0])
 
     def take(self, inputs: Features, index: Any, /) -> Features:
@@ -191,20 +199,20 @@ class HeadAutodiff(ABC):
 
     def loss(self, f: np.ndarray, y: np.ndarray, weights: np.ndarray, /) -> LossDerivatives:
         """Return the loss of each row and its derivatives."""
-        found: LossDerivatives = self.base.loss(f, y, weights)
-        return found
+        derivatives: LossDerivatives = self.base.loss(f, y, weights)
+        return derivatives
 
     def params(self, theta: Array, /) -> Any:
-        """Return all parameters in the user's own structure."""
+        """Return all parameters in the user's own structure, with ``theta`` in the layer."""
         return self.base.params(theta)
 
     def functional(self, theta: Array, q: Callable[[Any], Any], /) -> Functional:
         """Return value and gradient of ``q(params)``."""
-        found: Functional = self.base.functional(theta, q)
-        return found
+        functional: Functional = self.base.functional(theta, q)
+        return functional
 
     def linearise(self, point: Point, before: Linearised | None, /) -> HeadLinearised:
-        """Return the derivatives, which are the same at all parameters."""
+        """Return the derivatives of the layer. They do not depend on the parameters."""
         return HeadLinearised(self, point, before)
 
 
@@ -214,13 +222,14 @@ class HeadLinearised(Linearised):
     _autodiff: HeadAutodiff
     _moments: Lazy[np.ndarray | None]
     """``1/n sum_i C_io (z_i, 1)(z_i, 1)'``: one matrix (1, width, width) where all outputs have the same weights, else
-    one an output, (K, width, width). None where the loss mixes outputs, or the matrices do not fit."""
+    one per output, (K, width, width). None where the loss mixes outputs, or the matrices exceed the memory budget."""
 
     def __init__(self, autodiff: HeadAutodiff, point: Point, before: Linearised | None) -> None:
         super().__init__(autodiff, point)
         earlier = point.shared(before if isinstance(before, HeadLinearised) else None, "X", "weights")
         same = point.shared(earlier, "y", "theta")
-        # The curvature weights of the square loss depend on neither parameters nor responses.
+        # The second derivative of the square loss depends on neither parameters nor responses, so that the moments are
+        # unchanged if either differs. `known` avoids computing the loss of the earlier block for this test.
         if same is None and earlier is not None and earlier.loss.known and earlier.loss.result.square:
             same = earlier
         self._moments = same._moments if same else Lazy(partial(_moments, autodiff.head, point, self.loss))
@@ -240,48 +249,57 @@ class HeadLinearised(Linearised):
 
     # -- gradients of single predictions ---------------------------------------------------------
     def row_gradients(self, inputs: Features, /) -> Array:
-        """Return ``M (x) (z, 1)`` of every row, (m * K, p)."""
+        """Return the gradients ``M[o] (x) (z, 1)`` in ``[W | b]``, one per row and output, as (m * K, p)."""
         head = self._head
         rows = head.mixing[None, :, :, None] * head.extended(inputs[0])[:, None, None, :]
         return self._autodiff.arrays.native(head.join(rows.reshape(-1, head.units, head.width)))
 
     def row_factors(self, inputs: Features, /) -> Sequence[tuple[Array, ...]]:
-        """Return the same leaf by leaf: of a matrix of weights its two factors."""
-        head, native = self._head, self._autodiff.arrays.native
+        """Return these gradients split by leaf; for a matrix W, the two factors of each outer product."""
+        head = self._head
+        native = self._autodiff.arrays.native
         outputs = len(head.mixing)
         mixing = np.tile(head.mixing, (len(inputs[0]), 1))
         z = np.repeat(inputs[0], outputs, axis=0)
-        pair = (z, mixing) if head.transposed else (mixing, z)
-        leaves: list[tuple[Array, ...]] = [tuple(map(native, pair)) if self.outer_leaves else (native(mixing * z),)]
+        leaves: list[tuple[Array, ...]]
+        if not self.outer_leaves:
+            leaves = [(native(mixing * z),)]
+        elif head.transposed:
+            leaves = [(native(z), native(mixing))]
+        else:
+            leaves = [(native(mixing), native(z))]
         if head.biased:
             leaves.insert(1 - head.weight, (native(mixing),))
         return leaves
 
     @property
     def outer_leaves(self) -> frozenset[int]:
-        """The number of the matrix of weights; nothing where it is one vector."""
+        """Index of W if it is a matrix; empty if it is a vector."""
         head = self._head
-        return frozenset({head.weight} if len(head.leaves[head.weight]) == 2 else ())
+        if len(head.leaves[head.weight]) == 2:
+            return frozenset({head.weight})
+        return frozenset()
 
     # -- sums over the training rows -----------------------------------------------------------
     def jvp(self, v: Array, /) -> np.ndarray:
         """Return ``J v`` for each row of v: (k, p) to (k, n, K)."""
         head = self._head
-        mixed = head.mixing @ head.split(self._autodiff.arrays.numpy(v))  # (r, K, width)
-        weights, bias = mixed[:, :, : head.inputs], mixed[:, :, head.inputs :].sum(axis=2)
+        mixed = head.mixing @ head.split(self._autodiff.arrays.numpy(v))  # (r, K, width), r right-hand sides
+        weights = mixed[:, :, : head.inputs]
+        bias = mixed[:, :, head.inputs :].sum(axis=2)  # zero without a bias
         flat = weights.reshape(-1, head.inputs).T
-        found = np.empty((len(mixed), self.point.n, len(head.mixing)))
+        image = np.empty((len(mixed), self.point.n, len(head.mixing)))
         for block in self._blocks(flat.shape[1]):
             product = (self._z[block] @ flat).reshape(-1, *mixed.shape[:2])
-            found[:, block] = product.transpose(1, 0, 2) + bias[:, None, :]
-        return found
+            image[:, block] = product.transpose(1, 0, 2) + bias[:, None, :]
+        return image
 
     def vjp(self, t: np.ndarray, /) -> Array:
         """Return ``J' t`` for each block of t: (k, n, K) to (k, p)."""
         head = self._head
         total = np.zeros((len(t), head.units, head.width))
         for block in self._blocks(len(t) * head.units):
-            s = np.asarray(t)[:, block] @ head.mixing
+            s = np.asarray(t)[:, block] @ head.mixing  # M't, the cotangent of the layer's outputs
             flat = s.transpose(0, 2, 1).reshape(-1, s.shape[1])
             total[:, :, : head.inputs] += (flat @ self._z[block]).reshape(len(t), head.units, head.inputs)
             if head.biased:
@@ -294,13 +312,15 @@ class HeadLinearised(Linearised):
         moments = self._moments.result
         if moments is None:
             return self._product_by_rows(v)
-        head, arrays = self._head, self._autodiff.arrays
+        head = self._head
+        arrays = self._autodiff.arrays
         mixed = head.mixing @ head.split(arrays.numpy(v))  # (r, K, width)
-        turned = np.einsum("row,owx->rox", mixed, np.broadcast_to(moments, (len(head.mixing), *moments.shape[1:])))
-        return arrays.native(head.join(head.mixing.T @ turned))
+        per_output = np.broadcast_to(moments, (len(head.mixing), *moments.shape[1:]))
+        weighted = np.einsum("row,owx->rox", mixed, per_output)
+        return arrays.native(head.join(head.mixing.T @ weighted))
 
     def _product_by_rows(self, v: Array) -> Array:
-        """Return the products by way of the training rows, a few right-hand sides at a time."""
+        """Return the products by sums over the training rows, a few right-hand sides at a time."""
         arrays = self._autodiff.arrays
         together = max(1, _BLOCK_BYTES // (8 * self.point.y.size))
         rows = arrays.numpy(v)
@@ -308,29 +328,31 @@ class HeadLinearised(Linearised):
         return arrays.native(np.concatenate(parts))
 
     def residual_product32(self, v: np.ndarray, /) -> np.ndarray | None:
-        """Return zero: the residuals have no share in the curvature of a linear model."""
+        """Return zero: the second derivatives of a linear model vanish."""
         return np.zeros_like(v)
 
     def diagonal(self) -> Array:
-        """Return the diagonal of the Gauss-Newton part, negative curvature weights as zero, (p,)."""
+        """Return the diagonal of the Gauss-Newton part, with negative curvature weights set to zero, (p,)."""
         moments = self._moments.result
         if moments is None or np.any(self.loss.result.own_curvature < 0):
             return super().diagonal()
         head = self._head
-        own = np.broadcast_to(np.einsum("oww->ow", moments), (len(head.mixing), head.width))
-        return self._autodiff.arrays.native(head.join(((head.mixing**2).T @ own)[None])[0])
+        # A gradient in [W | b] is the outer product of M[o] and (z, 1), so its squares are those of the factors.
+        diagonals = np.broadcast_to(np.einsum("oww->ow", moments), (len(head.mixing), head.width))
+        return self._autodiff.arrays.native(head.join(((head.mixing**2).T @ diagonals)[None])[0])
 
     def _blocks(self, columns: int) -> list[slice]:
+        """Return blocks of training rows whose arrays of ``columns`` columns fit ``_BLOCK_BYTES``."""
         return slices(self.point.n, max(1, _BLOCK_BYTES // (8 * max(columns, self._head.width))))
 
 
 def _moments(head: Head, point: Point, loss: Lazy[LossDerivatives]) -> np.ndarray | None:
     """Return the weighted second moments of the layer's inputs: see :class:`HeadLinearised`."""
     curvature = loss.result.curvature
-    if curvature.ndim != 2:
+    if curvature.ndim != 2:  # the loss mixes outputs
         return None
     if np.array_equal(curvature, np.broadcast_to(curvature[:, :1], curvature.shape)):
-        curvature = curvature[:, :1]
+        curvature = curvature[:, :1]  # one matrix serves all outputs
     outputs = curvature.shape[1]
     if 8 * outputs * head.width**2 > point.memory // 8:
         return None
@@ -339,6 +361,6 @@ def _moments(head: Head, point: Point, loss: Lazy[LossDerivatives]) -> np.ndarra
         z = head.extended(point.X[0][block])
         for output in range(outputs):
             total[output] += z.T @ (curvature[block, output, None] * z)
-    # Symmetric to the last bit, as the sums are but for rounding.
+    # Make the matrices exactly symmetric; they are symmetric up to rounding.
     symmetric: np.ndarray = 0.5 * (total + total.transpose(0, 2, 1)) / point.n
     return symmetric

@@ -1,9 +1,11 @@
-"""The linearisation of a model around its parameters, as a model of its own: linear, at its minimum by construction.
+"""The linearisation of a model at its parameters, as a model in its own right.
 
-Around ``a`` the tangent model is ``f(x; a) + g(x)'(theta - a)`` with ``g(x)`` the gradient of the prediction at a.
-Under the penalty ``lam/2 |theta|^2 - shift'theta`` with ``shift = grad L(a) + lam a``, a itself is the minimum of its
-objective: the predictions are those of the model that was given, whatever it was trained with, and refits under other
-responses are ridge regressions on the gradients.
+At the anchor ``a`` the tangent model is ``f(x; a) + g(x)'(theta - a)``, with ``g(x)`` the gradient of the prediction
+at ``a``. Its penalty is ``lam/2 |theta|^2 - shift'theta`` with ``shift = grad L(a) + lam a``. Then:
+
+- the tangent model is linear in its parameters, and its objective has its minimum exactly at ``a``;
+- its predictions at ``a`` are those of the original model, however that model was trained;
+- a refit to other responses is a ridge regression on the gradients.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from vhat.models.protocols import Array, Arrays, Curvature, Functional, Linearis
 __all__ = ["TangentAutodiff", "tangent_problem"]
 
 _BLOCK_BYTES = 2**26
-"""What the gradients of rows that are predicted together may take."""
+"""Memory for the gradients of one block of predicted rows, in bytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +32,7 @@ class TangentAutodiff:
     """The tangent model of a problem at its parameters: see :class:`vhat.models.protocols.Autodiff`.
 
     Attributes:
-        base: The problem that is linearised, in the units of the model.
+        base: The linearised problem, in the units of the model. Its ``theta`` is the anchor.
     """
 
     base: Problem
@@ -39,12 +41,12 @@ class TangentAutodiff:
     kinks = NO_KINKS
 
     def origin(self, tangent: Problem) -> Problem:
-        """Return the problem that was linearised, in the units of the user of its tangent model."""
+        """Return the original problem, with the user's data and scaling of the tangent problem."""
         return replace(self.base, X=tangent.X, targets=tangent.targets, scaling=tangent.scaling)
 
     @property
     def framework(self) -> str:
-        """The name of the framework of the model that is linearised."""
+        """Name of the framework of the original model."""
         return self.base.autodiff.framework
 
     @property
@@ -59,58 +61,64 @@ class TangentAutodiff:
 
     @property
     def leaves(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the user's arrays."""
+        """Shapes of the user's arrays."""
         return self.base.autodiff.leaves
 
     @property
     def columns(self) -> tuple[Any, ...] | None:
-        """The names of the columns of the training inputs."""
+        """Column names of the training inputs."""
         return self.base.autodiff.columns
 
     @property
     def input_structure(self) -> tuple[str, tuple[str, ...]] | None:
-        """How the training inputs of the model were given, where it knows."""
-        found: tuple[str, tuple[str, ...]] | None = getattr(self.base.autodiff, "input_structure", None)
-        return found
+        """Structure of the training inputs (one array, tuple or dict), where the original model knows it."""
+        structure: tuple[str, tuple[str, ...]] | None = getattr(self.base.autodiff, "input_structure", None)
+        return structure
 
     @property
     def target_key(self) -> str | None:
-        """The key of the responses in dict batches."""
-        found: str | None = getattr(self.base.autodiff, "target_key", None)
-        return found
+        """Key of the responses in dict batches."""
+        key: str | None = getattr(self.base.autodiff, "target_key", None)
+        return key
 
     def check(self, x: Any, X: Any, /) -> Any:
-        """Check test inputs as the model itself does."""
+        """Check test inputs as the original model does."""
         return self.base.autodiff.check(x, X)
 
     def count(self, inputs: Any, /) -> int:
-        """Return how many rows checked inputs hold."""
+        """Return the number of rows in checked inputs."""
         return self.base.autodiff.count(inputs)
 
     def take(self, inputs: Any, index: Any, /) -> Any:
         """Return some rows of checked inputs."""
         return self.base.autodiff.take(inputs, index)
 
+    def refuse_changed(self) -> None:
+        """Refuse a model that no longer predicts what it predicted when it was given."""
+        self.base.refuse_changed()
+
     def predict(self, theta: Array, inputs: Any, /) -> np.ndarray:
         """Return ``f(x; a) + g(x)'(theta - a)`` at checked inputs, (m, K)."""
         base = self.base
-        found = base.autodiff.predict(base.theta, inputs)
-        move = theta - base.theta
-        if not base.numpy(move).any():
-            return found
-        outputs = found.shape[1]
-        step = max(1, _BLOCK_BYTES // (8 * base.p * outputs))
-        moved = []
-        for rows in slices(len(found), step):
+        at_anchor = base.autodiff.predict(base.theta, inputs)
+        step = theta - base.theta
+        if not base.numpy(step).any():
+            return at_anchor  # no gradients needed
+        outputs = at_anchor.shape[1]
+        block_rows = max(1, _BLOCK_BYTES // (8 * base.p * outputs))
+        changes = []
+        for rows in slices(len(at_anchor), block_rows):
             gradients = base.linearised.row_gradients(self.take(inputs, rows))
-            moved.append(base.numpy(gradients @ move).reshape(-1, outputs))
-        return found + np.concatenate(moved)
+            changes.append(base.numpy(gradients @ step).reshape(-1, outputs))
+        return at_anchor + np.concatenate(changes)
 
     def own_noise(self, inputs: Any, /) -> np.ndarray | None:
-        """Return the standard deviation of a response as the model that is linearised predicts it."""
-        own = getattr(self.base.autodiff, "own_noise", None)
-        found: np.ndarray | None = None if own is None else own(inputs)
-        return found
+        """Return the standard deviation of a response that the original model predicts; None if it predicts none."""
+        predict_noise = getattr(self.base.autodiff, "own_noise", None)
+        if predict_noise is None:
+            return None
+        noise: np.ndarray | None = predict_noise(inputs)
+        return noise
 
     def loss(self, f: np.ndarray, y: np.ndarray, weights: np.ndarray, /) -> LossDerivatives:
         """Return the loss of the model and its derivatives."""
@@ -125,12 +133,12 @@ class TangentAutodiff:
         return self.base.autodiff.functional(theta, q)
 
     def linearise(self, point: Point, before: Linearised | None, /) -> TangentLinearised:
-        """Return the derivatives of the tangent model, which are the same at all parameters."""
+        """Return the derivatives of the tangent model. They do not depend on the parameters."""
         return TangentLinearised(self, point, before)
 
 
 class TangentLinearised(Linearised):
-    """Derivatives of a tangent model: those of the model at the parameters around which it was linearised."""
+    """Derivatives of a tangent model: those of the original model at the anchor."""
 
     _autodiff: TangentAutodiff
 
@@ -139,29 +147,33 @@ class TangentLinearised(Linearised):
         self._block = self._at_anchor(before)
 
     def _at_anchor(self, before: Linearised | None) -> Linearised:
-        """Return the derivatives of the model on these rows; taken over where only parameters or decay differ."""
-        base, point = self._autodiff.base, self.point
+        """Return the original model's derivatives at the anchor, on the rows of this point.
+
+        Args:
+            before: A block to reuse. If it has the same rows, only parameters or decay differ, and the derivatives at
+                the anchor are unchanged.
+        """
+        base = self._autodiff.base
+        point = self.point
         earlier = point.shared(before if isinstance(before, TangentLinearised) else None, "X", "y", "weights")
         if earlier is not None:
             return earlier._block
         known = base.linearised if before is None else before
         if isinstance(known, TangentLinearised):
             known = known._block
-        own = known.point
-        same_rows = own.X is point.X
-        anchored = Point(
+        anchor = Point(
             base.theta,
-            own.decay,
+            known.point.decay,
             point.X,
-            own.y if own.y is point.y else point.y,
+            point.y,
             point.weights,
             point.memory,
-            known.fitted if same_rows else None,
+            known.fitted if known.point.X is point.X else None,
         )
-        return base.autodiff.linearise(anchored, known)
+        return base.autodiff.linearise(anchor, known)
 
     def facts(self) -> ModelFacts:
-        """Probe the model that is linearised; only its first derivatives matter."""
+        """Probe the original model. Both accuracies are that of first derivatives: second ones are not used."""
         facts = self._block.facts()
         return ModelFacts(
             facts.framework,
@@ -173,16 +185,16 @@ class TangentLinearised(Linearised):
         )
 
     def row_gradients(self, inputs: Any, /) -> Array:
-        """Return the gradients of the model's predictions at the anchor, (m * K, p)."""
+        """Return the gradients of the original model's predictions at the anchor, (m * K, p)."""
         return self._block.row_gradients(inputs)
 
     def row_factors(self, inputs: Any, /) -> Any:
-        """Return the same leaf by leaf."""
+        """Return these gradients split by leaf."""
         return self._block.row_factors(inputs)
 
     @property
     def outer_leaves(self) -> frozenset[int]:
-        """The numbers of the leaves for which ``row_factors`` gives pairs."""
+        """Indices of the leaves for which ``row_factors`` returns pairs."""
         return self._block.outer_leaves
 
     def jvp(self, v: Array, /) -> np.ndarray:
@@ -198,10 +210,11 @@ class TangentLinearised(Linearised):
         del curvature
         if self.point.theta is self._autodiff.base.theta:
             return self._block.product(v, "ggn")
+        # Away from the anchor the weights C of the loss differ from those of the anchor's block.
         return self.gauss_newton(v)
 
     def residual_product32(self, v: np.ndarray, /) -> np.ndarray | None:
-        """Return zero: the residuals have no share in the curvature."""
+        """Return zero: the second derivatives of a linear model vanish."""
         return np.zeros_like(v)
 
     def diagonal(self) -> Array:
@@ -212,12 +225,13 @@ class TangentLinearised(Linearised):
 
 
 def tangent_problem(problem: Problem, decay: Array) -> Problem:
-    """Return the tangent model of a problem at its parameters, of which they are the minimum.
+    """Return the problem of the tangent model at a problem's parameters, which are its minimum.
 
     Args:
-        problem: The problem of the model.
+        problem: The problem of the original model.
         decay: The diagonal lam of the ridge penalty, p-space (p,).
     """
+    # With this linear term the gradient of the penalised objective, grad L + decay * theta - shift, is zero at theta.
     shift = problem.gradient() + decay * problem.theta
     return Problem(
         TangentAutodiff(problem.in_model_units()),

@@ -1,4 +1,4 @@
-"""What every door refuses in the same words: losses and functionals from which no interval follows."""
+"""Checks of losses and functionals that all frameworks share."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["refuse_flat_functional", "refuse_functional", "refuse_loss"]
 
 
 def refuse_loss(derivatives: LossDerivatives) -> None:
-    """Refuse a loss that is not finite, or has no curvature anywhere.
+    """Raise unless the loss and its derivatives are finite and its second derivative is nonzero in some row.
 
     Raises:
-        ModelError: In a sentence that names the rows.
+        ModelError: Naming the rows.
     """
     parts = (derivatives.value, derivatives.first, derivatives.curvature, derivatives.cross)
     bad = np.any([~np.isfinite(part).reshape(len(part), -1).all(axis=1) for part in parts], axis=0)
@@ -29,10 +29,14 @@ def refuse_loss(derivatives: LossDerivatives) -> None:
 
 
 def refuse_functional(value: np.ndarray, again: np.ndarray) -> None:
-    """Refuse a functional by its value and by a second evaluation of it.
+    """Raise unless the value of a functional is real, finite and reproducible.
+
+    Args:
+        value: The functional at the fitted parameters, () or (k,).
+        again: A second evaluation at the same parameters.
 
     Raises:
-        InputError: When the value is no real number or axis of them, or not finite.
+        InputError: When the value has more than one axis, is not real or not finite.
         ModelError: When the two evaluations differ.
     """
     if value.ndim > 1 or not value.size:
@@ -45,7 +49,10 @@ def refuse_functional(value: np.ndarray, again: np.ndarray) -> None:
 
 
 def refuse_flat_functional(gradient: np.ndarray) -> None:
-    """Refuse a functional, by its gradient rows (k, p), that no parameter moves: its interval would have no width.
+    """Raise if a gradient of a functional is exactly zero: its interval would have width zero.
+
+    Args:
+        gradient: One row per value of the functional, (k, p).
 
     Raises:
         InputError: Naming the values whose gradient is exactly zero.
