@@ -1,4 +1,8 @@
-"""CSV files and their kin, strictly: every row has as many fields as the header, every refusal names its line."""
+"""Read CSV and other delimited text, strictly: every row has as many fields as the header; errors name the line.
+
+Rows are read in chunks. Blocks of lines without quotes are split by pyarrow where that is safe
+(:mod:`vhat.tables.files.arrow_cells`), and all others by Python's csv module: the cells are the same.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +32,21 @@ if TYPE_CHECKING:
 __all__ = ["DelimitedFile", "DelimitedStream", "open_delimited", "open_pipe", "open_standard_input"]
 
 _ENCODING = "utf-8-sig"
-"""UTF-8, with or without the mark that spreadsheets write first."""
+"""UTF-8, with or without the byte order mark that spreadsheets write."""
 _PARQUET_MAGIC = b"PAR1"
 """The first four bytes of every Parquet file."""
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _TAB = "\t"
 _WORDS = {"tab": _TAB, "\\t": _TAB}
+"""Names that ``--separator`` takes for the tab."""
 
 
 @dataclass(frozen=True)
 class DelimitedFile:
     """A regular text file with one row a line; see :class:`vhat.tables.files.TableFile`.
 
-    It is opened anew for every pass, so nothing stays open between them. A pipe must not come here: what the first
-    pass has read is gone for the second. :class:`DelimitedStream` is for pipes.
+    The file is opened again for every pass and is closed in between. It must not be a pipe, which can be read only
+    once: see :class:`DelimitedStream`.
     """
 
     path: Path
@@ -50,12 +55,12 @@ class DelimitedFile:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The path, for messages."""
         return str(self.path)
 
     @property
     def rereadable(self) -> bool:
-        """Return True: the file can be opened again."""
+        """True: the file can be opened again."""
         return True
 
     @property
@@ -64,24 +69,29 @@ class DelimitedFile:
         return {}
 
     def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
-        """Read some columns, ``rows`` rows at a time."""
-        gather = _Gather(self.name, self.columns, columns, rows)
-        with _in_words(self.name), self.path.open("rb") as stream:
-            header = self._after_header(stream)  # held to the end: a reader that is forgotten closes its stream
+        """Yield some columns, ``rows`` rows at a time."""
+        pending = _PendingRows(self.name, self.columns, columns, rows)
+        with _errors_in_words(self.name), self.path.open("rb") as stream:
+            # The variable keeps the reader alive to the end: a reader that is collected closes its stream.
+            header = self._after_header(stream)
             if not _skip_lines(stream, header.line_num):
+                # Carriage returns end the lines, and only the csv module counts such lines.
                 again = self._after_header(stream)
-                yield from _chunks(again, gather, 0)
+                yield from _chunks_of_records(again, pending, 0)
                 return
-            line = yield from _chunks_of_lines(stream, self.separator, gather, header.line_num)
-            # what is left has quotes: the csv module alone knows where its rows end
+            line = yield from _chunks_of_lines(stream, self.separator, pending, header.line_num)
+            # The rest holds quotes, so that only the csv module can tell where its rows end.
             rest = _reader(io.TextIOWrapper(stream, encoding="utf-8", newline=""), self.separator)
-            yield from _chunks(rest, gather, line)
+            yield from _chunks_of_records(rest, pending, line)
 
     def _after_header(self, stream: IO[bytes]) -> Reader:
-        """Return a reader of a file from its beginning that has read the header."""
+        """Return a reader of the file from its beginning that has read the header.
+
+        Raises:
+            InputError: If the header is not the one that was read when the file was opened: columns are found by it.
+        """
         stream.seek(0)
         reader = _reader(io.TextIOWrapper(stream, encoding=_ENCODING, newline=""), self.separator)
-        # the columns are found by the header that was read before: this pass must have the same one
         if _column_names(_first(reader) or []) != self.columns:
             raise InputError(
                 f"{self.name} was changed while it was read: its first line names other columns now. Ask again."
@@ -90,7 +100,7 @@ class DelimitedFile:
 
     def count(self) -> int:
         """Count the rows in a pass over the file."""
-        with _in_words(self.name), self.path.open(encoding=_ENCODING, newline="") as stream:
+        with _errors_in_words(self.name), self.path.open(encoding=_ENCODING, newline="") as stream:
             return sum(1 for record in _reader(stream, self.separator) if not _is_blank(record)) - 1
 
 
@@ -99,10 +109,10 @@ class DelimitedStream:
     """Text with one row a line from a pipe, which can be read only once; see :class:`vhat.tables.files.TableFile`.
 
     Attributes:
-        name: What messages call it.
-        columns: The names of the columns; the header has been read.
-        reader: Yields the records after the header, from the one stream that was opened.
-        used: Whether the rows have been asked for.
+        name: The name of the table in messages.
+        columns: The names of the columns.
+        reader: Yields the records after the header, from the stream from which the header was read.
+        used: Whether the rows have been read or counted.
     """
 
     name: str
@@ -112,7 +122,7 @@ class DelimitedStream:
 
     @property
     def rereadable(self) -> bool:
-        """Return False: what has been read from a pipe is gone."""
+        """False: a pipe can be read only once."""
         return False
 
     @property
@@ -121,26 +131,27 @@ class DelimitedStream:
         return {}
 
     def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
-        """Read some columns, ``rows`` rows at a time; once.
+        """Yield some columns, ``rows`` rows at a time. The rows can be read only once.
 
         Raises:
-            InputError: When the rows have been read or counted before.
+            InputError: If the rows have been read or counted before.
         """
         self._use()
-        with _in_words(self.name):
-            yield from _chunks(self.reader, _Gather(self.name, self.columns, columns, rows), 0)
+        with _errors_in_words(self.name):
+            yield from _chunks_of_records(self.reader, _PendingRows(self.name, self.columns, columns, rows), 0)
 
     def count(self) -> int:
-        """Count the rows, which uses them up.
+        """Count the rows, after which they cannot be read.
 
         Raises:
-            InputError: When the rows have been read or counted before.
+            InputError: If the rows have been read or counted before.
         """
         self._use()
-        with _in_words(self.name):
+        with _errors_in_words(self.name):
             return sum(1 for record in self.reader if not _is_blank(record))
 
     def _use(self) -> None:
+        """Record that the rows are read; refuse to read them again."""
         if self.used:
             raise InputError(f"{self.name} can be read only once, and its rows have been read. Give a file.")
         self.used = True
@@ -149,18 +160,18 @@ class DelimitedStream:
 def open_delimited(path: Path, separator: str) -> DelimitedFile:
     """Read the header of a regular CSV file."""
     separator = _one_character(separator)
-    with _in_words(str(path)), path.open(encoding=_ENCODING, newline="") as stream:
+    with _errors_in_words(str(path)), path.open(encoding=_ENCODING, newline="") as stream:
         columns = _header(_reader(stream, separator), str(path), separator)
     return DelimitedFile(path, separator, columns)
 
 
 def open_pipe(path: Path, separator: str) -> DelimitedStream:
-    """Open a named pipe, a process substitution or a device once, and read the header; the rows follow when asked for.
+    """Open a named pipe, a process substitution or a device once, and read the header.
 
-    The stream is closed with the table that is returned.
+    The stream is closed when the returned table is collected.
     """
     separator = _one_character(separator)
-    with _in_words(str(path)):
+    with _errors_in_words(str(path)):
         stream = path.open("rb")
     try:
         table = _stream(str(path), stream, separator)
@@ -172,25 +183,32 @@ def open_pipe(path: Path, separator: str) -> DelimitedStream:
 
 
 def open_standard_input(separator: str) -> DelimitedStream:
-    """Read the header from standard input; the rows follow when they are asked for."""
+    """Read the header from standard input.
+
+    Raises:
+        InputError: If standard input is closed.
+    """
     if sys.stdin is None:
         raise InputError("standard input is closed, so that there is no table to read. Give a file, or send one in.")
     return _stream("standard input", sys.stdin.buffer, _one_character(separator))
 
 
 def _stream(name: str, stream: IO[bytes], separator: str) -> DelimitedStream:
-    """Read the header; the reader that has read it, with all that it has buffered, goes on to read the rows."""
-    with _in_words(name):
+    """Read the header, and keep its reader for the rows: it has buffered some of them."""
+    with _errors_in_words(name):
         _refuse_binary(name, stream)
         reader = _reader(io.TextIOWrapper(stream, encoding=_ENCODING, newline=""), separator)
         return DelimitedStream(name, _header(reader, name, separator), reader)
 
 
 def _refuse_binary(name: str, stream: IO[bytes]) -> None:
-    """Refuse what is no text by its first bytes.
+    """Refuse a stream whose first bytes are not text.
 
-    Parquet describes its columns at its end, so that it cannot be read in one pass. Zero bytes without a line end, such
-    as a device gives without end, would be read into memory until there is none.
+    Parquet describes its columns at its end, so that it cannot be read in one pass. A device may give zero bytes
+    without an end and without a line end: reading a line of them would fill the memory.
+
+    Raises:
+        InputError: For Parquet, and for a zero byte.
     """
     if not isinstance(stream, io.BufferedReader):
         return
@@ -205,6 +223,11 @@ def _refuse_binary(name: str, stream: IO[bytes]) -> None:
 
 
 def _one_character(separator: str) -> str:
+    """Return the separator that an option names.
+
+    Raises:
+        InputError: If it is not one character, or a quote or a line end.
+    """
     separator = _WORDS.get(separator, separator)
     if len(separator) != 1 or separator in '"\r\n':
         raise InputError(f"--separator {separator!r} is not one character, such as ';', or the word tab.")
@@ -212,6 +235,7 @@ def _one_character(separator: str) -> str:
 
 
 def _reader(stream: TextIO, separator: str) -> Reader:
+    """Return a reader of the csv module that drops spaces before a cell and raises errors for malformed quotes."""
     return csv.reader(stream, delimiter=separator, skipinitialspace=True, strict=True)
 
 
@@ -219,7 +243,7 @@ def _header(reader: Reader, name: str, separator: str) -> tuple[str, ...]:
     """Read the names of the columns.
 
     Raises:
-        InputError: When there is nothing, or one column that looks like several.
+        InputError: If the table is empty, or has one column whose name holds another separator.
     """
     record = _first(reader)
     if record is None:
@@ -228,9 +252,10 @@ def _header(reader: Reader, name: str, separator: str) -> tuple[str, ...]:
     if len(columns) == 1:
         other = likely_other(columns)
         if other not in (None, separator):
+            shown = "tabs" if other == _TAB else repr(other)
             raise InputError(
                 f"{name} has one column, {reprlib.repr(columns[0])}: its columns seem to stand between "
-                f"{'tabs' if other == _TAB else repr(other)}. Give --separator {WORDS[other]}."
+                f"{shown}. Give --separator {WORDS[other]}."
             )
     return columns
 
@@ -240,23 +265,26 @@ def _column_names(record: list[str]) -> tuple[str, ...]:
 
 
 def _first(reader: Reader) -> list[str] | None:
-    """Read on to the first line that is not blank: the names of the columns."""
+    """Return the first record that is not blank, which names the columns; None if there is none."""
     return next((record for record in reader if not _is_blank(record)), None)
 
 
 def _is_blank(record: list[str]) -> bool:
+    """Return whether a record comes from a blank line."""
     return not record or (len(record) == 1 and not record[0].strip())
 
 
 @dataclass
-class _Gather:
-    """Rows of a table until there are enough for a chunk; a record that is no row is refused by its line.
+class _PendingRows:
+    """Rows that were split by the csv module, collected until there are enough for a chunk.
 
     Attributes:
-        name: What messages call the table.
-        known: All its columns.
-        wanted: Those that are read.
-        rows: How many rows a chunk has.
+        name: The name of the table in messages.
+        known: All columns of the table.
+        wanted: The columns that are read.
+        rows: Rows of a chunk.
+        records: The fields of each row.
+        lines: The line on which each row ends.
     """
 
     name: str
@@ -268,77 +296,96 @@ class _Gather:
 
     @property
     def missing(self) -> int:
-        """How many rows are missing from a chunk."""
+        """The number of rows that a full chunk still lacks."""
         return self.rows - len(self.records)
 
     def add(self, batch: list[list[str]], numbers: Sequence[int]) -> None:
-        """Add records, which end on lines of these numbers."""
+        """Add records that end on the given lines.
+
+        Raises:
+            InputError: For a record with another number of fields than there are columns.
+        """
         if set(map(len, batch)) != {len(self.known)}:
             batch, numbers = _rows_only(batch, numbers, self.name, len(self.known))
         self.records += batch
         self.lines += numbers
 
     def take(self) -> Chunk:
-        """Return the rows that were added, and begin anew."""
+        """Return the collected rows as a chunk, and remove them."""
         place = {column: at for at, column in enumerate(self.known)}
         fields = list(zip(*self.records, strict=True))
         columns = {column: _column(fields[place[column]]) for column in self.wanted}
         chunk = Chunk(columns, np.array(self.lines), "line", self.name)
-        self.records, self.lines = [], []
+        self.records = []
+        self.lines = []
         return chunk
 
 
-def _chunks(reader: Reader, gather: _Gather, before: int) -> Iterator[Chunk]:
-    """Gather what a reader yields into chunks, after some lines that were read before."""
+def _chunks_of_records(reader: Reader, pending: _PendingRows, before: int) -> Iterator[Chunk]:
+    """Yield chunks of the records of a reader, and at the end the rows that are left.
+
+    Args:
+        reader: The reader.
+        pending: Rows that were read before, which begin the first chunk.
+        before: Lines of the file before the first line of the reader.
+    """
     while True:
         start = before + reader.line_num
-        batch = list(islice(reader, gather.missing))
+        batch = list(islice(reader, pending.missing))
         if not batch:
             break
-        gather.add(batch, _line_numbers(batch, start, before + reader.line_num))
-        if not gather.missing:
-            yield gather.take()
-    if gather.records:
-        yield gather.take()
+        pending.add(batch, _line_numbers(batch, start, before + reader.line_num))
+        if not pending.missing:
+            yield pending.take()
+    if pending.records:
+        yield pending.take()
 
 
-def _chunks_of_lines(stream: IO[bytes], separator: str, gather: _Gather, line: int) -> Generator[Chunk, None, int]:
-    """Yield chunks as long as every line is a row or blank, and return how many lines were read.
+def _chunks_of_lines(
+    stream: IO[bytes], separator: str, pending: _PendingRows, line: int
+) -> Generator[Chunk, None, int]:
+    """Yield chunks as long as every line is one row or blank, and return the number of lines that were read.
 
-    The stream then stands at its end, or before a block of lines with quotes. Rows that are still missing from a chunk
-    are left in ``gather``.
+    At the end the stream is at the end of the file, or before a block of lines with quotes. Rows that do not fill a
+    chunk are left in ``pending``.
+
+    Args:
+        stream: The file, after the header.
+        separator: The character between cells.
+        pending: The rows of a chunk that is not full yet.
+        line: Lines of the file before the stream's position.
     """
     while True:
         start = stream.tell()
-        lines = list(islice(stream, gather.missing))
+        lines = list(islice(stream, pending.missing))
         block = b"".join(lines).replace(b"\r\n", b"\n")
         if not lines or b'"' in block or b"\r" in block:
             stream.seek(start)
             return line
         numbers = range(line + 1, line + 1 + len(lines))
-        cells = None if gather.records else split_lines(block, gather.known, gather.wanted, separator)
+        cells = None if pending.records else split_lines(block, pending.known, pending.wanted, separator)
         if cells is not None:
-            yield Chunk(cells, np.array(numbers), "line", gather.name)
+            yield Chunk(cells, np.array(numbers), "line", pending.name)
         else:
-            gather.add(list(_reader(io.StringIO(block.decode("utf-8"), newline=""), separator)), numbers)
-        if not gather.missing:
-            yield gather.take()
+            pending.add(list(_reader(io.StringIO(block.decode("utf-8"), newline=""), separator)), numbers)
+        if not pending.missing:
+            yield pending.take()
         line = numbers.stop - 1
 
 
 def _skip_lines(stream: IO[bytes], lines: int) -> bool:
-    """Read some lines from the beginning, and return whether all of them end in a line feed."""
+    """Move to the end of the first lines of a file, and return whether no carriage return alone ends a line there."""
     stream.seek(0)
     return b"\r" not in b"".join(islice(stream, lines)).replace(b"\r\n", b"\n")
 
 
 def _line_numbers(records: list[list[str]], before: int, after: int) -> Sequence[int]:
-    """Return the line on which each record ends, of records that were read together: text in quotes may hold several.
+    """Return the line on which each record ends. A record spans several lines where a quoted cell holds line ends.
 
     Args:
-        records: The records.
-        before: The last line that was read before them.
-        after: The last line that was read.
+        records: Consecutive records.
+        before: Number of the last line before them.
+        after: Number of their last line.
     """
     if after - before == len(records):
         return range(before + 1, after + 1)
@@ -349,7 +396,7 @@ def _line_numbers(records: list[list[str]], before: int, after: int) -> Sequence
 def _rows_only(
     records: list[list[str]], lines: Sequence[int], name: str, columns: int
 ) -> tuple[list[list[str]], list[int]]:
-    """Leave out blank lines.
+    """Return the records that are rows, and their lines; blank lines are left out.
 
     Raises:
         InputError: For a record with another number of fields than there are columns.
@@ -367,14 +414,19 @@ def _rows_only(
 
 
 def _column(cells: Sequence[str]) -> np.ndarray:
-    found = np.empty(len(cells), dtype=object)
-    found[:] = cells
-    return found
+    """Return texts as an array of objects, (rows,)."""
+    column = np.empty(len(cells), dtype=object)
+    column[:] = cells
+    return column
 
 
 @contextmanager
-def _in_words(name: str) -> Iterator[None]:
-    """Turn what reading raises into a sentence."""
+def _errors_in_words(name: str) -> Iterator[None]:
+    """Raise errors of reading as an :class:`InputError` that names the table.
+
+    Raises:
+        InputError: For bytes that are not UTF-8, malformed quotes, and errors of the operating system.
+    """
     try:
         yield
     except UnicodeDecodeError:
