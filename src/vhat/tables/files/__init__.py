@@ -1,4 +1,4 @@
-"""Tables in files: CSV and Parquet, read and written in chunks, so that a file may be larger than memory."""
+"""Read and write tables in files (CSV, Parquet, Excel) in chunks, so that a file may be larger than memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The cells of a CSV file split by pyarrow, where it reads what Python's csv module reads: about five times as fast.
+"""Split lines of CSV into cells with pyarrow, about five times as fast as Python's csv module.
 
-Only blocks of whole lines come here that hold no quotes, so that every line is a row and every separator ends a cell.
-Cells stay text; they become Python objects or numbers when they are asked for.
+Only blocks of whole lines without quotes are split here, so that every line is a row and every separator ends a cell:
+the cells are then those of the csv module. They stay text in pyarrow's memory, and are converted to Python objects or
+numbers when they are needed.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ import numpy as np
 __all__ = ["ArrowCells", "split_lines"]
 
 _MANY_BYTES = 100_000
-"""Size of a block from which importing pyarrow, a third of a second, is worth it."""
+"""Bytes of a block from which splitting saves more time than importing pyarrow takes, a third of a second."""
 _ODD_BYTES = (b'"', b"\r", b"\x00")
-"""Quotes may hold separators and line ends, a carriage return alone ends a line, and a NUL may end a text."""
+"""Bytes of blocks that are left to the csv module: quotes may hold separators and line ends, a carriage return alone
+ends a line, and a zero byte may end a text."""
 
 
 @dataclass(frozen=True, eq=False)
 class ArrowCells(Mapping[str, np.ndarray]):
-    """The columns of some rows, each as an array of texts that is made when it is asked for.
+    """The columns of some rows: a mapping from names to arrays of text, each made when it is accessed.
 
     Attributes:
-        table: The columns, all of pyarrow's type string.
+        table: The columns as a table of pyarrow, all of type string.
     """
 
     table: Any = field(repr=False)
@@ -42,24 +44,24 @@ class ArrowCells(Mapping[str, np.ndarray]):
         return int(self.table.num_columns)
 
     def numbers(self, name: str) -> np.ndarray | None:
-        """Return a column in float64, correctly rounded as ``float`` does; None where a cell needs a closer look."""
+        """Return a column in float64, rounded correctly as by ``float``; None if pyarrow cannot read a cell."""
         import pyarrow
 
         try:
-            found: np.ndarray = self.table.column(name).cast(pyarrow.float64()).to_numpy()
+            numbers: np.ndarray = self.table.column(name).cast(pyarrow.float64()).to_numpy()
         except pyarrow.ArrowInvalid:
             return None
-        return found
+        return numbers
 
 
 def split_lines(block: bytes, known: Sequence[str], wanted: Sequence[str], separator: str) -> ArrowCells | None:
-    """Return the cells of whole lines; None where Python's csv module has to read them, or pyarrow is not there.
+    """Return the cells of whole lines; None if the csv module must read them, or pyarrow is not installed.
 
     Args:
         block: The lines, without the header.
         known: All columns of the file.
-        wanted: Those that are asked for.
-        separator: What stands between cells.
+        wanted: The columns that are read.
+        separator: The character between cells.
     """
     if len(block) < _MANY_BYTES or not _is_simple(block, separator):
         return None
@@ -71,7 +73,7 @@ def split_lines(block: bytes, known: Sequence[str], wanted: Sequence[str], separ
     try:
         table = csv.read_csv(
             pyarrow.BufferReader(block),
-            # One block: a block that ends within a line would be split there by several threads.
+            # All lines in one block of pyarrow: the end of a smaller block would lie within a line.
             csv.ReadOptions(column_names=list(known), use_threads=False, block_size=len(block) + 1),
             csv.ParseOptions(delimiter=separator, quote_char=False, ignore_empty_lines=False),
             csv.ConvertOptions(
@@ -86,19 +88,18 @@ def split_lines(block: bytes, known: Sequence[str], wanted: Sequence[str], separ
 
 
 def _is_simple(block: bytes, separator: str) -> bool:
-    """Whether every line is a row and every cell stands between separators without spaces before it."""
+    """Return whether the csv module would split the block at every separator and line end, and drop nothing."""
     if not separator.isascii() or (separator.isspace() and separator != "\t"):
         return False
     if any(odd in block for odd in _ODD_BYTES):
         return False
-    sign = separator.encode()
-    if block.startswith(b"\n") or b"\n\n" in block:  # pyarrow may take a blank line for a row of empty cells
+    if block.startswith(b"\n") or b"\n\n" in block:  # pyarrow may read a blank line as a row of empty cells
         return False
-    # Python's reader drops spaces at the beginning of a cell.
-    if block.startswith(b" ") or sign + b" " in block or b"\n " in block:
+    # The csv module drops spaces at the beginning of a cell.
+    if block.startswith(b" ") or separator.encode() + b" " in block or b"\n " in block:
         return False
     try:
         block.decode("utf-8")
-    except UnicodeDecodeError:  # the other reader says so in words
+    except UnicodeDecodeError:  # the csv module's reader raises the error that names the table
         return False
     return True

@@ -1,4 +1,4 @@
-"""Lines of CSV put together by pyarrow, the same bytes that Python's csv module writes, about five times as fast."""
+"""Format rows as lines of CSV with pyarrow: the bytes of Python's csv module, about five times as fast."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 __all__ = ["lines_of"]
 
 _MANY_ROWS = 2048
-"""Rows from which importing pyarrow, a third of a second, is worth it."""
+"""Rows from which formatting saves more time than importing pyarrow takes, a third of a second."""
 _LEAST = 1e-4
-"""Below this magnitude ``repr`` writes an exponent."""
+"""Magnitude below which ``repr`` writes an exponent."""
 _MOST = 1e10
-"""From this magnitude on pyarrow writes an exponent."""
+"""Magnitude from which pyarrow writes an exponent."""
 _FEW_ODD = 0.1
-"""Share of numbers that ``repr`` has to write from which pyarrow saves nothing."""
+"""Share of numbers with another form in ``repr``, above which ``repr`` formats the whole column."""
 
 
 def lines_of(columns: Mapping[str, np.ndarray], separator: str) -> str | None:
-    """Return rows as lines of CSV; None where Python's csv module has to write them, or pyarrow is not there.
+    """Return rows as lines of CSV; None if the csv module must write them, or pyarrow is not installed.
 
     Args:
-        columns: At least two columns of equal length.
-        separator: What stands between cells.
+        columns: Columns of equal length.
+        separator: The character between cells.
     """
     few = len(next(iter(columns.values()))) < _MANY_ROWS
-    if few or len(columns) < 2:  # a cell that is alone in its row is quoted where it is empty
+    if few or len(columns) < 2:  # the csv module quotes an empty cell that is alone in its row
         return None
     try:
         import pyarrow
@@ -41,7 +41,7 @@ def lines_of(columns: Mapping[str, np.ndarray], separator: str) -> str | None:
             if texts is None:
                 return None
             cells.append(texts)
-        # With the line end in the last cell, the lines stand in one buffer as they go to the file.
+        # With the line end in the last cell, the buffer of the array holds the text of the file.
         cells[-1] = compute.binary_join_element_wise(cells[-1], "\n", "")
         lines = compute.binary_join_element_wise(*cells, separator)
     except (pyarrow.ArrowException, UnicodeEncodeError):  # more than 2 GiB of text, or a lone surrogate
@@ -50,14 +50,14 @@ def lines_of(columns: Mapping[str, np.ndarray], separator: str) -> str | None:
 
 
 def _joined(lines: Any) -> str:
-    """Return the texts of an array one after another: they stand so in its buffer."""
+    """Return the texts of an array, joined: the buffer of a string array holds them one after another."""
     _, offsets, text = lines.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)[lines.offset : lines.offset + len(lines) + 1]
     return str(memoryview(text)[int(ends[0]) : int(ends[-1])], "utf-8")
 
 
 def _texts(values: np.ndarray, separator: str) -> Any:
-    """Return cells as an array of pyarrow's strings; None for those that only the csv module writes."""
+    """Return a column as a string array of pyarrow; None if a cell must be quoted, or is neither text nor number."""
     import pyarrow
 
     if values.dtype == np.float64:
@@ -74,18 +74,18 @@ def _texts(values: np.ndarray, separator: str) -> Any:
 
 
 def _numbers(values: np.ndarray) -> Any:
-    """Return floats in the shortest form that reads back as the same float, as ``repr`` writes it.
+    """Return floats as text in the shortest form that reads back as the same float, which is that of ``repr``.
 
-    The digits of pyarrow are those of ``repr``. The forms differ for whole numbers (10 for 10.0), for what is not
-    finite, and where one of the two writes an exponent: ``repr`` itself writes those.
+    The digits of pyarrow are those of ``repr``. Its form differs for whole numbers (10 for 10.0), for NaN and infinity,
+    and where one of the two writes an exponent. Such numbers are formatted by ``repr``.
     """
     import pyarrow
     from pyarrow import compute
 
-    size = np.abs(values)
+    magnitude = np.abs(values)
     with np.errstate(invalid="ignore"):
-        alike = (size >= _LEAST) & (size < _MOST) & (np.trunc(values) != values)
-    odd = ~alike
+        same_form = (magnitude >= _LEAST) & (magnitude < _MOST) & (np.trunc(values) != values)
+    odd = ~same_form
     if odd.mean() > _FEW_ODD:
         return pyarrow.array([repr(value) for value in values.tolist()], pyarrow.string())
     texts = pyarrow.array(values).cast(pyarrow.string())
