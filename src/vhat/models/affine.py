@@ -1,10 +1,11 @@
 """Proof that a program is affine in the parameters, one operation at a time.
 
-A traced program is a list of operations. Each operation is listed with the arguments in which it is linear: *terms*,
-in which it is linear jointly (``a + b``), and *factors*, in which it is linear one at a time (``a b``). A result is
-affine in the parameters if every argument that depends on them is affine, is a term or a factor, and at most one of
-them is a factor. Every other use of a dependent value counts as not affine: ReLU and absolute values are linear
-almost everywhere, and no evaluation near one point could tell them from a linear model.
+A traced program is a list of operations. A table names the arguments in which an operation is linear: *terms*, in
+which it is jointly linear (``a + b``), and *factors*, in which it is linear one at a time (``a b``). A result is
+affine in the parameters if each argument that depends on them is affine and is a term or a factor, and at most one
+such argument is a factor. Any other use of a dependent value counts as not affine.
+
+A numerical test at one point would not do: ReLU and the absolute value are linear almost everywhere.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ __all__ = ["Dependence", "Linearity", "combine"]
 
 
 class Dependence(IntEnum):
-    """How a value of a program depends on the parameters; the larger of two holds for both."""
+    """How a value of a program depends on parameters and inputs. Each class includes those before it."""
 
     CONSTANT = 0
-    """On neither parameters nor inputs."""
+    """Depends on neither parameters nor inputs."""
     INPUT = 1
-    """On the inputs alone."""
+    """Depends on the inputs only."""
     AFFINE = 2
-    """An affine function of the parameters, whose coefficients may depend on the inputs."""
+    """An affine function of the parameters; its coefficients may depend on the inputs."""
     OTHER = 3
-    """In a way that was not proved to be affine."""
+    """Not proved to be affine in the parameters."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Linearity:
     """The arguments in which an operation is linear, by position or name.
 
     Attributes:
-        terms: Jointly with each other and with one factor.
-        factors: One at a time, while the other factors do not depend on the parameters.
+        terms: Arguments in which it is linear jointly with each other and with one factor.
+        factors: Arguments in which it is linear if no other factor depends on the parameters.
     """
 
     terms: Container[Any] = ()
@@ -48,14 +49,15 @@ def combine(arguments: Mapping[Any, Dependence], linearity: Linearity | None) ->
 
     Args:
         arguments: The dependence of each argument, by the position or name that ``linearity`` uses.
-        linearity: Where the operation is linear; None for an operation that is not listed.
+        linearity: The arguments in which the operation is linear; None for an operation that is not in the table.
     """
-    most = max(arguments.values(), default=Dependence.CONSTANT)
-    if most < Dependence.AFFINE:
-        return most
-    dependent = [name for name, found in arguments.items() if found >= Dependence.AFFINE]
-    if most > Dependence.AFFINE or linearity is None:
+    strongest = max(arguments.values(), default=Dependence.CONSTANT)
+    if strongest < Dependence.AFFINE:
+        return strongest  # the operation does not use the parameters
+    if strongest > Dependence.AFFINE or linearity is None:
+        return Dependence.OTHER
+    dependent = [name for name, dependence in arguments.items() if dependence >= Dependence.AFFINE]
+    if not all(name in linearity.terms or name in linearity.factors for name in dependent):
         return Dependence.OTHER
     factors = [name for name in dependent if name in linearity.factors]
-    listed = all(name in linearity.terms or name in linearity.factors for name in dependent)
-    return Dependence.AFFINE if listed and len(factors) <= 1 else Dependence.OTHER
+    return Dependence.AFFINE if len(factors) <= 1 else Dependence.OTHER

@@ -1,9 +1,9 @@
-"""Operations at which a derivative may jump, and which of them a model's parameters pass through.
+"""Operations with a kink (a jump of the derivative) that a model applies to parameter-dependent values.
 
-A traced program is a list of operations. A value carries the names of the kinked operations that parameter-dependent
-numbers have passed through on their way to it; a ReLU of the inputs alone, or in a frozen part, leaves none. Names are
-candidates: ``abs(z)**2`` is smooth, and a clamp that is far from acting is no kink either. Whether a derivative does
-jump near the parameters is measured by :mod:`vhat.linalg.curvature.kinks`.
+A traced program is a list of operations. Every value is labelled with the kinked operations that were applied to
+parameter-dependent values in its computation. A ReLU of the inputs only, or in a frozen part of the model, adds no
+label. The labels are candidates: ``abs(z)**2`` is smooth, and a clamp that is inactive for all rows has no effect.
+:mod:`vhat.linalg.curvature.kinks` measures whether a derivative jumps near the parameters.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ __all__ = ["NO_KINKS", "UNKNOWN_KINKS", "KinkedOperations"]
 
 @dataclass(frozen=True)
 class KinkedOperations:
-    """The kinked operations of a model that act on numbers which depend on its trainable parameters.
+    """The kinked operations that a model applies to values which depend on its trainable parameters.
 
     Attributes:
-        names: What they are called in the framework, each once, in the order of the program.
-        known: Whether every other operation on such numbers is known to be smooth. Without names, True says that
-            the model has no kinks by its structure.
+        names: Their names in the framework, each once, in the order of the program.
+        known: Whether all other operations on such values are known to be smooth. If ``names`` is empty as well, the
+            structure of the model proves that it has no kinks.
     """
 
     names: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class KinkedOperations:
 
     @property
     def none(self) -> bool:
-        """Whether the model has no kinks by its structure."""
+        """Whether the structure of the model proves that it has no kinks."""
         return self.known and not self.names
 
 

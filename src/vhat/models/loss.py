@@ -13,17 +13,18 @@ __all__ = ["LossDerivatives", "diagonal_if_separable", "half_square", "half_squa
 class LossDerivatives:
     """The loss of every training row and its derivatives at the fitted values, sample weights included.
 
-    ``curvature`` and ``cross`` are ``(n, K)`` where the loss is a sum over outputs (the diagonal), else
+    ``curvature`` and ``cross`` are diagonals ``(n, K)`` where the loss is a sum over outputs, else matrices
     ``(n, K, K)``.
 
     Attributes:
         value: ``w_i l(f_i, y_i)``, shape (n,).
         first: ``w_i dl/df``, shape (n, K).
-        curvature: ``w_i d2l/df df``; the weight of the Gauss-Newton part.
-        cross: ``w_i d2l/df dy``, first index f, second y; the score weight before noise. Square loss: ``-w_i``.
-        location: Whether ``l`` depends on ``f - y`` alone, so that ``f - y`` is a residual.
-        square: Whether ``l`` is half the squared error by its name. A function of the user's counts as another loss:
-            no finite number of values could tell a square from a loss that has other tails (Huber's).
+        curvature: ``w_i d2l/df df``, the weight C of the Gauss-Newton part.
+        cross: ``w_i d2l/df dy``, first index f, second y. The derivative of the score ``first`` in the response;
+            ``-w_i`` for the square loss.
+        location: Whether ``l`` depends on ``f - y`` only, so that ``f - y`` is a residual.
+        square: Whether the loss was given by the name of half the squared error. False for a user's function, even
+            if its values are squares: finitely many values cannot exclude other tails (Huber's loss).
     """
 
     value: np.ndarray
@@ -35,7 +36,7 @@ class LossDerivatives:
 
     @property
     def own_curvature(self) -> np.ndarray:
-        """The second derivative in each output alone, (n, K)."""
+        """The diagonal of ``curvature``, (n, K)."""
         return self.curvature if self.curvature.ndim == 2 else np.einsum("ijj->ij", self.curvature)
 
     def weigh(self, t: np.ndarray) -> np.ndarray:
@@ -46,8 +47,9 @@ class LossDerivatives:
         return np.einsum("iab,kib->kia", self.curvature, t)
 
     def in_unit(self, unit: np.ndarray) -> LossDerivatives:
-        """Return the derivatives in predictions and responses that are ``unit`` times as large, unit (K,)."""
-        squares, pairs = unit**2, unit[:, None] * unit
+        """Return the derivatives with respect to predictions and responses multiplied by ``unit``, (K,)."""
+        squares = unit**2
+        pairs = unit[:, None] * unit
         return LossDerivatives(
             self.value,
             self.first / unit,
@@ -59,8 +61,8 @@ class LossDerivatives:
 
 
 def half_square_values(f: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return ``w_i |f_i - y_i|^2 / 2``, (n,); not finite where that overflows."""
-    with np.errstate(over="ignore", invalid="ignore"):  # at parameters that a search has gone too far to
+    """Return ``w_i |f_i - y_i|^2 / 2``, (n,); not finite where it overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):  # a line search may try parameters that are too large
         value: np.ndarray = 0.5 * weights * ((f - y) ** 2).sum(axis=1)
         return value
 
@@ -70,12 +72,12 @@ def half_square(f: np.ndarray, y: np.ndarray, weights: np.ndarray) -> LossDeriva
     w = weights[:, None]
     with np.errstate(over="ignore", invalid="ignore"):
         first = w * (f - y)
-    flat = w * np.ones_like(f)
-    return LossDerivatives(half_square_values(f, y, weights), first, flat, -flat, location=True, square=True)
+    second = w * np.ones_like(f)
+    return LossDerivatives(half_square_values(f, y, weights), first, second, -second, location=True, square=True)
 
 
 def diagonal_if_separable(blocks: np.ndarray) -> np.ndarray:
-    """Return the diagonals (n, K) of per-row matrices (n, K, K) when nothing stands beside them, else the blocks."""
+    """Return the diagonals (n, K) of per-row matrices (n, K, K) if all matrices are diagonal, else the matrices."""
     diagonal = np.einsum("ijj->ij", blocks)
-    beside = blocks - diagonal[:, :, None] * np.eye(blocks.shape[1])
-    return blocks if beside.any() else diagonal.copy()
+    off_diagonal = blocks - diagonal[:, :, None] * np.eye(blocks.shape[1])
+    return blocks if off_diagonal.any() else diagonal.copy()

@@ -17,7 +17,7 @@ from vhat.errors import InputError
 __all__ = ["ACTIVATIONS", "Network", "Params", "VarianceScaling", "glorot", "normal"]
 
 Params = tuple[dict[str, Any], ...]
-"""One ``{"w": (inputs, outputs), "b": (outputs,)}`` a layer."""
+"""One ``{"w": (inputs, outputs), "b": (outputs,)}`` per layer."""
 
 
 def _relu(x: Any) -> Any:
@@ -41,7 +41,7 @@ def _softplus(x: Any) -> Any:
 def _gelu(x: Any) -> Any:
     import jax
 
-    # x Phi(x) itself, as torch has it; JAX's default is a tanh approximation.
+    # x Phi(x) exactly, as in torch; JAX's default is a tanh approximation.
     return jax.nn.gelu(x, approximate=False)
 
 
@@ -54,19 +54,19 @@ def _silu(x: Any) -> Any:
 ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
     {"relu": _relu, "tanh": _tanh, "softplus": _softplus, "gelu": _gelu, "silu": _silu}
 )
-"""The activations that a network can name, in JAX, which is imported when one of them is called."""
+"""Activations by name, in JAX. JAX is imported when one of them is called."""
 
 
 @dataclass(frozen=True)
 class VarianceScaling:
-    """Independent weights of variance ``scale / fan``, and biases with a standard deviation of their own.
+    """Initial distribution of a layer: independent weights of variance ``scale / fan``, and biases.
 
     Attributes:
         scale: The variance of a weight times the fan. A *standard deviation* of 100 is ``scale=100**2``.
         mode: The fan: ``"fan_in"``, ``"fan_out"``, ``"fan_avg"`` (their mean), or ``"none"`` (the fan is 1).
-        distribution: ``"normal"`` or ``"uniform"``.
-        bias: Standard deviation of the biases, of the same distribution; None gives them that of the weights.
-            With ``bias=0`` every kink of the first layer passes through the origin.
+        distribution: ``"normal"`` or ``"uniform"``, for weights and biases.
+        bias: Standard deviation of the biases; None for that of the weights. With ``bias=0`` every kink of the first
+            layer passes through the origin.
     """
 
     scale: float = 1.0
@@ -85,11 +85,14 @@ class VarianceScaling:
     def draw(self, rng: np.random.Generator, inputs: int, outputs: int) -> dict[str, np.ndarray]:
         """Draw one layer, float64."""
         fan = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2, "none": 1.0}[self.mode]
-        spread = math.sqrt(self.scale / fan)
-        shift = spread if self.bias is None else self.bias
-        return {"w": spread * self._unit(rng, (inputs, outputs)), "b": shift * self._unit(rng, (outputs,))}
+        weight_sd = math.sqrt(self.scale / fan)
+        bias_sd = weight_sd if self.bias is None else self.bias
+        # Weights are drawn before biases: the same seed gives the same parameters in every version.
+        weights = weight_sd * self._standardised(rng, (inputs, outputs))
+        biases = bias_sd * self._standardised(rng, (outputs,))
+        return {"w": weights, "b": biases}
 
-    def _unit(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    def _standardised(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Draw numbers of mean 0 and variance 1."""
         if self.distribution == "normal":
             return rng.standard_normal(shape)
@@ -97,12 +100,12 @@ class VarianceScaling:
 
 
 def glorot(*, bias: float = 0.0) -> VarianceScaling:
-    """Return Glorot's uniform initialisation: variance ``2 / (inputs + outputs)``, biases 0 unless told."""
+    """Return Glorot's uniform initialisation: variance ``2 / (inputs + outputs)``; biases 0 by default."""
     return VarianceScaling(scale=1.0, mode="fan_avg", distribution="uniform", bias=bias)
 
 
 def normal(standard_deviation: float, *, bias: float | None = None) -> VarianceScaling:
-    """Return N(0, ``standard_deviation``^2) for every weight, and for the biases unless ``bias`` is given."""
+    """Return N(0, ``standard_deviation``^2) for all weights, and for biases unless ``bias`` is given."""
     if not 0 <= standard_deviation < math.inf:
         raise InputError(f"standard_deviation={standard_deviation!r} is not a finite number of at least 0.")
     return VarianceScaling(scale=standard_deviation**2, mode="none", bias=bias)
@@ -112,14 +115,14 @@ def normal(standard_deviation: float, *, bias: float | None = None) -> VarianceS
 class Network:
     """A fully connected network ``predict(params, X)``, linear in its last layer.
 
-    It holds no parameters. Two networks of the same fields are equal and hash alike, so compiled functions
-    that take the network as a static argument are shared between fits.
+    It holds no parameters. Networks with equal fields are equal and have the same hash, so that fits share the
+    compiled functions that take the network as a static argument.
 
     Attributes:
         widths: Numbers of inputs, hidden units of each layer, and outputs.
-        activation: ``"tanh"``, ``"softplus"``, ``"gelu"``, ``"silu"`` or ``"relu"``. The intervals rest on
-            second derivatives: prefer a smooth one.
-        initial: How ``init`` draws a layer: one for all layers, or one a layer.
+        activation: ``"tanh"``, ``"softplus"``, ``"gelu"``, ``"silu"`` or ``"relu"``. The intervals use second
+            derivatives: prefer a smooth one.
+        initial: Initial distribution of the layers: one for all layers, or one per layer.
 
     Examples:
         >>> import numpy as np
@@ -151,7 +154,7 @@ class Network:
 
     @property
     def parameters(self) -> int:
-        """How many numbers ``params`` hold."""
+        """Number of parameters, p."""
         return sum((inputs + 1) * outputs for inputs, outputs in pairwise(self.widths))
 
     def init(self, seed: int) -> Params:
@@ -163,7 +166,7 @@ class Network:
         return tuple(layer.draw(rng, *shape) for layer, shape in zip(each, shapes, strict=True))
 
     def __call__(self, params: Params, X: Any) -> Any:
-        """Predict.
+        """Return predictions at rows X.
 
         Args:
             params: What ``init`` returned, or the same structure after training.
@@ -190,7 +193,7 @@ class Network:
 
 
 def _checked_widths(widths: Any) -> tuple[int, ...]:
-    """Return widths as a tuple of Python integers, or refuse them."""
+    """Return widths as a tuple of Python integers; raise if they are not positive whole numbers."""
     if not isinstance(widths, Sequence) or isinstance(widths, str) or len(widths) < 2:
         raise InputError(f"widths={widths!r} must list at least inputs and outputs, such as (1, 64, 1).")
     if not all(isinstance(width, int | np.integer) and width > 0 for width in widths):

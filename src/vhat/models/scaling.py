@@ -1,13 +1,13 @@
-"""A model that was fitted to standardised data, in the units of the user.
+"""Conversion between the user's units and the standardised data on which a model was fitted.
 
-The network sees ``z = (x - center) / spread`` and learns ``t = (y - shift) / unit``. Skewed columns are transformed in
-between (:mod:`vhat.models.yeo_johnson`) and standardised once more. The user asks at x and wants an
-answer in the unit of y: ``f_user(x) = shift + unit f(z)``. As a function of the parameters, the objective is the same,
+The model is fitted to ``t = (y - shift) / unit`` as a function of ``z = (x - center) / spread``. Skewed columns of z
+are then transformed (:mod:`vhat.models.yeo_johnson`) and standardised once more. In the user's units the prediction is
+``f_user(x) = shift + unit f(z)``. The objective as a function of the parameters is the same in both units,
 
     1/n sum_i w_i |(f_user(x_i) - y_i) / unit|^2 / 2  +  lam/2 |theta|^2,
 
-so gradients, curvature, decay and minimum are those of the standardised problem; only what belongs to predictions and
-responses changes its unit.
+so gradients of the objective, curvature, decay and minimum need no conversion. Only predictions, responses and their
+derivatives do.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ from vhat.tables import validate
 __all__ = ["Scaling"]
 
 _MARGIN = 0.5
-"""How far beyond the training range, in widths of that range, a value is far outside. Fresh rows of the same population
-seldom lie so far: one in 10,000 of a normal column of 30 training rows, one in 800 of an exponential column of 100."""
+"""Distance from the training range, as a fraction of its width, beyond which a value counts as far outside. New rows of
+the same population are seldom that far: one in 10,000 for a normal column with 30 training rows, one in 800 for an
+exponential column with 100."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """How inputs and responses are standardised.
+    """Constants by which inputs and responses are standardised.
 
     Attributes:
-        kept: The columns that the model sees, as indices.
-        center: Their means.
-        spread: Their standard deviations.
-        power: The power by which each is then transformed, 1 for no change; None where no column is.
-        power_center: The means after that.
-        power_spread: The standard deviations after that.
-        lower: The smallest value of each column that the model sees, in the user's units; None where it is not known.
-        upper: The largest value of each.
-        shift: The mean of each response, (K,).
-        unit: The standard deviation of each response, (K,).
-        columns: The names of all columns, or None.
+        kept: Indices of the columns that enter the model.
+        center: Means of these columns.
+        spread: Standard deviations of these columns.
+        power: Powers by which the standardised columns are transformed, 1 for the identity; None if all are 1.
+        power_center: Means of the transformed columns.
+        power_spread: Standard deviations of the transformed columns.
+        lower: Smallest training value of each kept column, in the user's units; None where it is not known.
+        upper: Largest training value of each kept column.
+        shift: Mean of each response, (K,).
+        unit: Standard deviation of each response, (K,).
+        columns: Names of all columns, or None.
     """
 
     kept: np.ndarray
@@ -70,38 +71,40 @@ class Scaling:
         powers: bool = False,
         spreads: np.ndarray | None = None,
     ) -> Scaling:
-        """Measure means and standard deviations over weighted rows and, with ``powers``, transform skewed columns.
+        """Return the scaling with the weighted means and standard deviations of training rows.
 
         Args:
             X: Inputs, (n, d).
             y: Responses, (n,) or (n, K).
-            weights: How much each row counts.
-            kept: The columns that the model sees, as indices.
-            powers: Whether skewed columns are transformed.
-            spreads: What to divide columns by in place of their standard deviations, (d,), NaN for these. Such columns
-                are 0 and 1, which are never transformed.
+            weights: One per row, (n,).
+            kept: Indices of the columns that enter the model.
+            powers: Whether to transform skewed columns.
+            spreads: Divisors to use in place of standard deviations, (d,); NaN where the standard deviation is used.
+                Columns with such a divisor hold zeros and ones, which are never transformed.
         """
-        moments = [_moments(column, weights) for column in X[:, kept].T]
-        responses = [_moments(column, weights) for column in y.reshape(len(y), -1).T]
-        center, spread = (np.array(part) for part in zip(*moments, strict=True))
-        shift, unit = (np.array(part) for part in zip(*responses, strict=True))
-        given = np.full(len(kept), np.nan) if spreads is None else spreads[kept]
-        seen = X[:, kept][weights > 0]
-        lower = seen.min(axis=0)
-        upper = seen.max(axis=0)
-        found = cls(kept, center, np.where(np.isnan(given), spread, given), shift, unit, lower=lower, upper=upper)
-        return found._with_powers(X, weights) if powers else found
+        column_moments = [_moments(column, weights) for column in X[:, kept].T]
+        response_moments = [_moments(column, weights) for column in y.reshape(len(y), -1).T]
+        center, spread = (np.array(part) for part in zip(*column_moments, strict=True))
+        shift, unit = (np.array(part) for part in zip(*response_moments, strict=True))
+        if spreads is not None:
+            given = spreads[kept]
+            spread = np.where(np.isnan(given), spread, given)
+        training = X[:, kept][weights > 0]
+        lower = training.min(axis=0)
+        upper = training.max(axis=0)
+        scaling = cls(kept, center, spread, shift, unit, lower=lower, upper=upper)
+        return scaling._with_powers(X, weights) if powers else scaling
 
     def _with_powers(self, X: np.ndarray, weights: np.ndarray) -> Scaling:
-        """Return the same with the powers of skewed columns."""
+        """Return this scaling with a transformation of each skewed column."""
         z = self.inputs(X)
         power = np.array([choose_power(column, weights) for column in z.T])
         if np.all(power == 1.0):
             return self
-        moments = [
-            (0.0, 1.0) if each == 1.0 else _moments(column, weights)
-            for each, column in zip(power, transform(z, power).T, strict=True)
-        ]
+        moments = []
+        for exponent, column in zip(power, transform(z, power).T, strict=True):
+            # A column that is not transformed stays standardised as it is.
+            moments.append((0.0, 1.0) if exponent == 1.0 else _moments(column, weights))
         center, spread = (np.array(part) for part in zip(*moments, strict=True))
         return replace(self, power=power, power_center=center, power_spread=spread)
 
@@ -114,15 +117,18 @@ class Scaling:
 
     @property
     def transformed(self) -> np.ndarray:
-        """The columns that are transformed, as indices."""
+        """Indices of the columns that are transformed."""
         return self.kept[[] if self.power is None else np.flatnonzero(self.power != 1.0)]
 
     def constants(self, X: np.ndarray) -> dict[int, float]:
-        """Columns that do not vary in the training inputs X, by number, and their value: the model leaves them out."""
+        """Return the value of each column that does not vary in the training inputs X, by index.
+
+        These columns do not enter the model.
+        """
         return {int(at): float(X[0, at]) for at in np.setdiff1d(np.arange(X.shape[1]), self.kept)}
 
     def far(self, X: np.ndarray) -> np.ndarray:
-        """Return where a value is far outside the range that its column had in training, (m, kept).
+        """Return which values are far outside the training range of their column, boolean (m, kept).
 
         Args:
             X: Inputs in the user's units, (m, d).
@@ -131,36 +137,37 @@ class Scaling:
             return np.zeros((len(X), len(self.kept)), dtype=bool)
         values = X[:, self.kept]
         margin = _MARGIN * (self.upper - self.lower)
-        found: np.ndarray = (values < self.lower - margin) | (values > self.upper + margin)
-        return found
+        outside: np.ndarray = (values < self.lower - margin) | (values > self.upper + margin)
+        return outside
 
     def responses(self, y: np.ndarray) -> np.ndarray:
         """Standardise responses, (n,) or (n, K)."""
-        shift, unit = (self.shift[0], self.unit[0]) if y.ndim == 1 else (self.shift, self.unit)
+        shift = self.shift[0] if y.ndim == 1 else self.shift
+        unit = self.unit[0] if y.ndim == 1 else self.unit
         standardised: np.ndarray = (y - shift) / unit
         return standardised
 
     def predictions(self, f: np.ndarray) -> np.ndarray:
-        """Bring predictions of the model, (m, K), to the units of the user."""
-        found: np.ndarray = self.shift + self.unit * f
-        return found
+        """Convert predictions of the model, (m, K), to the user's units."""
+        predictions: np.ndarray = self.shift + self.unit * f
+        return predictions
 
     def check(self, x: Any, X: np.ndarray) -> np.ndarray:
         """Check test inputs against the training inputs X; both are in the user's units.
 
-        A data frame is matched by the names of its columns, in any order.
+        The columns of a data frame are matched by name, in any order.
 
         Raises:
-            InputError: For another number of columns, other names, text, or numbers that are not finite, naming the
+            InputError: For another number of columns, other names, text, or numbers that are not finite. Names the
                 columns and rows.
 
         Warns:
-            TableWarning: Of points at which a column differs that was constant in training.
-            SupportWarning: Of points at which a column is far outside the range that it had in training.
+            TableWarning: If a column that was constant in training has another value at some point.
+            SupportWarning: If a column is far outside its training range at some point.
         """
         validate.refuse_text(x)
         matched = match_columns("x", x, self.columns)
-        if column_names(matched) is not None:  # yes and no beside numbers, and numbers that may be missing
+        if column_names(matched) is not None:  # booleans beside numbers, and nullable numbers, have dtype object
             matched = matched.to_numpy(dtype=np.float64, na_value=np.nan)
         rows = as_numbers("x", matched)
         d = X.shape[1]
@@ -177,8 +184,9 @@ class Scaling:
 
 
 def _moments(column: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard deviation; taken of numbers of order one, so that no square overflows."""
+    """Return mean and standard deviation under weights."""
     size = float(np.abs(column).max())
+    # Squares of numbers of order one cannot overflow.
     scaled = column / size
     mean = float(np.average(scaled, weights=weights))
     return size * mean, size * float(np.sqrt(np.average((scaled - mean) ** 2, weights=weights)))

@@ -3,9 +3,9 @@
     psi(x) = ((1 + x)^a - 1) / a                   for x >= 0,  log(1 + x) where a = 0
     psi(x) = -((1 - x)^(2 - a) - 1) / (2 - a)      for x < 0,   -log(1 - x) where a = 2
 
-a = 1 changes nothing; smaller powers draw in a long tail on the right, larger ones one on the left. It is used on
-columns in standard deviations about their mean, so that the unit of a column does not matter. A network sees such a
-column spread out evenly, where a few far rows would have taken most of its range.
+a = 1 is the identity. Powers below 1 shorten a long right tail, powers above 1 a long left tail. The transformation is
+applied to standardised columns, so that the unit of a column does not matter. It spreads the values of a column more
+evenly over its range, most of which would otherwise be taken up by a few extreme rows.
 """
 
 from __future__ import annotations
@@ -16,45 +16,52 @@ from scipy.optimize import minimize_scalar
 __all__ = ["choose_power", "transform"]
 
 _SKEWED = 1.0
-"""Skewness, of either sign, above which a column is transformed: that of an exponential distribution is 2."""
+"""Absolute skewness above which a column is transformed. The skewness of an exponential distribution is 2."""
 _POWERS = (0.0, 2.0)
-"""The range of powers, symmetric about 1: at its ends a tail is that of a logarithm. Beyond them psi would be bounded,
-and points far from all data would look to the network like the last rows of the data."""
-_LEAST_VALUES = 3
-"""Different values that a column must have: of two, every transformation is a change of scale."""
+"""Range of powers, symmetric about 1. At its ends psi grows like a logarithm in one tail. Beyond them psi would be
+bounded, so that points far from all data would be mapped next to the most extreme rows of the data."""
+_MIN_DISTINCT_VALUES = 3
+"""Number of distinct values below which no column is transformed: on two values, any transformation is a change of
+scale."""
 
 
 def transform(x: np.ndarray, power: np.ndarray | float) -> np.ndarray:
-    """Transform standardised columns, (n, d), by the power of each, (d,)."""
+    """Transform standardised columns, (n, d), by one power per column, (d,)."""
     a = np.broadcast_to(np.asarray(power, dtype=np.float64), x.shape)
-    right, left = np.maximum(x, 0.0), np.maximum(-x, 0.0)
-    found: np.ndarray = _raised(right, a) - _raised(left, 2.0 - a)
-    # Exactly as it was, without rounding, where the power is one.
-    return np.where(a == 1.0, x, found)
+    # Both branches of psi at once: the branch of the other sign is evaluated at 0, where it is 0.
+    right = np.maximum(x, 0.0)
+    left = np.maximum(-x, 0.0)
+    transformed: np.ndarray = _box_cox(right, a) - _box_cox(left, 2.0 - a)
+    # For a = 1 the result is x exactly, without rounding.
+    return np.where(a == 1.0, x, transformed)
 
 
-def _raised(x: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """Return ``((1 + x)^a - 1) / a`` for x >= 0, its limit ``log(1 + x)`` where a is 0."""
+def _box_cox(x: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """Return ``((1 + x)^a - 1) / a`` for x >= 0, or its limit ``log(1 + x)`` where a is 0."""
     log = np.log1p(x)
     divisor = np.where(a == 0.0, 1.0, a)
     return np.where(a == 0.0, log, np.expm1(divisor * log) / divisor)
 
 
 def choose_power(column: np.ndarray, weights: np.ndarray) -> float:
-    """Return the power that makes a standardised column most nearly normal, by its likelihood; 1 unless it is skewed.
+    """Return the maximum-likelihood power under which a column is normal; 1 for a column that is not skewed.
 
     Args:
-        column: The column in standard deviations about its mean, (n,).
-        weights: How often each row counts, (n,).
+        column: The standardised column, (n,).
+        weights: One per row, (n,).
     """
     skewness = float(np.average(column**3, weights=weights))
-    if abs(skewness) <= _SKEWED or len(np.unique(column)) < _LEAST_VALUES:
+    if abs(skewness) <= _SKEWED or len(np.unique(column)) < _MIN_DISTINCT_VALUES:
         return 1.0
-    slope = float(np.average(np.sign(column) * np.log1p(np.abs(column)), weights=weights))
+    # The mean log of the derivative psi'(x), which is (1 + |x|)^(sign(x) (a - 1)), is (a - 1) times this.
+    log_slope = float(np.average(np.sign(column) * np.log1p(np.abs(column)), weights=weights))
 
-    def loss(power: float) -> float:
-        moved = transform(column, power)
-        mean = np.average(moved, weights=weights)
-        return 0.5 * float(np.log(np.average((moved - mean) ** 2, weights=weights))) - (power - 1.0) * slope
+    def negative_log_likelihood(power: float) -> float:
+        """Return the profile over mean and variance, per row, up to a constant."""
+        transformed = transform(column, power)
+        mean = np.average(transformed, weights=weights)
+        variance = np.average((transformed - mean) ** 2, weights=weights)
+        return 0.5 * float(np.log(variance)) - (power - 1.0) * log_slope
 
-    return float(minimize_scalar(loss, bounds=_POWERS, method="bounded", options={"xatol": 1e-6}).x)
+    found = minimize_scalar(negative_log_likelihood, bounds=_POWERS, method="bounded", options={"xatol": 1e-6})
+    return float(found.x)
