@@ -52,8 +52,12 @@ def read_held_out(network: NetworkRegressor, held_out: str, target: str, separat
     chunk = read_all(table, [*names, target])
     tally = Tally()
     rows = Rows.judging(network, chunk, names, target, tally.filled)
-    tally.note_moved(network, chunk, rows.X)
-    tally.note_far(network, chunk, rows.X)
-    for sentence in [*tally.told_moved(table), *tally.told_far(table), *rows.told(network, tally.filled, table.name)]:
+    tally.count_moved(network, chunk, rows.X)
+    tally.count_far(network, chunk, rows.X)
+    for sentence in [
+        *tally.moved_warnings(table),
+        *tally.far_warnings(table),
+        *rows.told(network, tally.filled, table.name),
+    ]:
         note(sentence)
     return rows

@@ -1,4 +1,4 @@
-"""``vhat predict``."""
+"""The command ``vhat predict``: an interval for every row of a table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import floor, log10
+from math import ceil, floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from vhat.cli.predict_stream import Asked, Tally
     from vhat.estimator import NetworkRegressor
     from vhat.tables.files import TableFile
-    from vhat.tables.files.write import Write
+    from vhat.tables.files.write import Form, Write
 
 Target = Literal["mean", "observation"]
 Bound = Literal["isoperimetric", "asymptotic", "tight", "chebyshev", "theorem", "sharp"]
 _SHOWN = 20
-"""Rows that a terminal is shown; a file or a pipe gets all of them."""
+"""Rows that are shown on a terminal; a file or a pipe gets all of them."""
 _MOST_DECIMALS = 6
+"""The most decimals in the table on a terminal; numbers that need more are shown with five significant digits."""
 
 
 @command("vhat predict model new.csv --interval observation --out intervals.csv")
@@ -46,7 +47,7 @@ def predict(
         Target,
         typer.Option(
             metavar="mean|observation",
-            help="Of the mean of the prediction over the noise, by a bound; or of a new observation, calibrated.",
+            help="For the mean of the prediction over the noise, by a bound; or for a new observation, calibrated.",
         ),
     ] = "mean",
     simultaneous: Annotated[
@@ -63,7 +64,10 @@ def predict(
     noise: Noise = None,
     observation_noise: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="That of a new observation, where the noise of the training rows differs."),
+        typer.Option(
+            metavar="NUMBER",
+            help="Standard deviation of a new observation, if it is not the noise of the training rows.",
+        ),
     ] = None,
     keep: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Columns of the table to pass on, such as an identifier.")
@@ -81,13 +85,16 @@ def predict(
     ] = False,
     engine: Annotated[
         Literal["local", "dask"] | None,
-        typer.Option(metavar="local|dask", help="Who computes the files of a directory; local by default."),
+        typer.Option(metavar="local|dask", help="What computes the files of a directory; local by default."),
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Of a Dask cluster; without it one is started here.")
+        str | None, typer.Option(metavar="ADDRESS", help="Address of a Dask cluster; by default one is started here.")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(metavar="NUMBER", min=1, help="Files of a directory at a time, each by a process.")
+        int | None,
+        typer.Option(
+            metavar="NUMBER", min=1, help="Number of files of a directory computed at a time, one process each."
+        ),
     ] = None,
     separator: Separator = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object a row.")] = False,
@@ -130,23 +137,31 @@ def predict(
         return
     if engine or scheduler or jobs:
         raise InputError(f"--engine, --scheduler and --jobs are for directories of files, and {data} is not one.")
-    form = "jsonl" if json else "csv" if out is None else check_output(out, force=force)
+    form: Form
+    if json:
+        form = "jsonl"
+    elif out is None:
+        form = "csv"
+    else:
+        form = check_output(out, force=force)
     table = open_table(data, separator)
     if simultaneous and not table.rereadable:
         raise InputError(
             "--simultaneous shares delta among the rows, and how many there are must be known before the first; "
             f"{table.name} can be read only once. Give a file."
         )
-    kept, level = _kept(table, keep), noise_level(noise)
+    kept = _kept_columns(table, keep)
+    level = noise_level(noise)
     network = saved_models.load(directory)
     columns = saved_models.input_columns(network, table)
     tally = Tally()
     with silence(quiet):
-        # the progress bar is worth a pass over a file, and must not use up the rows of a pipe
+        # The progress bar is worth a pass over a file, but counting must not use up the rows of a pipe.
         bar_shown = out is not None and sys.stderr.isatty() and table.rereadable
         rows = table.count() if simultaneous or bar_shown else None
+        chunks = ceil(rows / chunk_rows(network)) if rows else 0
         asked = Asked(delta, interval, bound, level, observation_noise, rows if simultaneous else None)
-        work = _Work(network, table, columns, kept, asked, tally, -(-rows // chunk_rows(network)) if rows else 0)
+        work = _Work(network, table, columns, kept, asked, tally, chunks)
         if out is None and not json and on_terminal():
             preview = Preview()
             work.write_to(preview)
@@ -164,11 +179,22 @@ def predict(
 
 
 _COVERED = {"mean": "the mean of the prediction", "observation": "a new observation"}
+"""What the intervals of each ``--interval`` are for."""
 
 
 @dataclass(frozen=True)
 class _Work:
-    """A table, a model, and what is asked."""
+    """A table, a model, and the interval that is asked of every row.
+
+    Attributes:
+        network: The model.
+        table: The table.
+        columns: The columns that the model takes, in its order.
+        kept: The columns to pass on.
+        asked: The interval that is asked of every row.
+        tally: Counts over the rows.
+        chunks: Number of chunks, for the progress bar; 0 if it is not known.
+    """
 
     network: NetworkRegressor
     table: TableFile
@@ -179,7 +205,7 @@ class _Work:
     chunks: int
 
     def write_to(self, write: Write) -> None:
-        """Hand every row on with its interval."""
+        """Write the kept columns and the interval of every row."""
         from vhat.cli.predict_stream import intervals, result_columns
         from vhat.progress import bar
 
@@ -189,18 +215,18 @@ class _Work:
                 advance(f"{self.tally.rows:,} rows")
 
 
-def _kept(table: TableFile, keep: str | None) -> list[str]:
-    """Read ``--keep``.
+def _kept_columns(table: TableFile, keep: str | None) -> list[str]:
+    """Return the columns that ``--keep`` names.
 
     Raises:
-        InputError: For columns that the table does not have, and for names that the result needs.
+        InputError: For columns that the table does not have, and for names of columns of the result.
     """
     from vhat.cli.predict_stream import RESULTS
     from vhat.tables.files import require_columns
 
     names = [] if keep is None else split(keep, table.columns)
     require_columns(table, names, "which --keep asks for")
-    # with several outputs the columns of the result are numbered
+    # With several outputs the columns of the result are numbered.
     taken = [name for name in names if re.fullmatch(rf"({'|'.join(RESULTS)})(_\d+)?", name)]
     if taken:
         raise InputError(f"--keep {taken[0]}: the result has a column of that name. Rename it in {table.name} first.")
@@ -208,47 +234,56 @@ def _kept(table: TableFile, keep: str | None) -> list[str]:
 
 
 def _remarks(network: NetworkRegressor, asked: Asked, tally: Tally, table: TableFile) -> list[str]:
-    """What a reader of the intervals must know, one sentence each."""
+    """Return the guarantee and the caveats for standard error, one sentence each."""
     from vhat.cli.predict_stream import MOVED
     from vhat.estimator.columns import FAR
 
-    said = []
+    remarks = []
     if asked.together is not None and tally.chunks > 1:
-        said.append(
+        remarks.append(
             f"All {tally.rows:,} rows at once at {level_text(asked.delta)}, by the union bound, which gives each row "
             f"delta = {asked.delta / asked.together:.3g}. What follows is said of one row with its share."
         )
-    said.append(tally.guarantee)
+    remarks.append(tally.guarantee)
     if tally.unsupported and tally.chunks > 1:
-        said.append(
+        remarks.append(
             f"The training data hardly speak for {tally.unsupported:,} of {tally.rows:,} rows (unsupported above 0.5): "
             "their error is bias, which the interval does not hold."
         )
     if tally.moved:
-        said += [*tally.told_moved(table), f"The status of such rows is {MOVED!r}."]
+        remarks += [*tally.moved_warnings(table), f"The status of such rows is {MOVED!r}."]
     if tally.far:
-        said += [*tally.told_far(table), f"The status of such rows is {FAR!r}."]
+        remarks += [*tally.far_warnings(table), f"The status of such rows is {FAR!r}."]
     if network.columns_ is not None:
-        said += tally.filled.told(network.columns_, table.name, tally.rows)
+        remarks += tally.filled.told(network.columns_, table.name, tally.rows)
     for status, count in tally.failed.items():
-        said.append(f"warning: {count:,} of {tally.rows:,} rows have no interval; their status is {status!r}.")
-    return said
+        remarks.append(f"warning: {count:,} of {tally.rows:,} rows have no interval; their status is {status!r}.")
+    return remarks
 
 
 @dataclass
 class Preview:
-    """The first rows, for a terminal."""
+    """The first rows of a result, for a terminal.
+
+    Attributes:
+        columns: The columns of the result, at most :data:`_SHOWN` rows.
+    """
 
     columns: dict[str, list[Any]] = field(default_factory=dict)
 
     def __call__(self, columns: Mapping[str, np.ndarray]) -> None:
-        """Take rows, and keep the first."""
+        """Add rows until there are enough."""
         for name, values in columns.items():
             have = self.columns.setdefault(name, [])
             have.extend(values[: _SHOWN - len(have)].tolist())
 
     def table(self, title: str, rows: int) -> Table:
-        """Return them as a table for the terminal."""
+        """Return the rows as a table for the terminal.
+
+        Args:
+            title: The title.
+            rows: Number of rows of the whole result.
+        """
         from rich import box
         from rich.table import Table
 
@@ -271,21 +306,35 @@ class Preview:
 
 
 def _decimals(errors: Sequence[float]) -> int | None:
-    """How many decimals show two digits of a typical standard error; None where that would be no readable number."""
-    typical = sorted(error for error in errors if error > 0)
-    if not typical:
+    """Return the number of decimals that shows two digits of the median standard error; None if it is too large."""
+    positive = sorted(error for error in errors if error > 0)
+    if not positive:
         return None
-    decimals = max(0, 1 - floor(log10(typical[len(typical) // 2])))
-    return decimals if decimals <= _MOST_DECIMALS else None
+    median = positive[len(positive) // 2]
+    decimals = max(0, 1 - floor(log10(median)))
+    if decimals > _MOST_DECIMALS:
+        return None
+    return decimals
 
 
 def _cell(name: str, value: Any, decimals: int | None) -> str:
+    """Return a cell of the table for the terminal.
+
+    Args:
+        name: The column.
+        value: The value.
+        decimals: Decimals of a number; None for five significant digits.
+    """
     from rich.markup import escape
 
+    if value is None:
+        return ""
     if not isinstance(value, float):
-        return "" if value is None else escape(str(value))
+        return escape(str(value))
     if name == "unsupported":
         from vhat.variance.weighted_norm import shown_share
 
         return f"{float(shown_share(value)):.0%}"
-    return f"{value:.5g}" if decimals is None else f"{value:,.{decimals}f}"
+    if decimals is None:
+        return f"{value:.5g}"
+    return f"{value:,.{decimals}f}"

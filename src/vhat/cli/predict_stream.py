@@ -1,4 +1,7 @@
-"""Intervals for a table chunk by chunk, the same numbers as in one piece."""
+"""Compute the intervals of a table chunk by chunk.
+
+Chunks consist of whole blocks of the solver, so that every number is, bit for bit, that of the table in one piece.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +26,24 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "Tally", "chunk_rows", "intervals", "result_columns"]
 
 MOVED = "constant column"
-"""Status of a row that has an interval, and a value in some column that was another in all training rows."""
+"""Status of a row whose value in some column differs from the one that all training rows have. It has an interval."""
 RESULTS = ("center", "lower", "upper", "standard_error", "unsupported", "status")
+"""The columns of the result, which are fields of an interval."""
 _ROWS = 32_768
+"""The most rows of a chunk: their cells as text, numbers and results take some tens of megabytes."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of every row.
+    """The interval that is asked of every row.
 
     Attributes:
         delta: Probability of a miss.
         target: ``"mean"`` or ``"observation"``.
-        bound: The bound's name; None for calibrated intervals of an observation, and the default of the mean.
+        bound: Name of the bound; None for calibrated intervals of an observation, or the default bound of the mean.
         noise: The noise level; None, ``"weights"`` or ``"equal"`` to estimate it.
-        observation_noise: The noise of a new observation; None where it is that of the training rows.
-        together: How many rows the delta is for, all at once by the union bound; None for each row alone.
+        observation_noise: Standard deviation of a new observation; None if it is that of the training rows.
+        together: Number of rows that share delta by the union bound; None if delta holds for each row alone.
     """
 
     delta: float
@@ -49,13 +54,15 @@ class Asked:
     together: int | None = None
 
     def of(self, network: NetworkRegressor, inputs: pd.DataFrame) -> Interval:
-        """Ask about some rows."""
+        """Return the intervals of some rows."""
         whole = self.together == len(inputs)
-        share = 1 if self.together is None or whole else self.together * network.fitted_.problem.outputs
-        known = hasattr(network, "feature_names_in_")
+        values_sharing_delta = 1
+        if self.together is not None and not whole:  # the rows are a part of those that share delta
+            values_sharing_delta = self.together * network.fitted_.problem.outputs
+        has_names = hasattr(network, "feature_names_in_")
         return network.predict_interval(
-            inputs if known else inputs.to_numpy(),
-            self.delta / share,
+            inputs if has_names else inputs.to_numpy(),
+            self.delta / values_sharing_delta,
             target=self.target,
             bound=self.bound,
             simultaneous=whole,
@@ -66,17 +73,17 @@ class Asked:
 
 @dataclass
 class Tally:
-    """What has been seen of a table so far.
+    """Counts over the rows of a table that have been read so far.
 
     Attributes:
-        chunks: How many chunks.
-        rows: How many rows.
-        failed: How many rows have no interval, by status.
-        unsupported: For how many rows the training data hardly speak.
-        moved: Columns that were constant in training and are not here: in how many rows, and where first.
-        far: Columns that are far outside the range they had in training: in how many rows, and where first.
-        filled: Cells of which training knew nothing.
-        guarantee: The sentence of the intervals.
+        chunks: Number of chunks.
+        rows: Number of rows.
+        failed: Number of rows without an interval, by status.
+        unsupported: Number of rows that the training data hardly support.
+        moved: By column that was constant in training: number of rows with another value, and place of the first.
+        far: By column: number of rows far outside the training range, and place of the first.
+        filled: Cells that were replaced, because they are missing or hold an unknown level.
+        guarantee: The guarantee sentence of the intervals.
     """
 
     chunks: int = 0
@@ -88,8 +95,8 @@ class Tally:
     filled: Filled = field(default_factory=Filled)
     guarantee: str = ""
 
-    def note(self, band: Interval) -> None:
-        """Count the rows of a chunk."""
+    def count(self, band: Interval) -> None:
+        """Count the rows of a chunk, and those without an interval or without support."""
         from vhat.estimator.columns import FAR
         from vhat.variance.weighted_norm import hardly_supported
 
@@ -99,24 +106,25 @@ class Tally:
         self.failed.update(map(str, band.status[unanswered]))
         self.unsupported += int(np.sum(hardly_supported(band.unsupported, usual=band.usual_unsupported)))
 
-    def note_moved(self, network: NetworkRegressor, chunk: Chunk, inputs: pd.DataFrame) -> np.ndarray:
-        """Count the rows at which a column differs that was constant in training, and return which, (rows,)."""
+    def count_moved(self, network: NetworkRegressor, chunk: Chunk, inputs: pd.DataFrame) -> np.ndarray:
+        """Count the rows in which a column differs from its constant training value, and return which, (rows,)."""
         anywhere = np.zeros(len(inputs), dtype=bool)
         for at, value in network.constants_.items():
             name = str(inputs.columns[at])
-            here = inputs.iloc[:, at].to_numpy() != value
-            anywhere |= here
-            _count(self.moved, name, here, chunk)
+            moved = inputs.iloc[:, at].to_numpy() != value
+            anywhere |= moved
+            _add_rows(self.moved, name, moved, chunk)
         return anywhere
 
-    def note_far(self, network: NetworkRegressor, chunk: Chunk, inputs: pd.DataFrame) -> None:
-        """Count the rows far outside the range that a column had in training."""
+    def count_far(self, network: NetworkRegressor, chunk: Chunk, inputs: pd.DataFrame) -> None:
+        """Count the rows that are far outside the training range of a column."""
         far = network.scaling_.far(inputs.to_numpy(dtype=np.float64))
         for k in np.flatnonzero(far.any(axis=0)):
-            _count(self.far, str(inputs.columns[network.scaling_.kept[k]]), far[:, k], chunk)
+            name = str(inputs.columns[network.scaling_.kept[k]])
+            _add_rows(self.far, name, far[:, k], chunk)
 
-    def told_moved(self, table: TableFile) -> list[str]:
-        """Say of every such column in how many rows it differs, and where first."""
+    def moved_warnings(self, table: TableFile) -> list[str]:
+        """Return one sentence for each column that was constant in training and has other values here."""
         return [
             f"warning: column {name!r} was the same in all training rows and is not in {count:,} "
             f"{'row' if count == 1 else 'rows'} of {table.name} (first in {first}): what it does there is not known, "
@@ -124,8 +132,8 @@ class Tally:
             for name, (count, first) in self.moved.items()
         ]
 
-    def told_far(self, table: TableFile) -> list[str]:
-        """Say of every column in how many rows it is far outside its training range, and where first."""
+    def far_warnings(self, table: TableFile) -> list[str]:
+        """Return one sentence for each column with values far outside its training range."""
         return [
             f"warning: column {name!r} is far outside the range that it had in training in {count:,} "
             f"{'row' if count == 1 else 'rows'} of {table.name} (first in {first}): the model was fitted to nothing "
@@ -134,15 +142,22 @@ class Tally:
         ]
 
 
-def _count(seen: dict[str, tuple[int, str]], name: str, here: np.ndarray, chunk: Chunk) -> None:
-    """Add the rows of a chunk at which something was seen of a column, and where it was seen first."""
-    if here.any():
-        count, first = seen.get(name, (0, f"{chunk.noun} {chunk.places[here.argmax()]}"))
-        seen[name] = (count + int(here.sum()), first)
+def _add_rows(counts: dict[str, tuple[int, str]], name: str, rows: np.ndarray, chunk: Chunk) -> None:
+    """Add rows of a chunk to the count of a column.
+
+    Args:
+        counts: By column, the number of rows and the place of the first.
+        name: The column.
+        rows: The rows to count, (rows,) of bool.
+        chunk: The chunk, which tells the place of the first of them.
+    """
+    if rows.any():
+        count, first = counts.get(name, (0, f"{chunk.noun} {chunk.places[rows.argmax()]}"))
+        counts[name] = (count + int(rows.sum()), first)
 
 
 def chunk_rows(network: NetworkRegressor) -> int:
-    """How many rows to read at a time: whole blocks of the solver, so that chunks change not one bit of a number."""
+    """Return the number of rows of a chunk: whole blocks of the solver, so that chunks do not change any number."""
     from vhat.linalg.solvers.cost import points_together
 
     block = points_together(network.fitted_.problem)
@@ -157,32 +172,36 @@ def intervals(
     Args:
         network: The model.
         table: The table.
-        columns: Those that the model takes, in its order.
+        columns: The columns that the model takes, in its order.
         keep: Further columns to read.
-        asked: What is asked of every row.
-        tally: Where it is noted what was seen.
+        asked: The interval that is asked of every row.
+        tally: The counts, to which those of this table are added.
 
     Raises:
         InputError: For a table without rows, and for values that are not finite numbers.
     """
-    spokesman: pd.DataFrame | None = None
+    best_supported: pd.DataFrame | None = None
     for chunk in table.chunks(list(dict.fromkeys([*columns, *keep])), chunk_rows(network)):
         inputs, status = encode_rows(network, chunk, columns, tally.filled)
-        moved = tally.note_moved(network, chunk, inputs)
-        tally.note_far(network, chunk, inputs)
-        with warnings.catch_warnings():  # they count rows within the chunk; the tally counts them in the table
+        moved = tally.count_moved(network, chunk, inputs)
+        tally.count_far(network, chunk, inputs)
+        with warnings.catch_warnings():  # these warnings count the rows of a chunk; the tally counts those of the table
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", SupportWarning)
             warnings.simplefilter("ignore", TableWarning)
             band = asked.of(network, inputs)
-            if tally.chunks == 1:  # a sentence about the first chunk is not one about the table
-                assert spokesman is not None
-                tally.guarantee = asked.of(network, spokesman).guarantee
+            if tally.chunks == 1:
+                # The sentence of the first chunk counts its rows. With a second chunk, the sentence of a single row
+                # takes its place: that of the row which the training data support best.
+                assert best_supported is not None
+                tally.guarantee = asked.of(network, best_supported).guarantee
         if not tally.chunks:
-            support = np.nan_to_num(band.unsupported, nan=np.inf).reshape(len(inputs), -1).max(axis=1)
-            spokesman, tally.guarantee = inputs.iloc[[int(support.argmin())]], band.guarantee
-        tally.note(band)
-        yield chunk, _marked(_marked(band, moved, MOVED), status != "", status)
+            unsupported = np.nan_to_num(band.unsupported, nan=np.inf).reshape(len(inputs), -1).max(axis=1)
+            best_supported = inputs.iloc[[int(unsupported.argmin())]]
+            tally.guarantee = band.guarantee
+        tally.count(band)
+        band = _with_status(band, moved, MOVED)
+        yield chunk, _with_status(band, status != "", status)
     if not tally.rows:
         raise InputError(f"{table.name} has column names and no rows.")
     if asked.together is not None and asked.together != tally.rows:
@@ -192,19 +211,25 @@ def intervals(
         )
 
 
-def _marked(band: Interval, rows: np.ndarray, status: np.ndarray | str) -> Interval:
-    """Let the status of some rows say what is to be known of them; that they converged is no news."""
+def _with_status(band: Interval, rows: np.ndarray, status: np.ndarray | str) -> Interval:
+    """Return an interval with another status of some rows, where it was ``converged`` or :data:`FAR`.
+
+    Args:
+        band: The interval.
+        rows: The rows, (rows,) of bool.
+        status: Their status, one text or one a row.
+    """
     from vhat.estimator.columns import FAR
 
     if not rows.any():
         return band
-    shape = (-1, *(1,) * (band.status.ndim - 1))
-    told = rows.reshape(shape) & ((band.status == "converged") | (band.status == FAR))
-    return replace(band, status=np.where(told, np.array(status, dtype=object).reshape(shape), band.status))
+    shape = (-1, *(1,) * (band.status.ndim - 1))  # one status for all outputs of a row
+    replaced = rows.reshape(shape) & ((band.status == "converged") | (band.status == FAR))
+    return replace(band, status=np.where(replaced, np.array(status, dtype=object).reshape(shape), band.status))
 
 
 def result_columns(band: Interval) -> dict[str, np.ndarray]:
-    """Return the columns of the result; with several outputs, each has its number at the end of the name."""
+    """Return the columns of the result; with several outputs, each name ends in the number of the output."""
     if band.center.ndim == 1:
         return {name: getattr(band, name) for name in RESULTS}
     return {f"{name}_{k}": getattr(band, name)[:, k] for k in range(band.center.shape[1]) for name in RESULTS}
