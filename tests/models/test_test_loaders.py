@@ -134,7 +134,7 @@ def jitter(i):
         (lambda f: f.predict(shuffled(NEW, drop_last=True)), "drop_last=False"),
         (lambda f: f.predict(Rows(jitter)), "augments at random"),
         (lambda f: f.calibrate(shuffled(NEW)), r"without responses. .*calibrate\(X_cal, y_cal\)"),
-        (lambda f: f.calibrate(shuffled(NEW, FRESH), FRESH), r"brings its responses.*calibrate\(X_cal, y_cal\)"),
+        (lambda f: f.calibrate(shuffled(NEW, FRESH), FRESH), r"contains the responses.*calibrate\(X_cal, y_cal\)"),
         (lambda f: f.linearised(validation=shuffled(NEW)), r"without responses. .*validation=\(X, y\)"),
         (lambda f: f.report("r.html", held_out=shuffled(NEW)), r"without responses. .*held_out=\(X, y\)"),
         (lambda f: f.acquire(shuffled(NEW[:, :2])), "pool: "),

@@ -1,9 +1,11 @@
-"""Loaders in the place of test, validation or calibration rows, for models of any framework.
+"""Reading of test, validation or calibration rows from loaders, for models of any framework.
 
-Rows in files (:class:`vhat.tables.rows.Rows`) are loaded, all of them. Rows of torch DataLoaders and Datasets come in
-the order of the dataset, whatever the loader shuffles, and are checked as those of training are
-(:mod:`vhat.models.torch.data_loader`). What a batch holds is decided by the training inputs: of as many parts as these
-have, all are inputs; of one more, the last is the response.
+Rows in files (:class:`vhat.tables.rows.Rows`) are loaded completely. Rows of torch DataLoaders and Datasets are read
+in the order of the dataset, even if the loader shuffles, with the checks for training rows
+(:mod:`vhat.models.torch.data_loader`).
+
+The training inputs determine how a batch is split. If the batch has as many parts as the training inputs, all parts
+are inputs; if it has one more, the last part is the response.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ __all__ = ["is_loader", "read_inputs", "read_pair", "structure_of"]
 
 
 class _Structure(NamedTuple):
-    """How the training inputs were given.
+    """Structure of the training inputs.
 
     Attributes:
-        kind: "one", "tuple" or "dict".
-        names: One name an array; for a dict, its keys.
+        kind: "one" (a single array), "tuple" or "dict".
+        names: One name per array; for a dict, its keys.
     """
 
     kind: str
@@ -35,15 +37,15 @@ class _Structure(NamedTuple):
 
 
 def is_loader(x: Any) -> bool:
-    """Whether ``x`` is a torch DataLoader or Dataset, or rows in files; torch is not imported to find out."""
+    """Return whether ``x`` is a torch DataLoader or Dataset, or rows in files. Does not import torch."""
     if isinstance(x, Rows):
         return True
-    data = sys.modules.get("torch.utils.data")
+    data = sys.modules.get("torch.utils.data")  # a loader exists only if the user has imported it
     return data is not None and isinstance(x, data.DataLoader | data.Dataset)
 
 
 def read_inputs(problem: Problem, x: Any) -> Any:
-    """Return test inputs in the structure of the training inputs; what is no loader is returned as it is.
+    """Return test inputs, read from a loader into the structure of the training inputs, or ``x`` if it is no loader.
 
     Args:
         problem: The training problem.
@@ -56,13 +58,13 @@ def read_inputs(problem: Problem, x: Any) -> Any:
 
 
 def read_pair(problem: Problem, X: Any, y: Any = None, call: str = "(X, y)") -> tuple[Any, Any]:
-    """Return inputs and responses; what is no loader is returned as it is.
+    """Return inputs and responses, read from a loader, or ``X`` and ``y`` if X is no loader.
 
     Args:
         problem: The training problem.
         X: Inputs, or a loader of inputs and responses.
         y: Responses; None with a loader.
-        call: What messages say to give in place of a loader, such as ``"calibrate(X_cal, y_cal)"``.
+        call: The call with arrays that messages suggest, such as ``"calibrate(X_cal, y_cal)"``.
 
     Raises:
         InputError: For a loader without responses, one with responses beside it, or one that cannot be read.
@@ -71,8 +73,8 @@ def read_pair(problem: Problem, X: Any, y: Any = None, call: str = "(X, y)") -> 
         return X, y
     if y is not None:
         raise InputError(
-            f"a {type(X).__name__} brings its responses, in the order of its dataset; leave the responses beside it "
-            f"out, or give arrays, {call}."
+            f"a {type(X).__name__} contains the responses, in the order of its dataset; leave out the second argument, "
+            f"or give arrays, {call}."
         )
     inputs, targets = _read(problem, X)
     if targets is None:
@@ -84,7 +86,7 @@ def read_pair(problem: Problem, X: Any, y: Any = None, call: str = "(X, y)") -> 
 
 
 def _read(problem: Problem, source: Any) -> tuple[Any, Any]:
-    """Return inputs and responses of every row; None in the place of responses that there are none of."""
+    """Return the inputs and the responses of all rows of a loader; None for missing responses."""
     if isinstance(source, Rows):
         return source.load(problem.memory)
     from torch.utils import data
@@ -92,29 +94,32 @@ def _read(problem: Problem, source: Any) -> tuple[Any, Any]:
     from vhat.models.torch.arrays import to_array
     from vhat.models.torch.data_loader import read_loader
 
-    structure = _structure(problem)
-    key = getattr(problem.autodiff, "target_key", None)
+    structure = _structure_of_training(problem)
+    target_key = getattr(problem.autodiff, "target_key", None)
     loader = copy.copy(source) if isinstance(source, data.DataLoader) else data.DataLoader(source, batch_size=256)
     collate = loader.collate_fn
-    bare: list[bool] = []
+    without_target: list[bool] = []  # one entry per batch
 
-    def prepared(items: Any) -> Any:
-        inputs, target = _separated(collate(items), structure, key)
-        bare.append(target is None)
-        return inputs, _no_target(inputs) if target is None else target
+    def collate_and_split(items: Any) -> Any:
+        inputs, target = _split(collate(items), structure, target_key)
+        without_target.append(target is None)
+        # read_loader expects pairs of inputs and targets.
+        return inputs, _empty_target(inputs) if target is None else target
 
-    loader.collate_fn = prepared
+    loader.collate_fn = collate_and_split
     inputs, target = read_loader(loader, None, problem.memory)
-    targets = None if any(bare) else to_array(target)
+    targets = None if any(without_target) else to_array(target)
     if problem.autodiff.framework == "torch" and problem.scaling is None:
         return inputs, targets
     if isinstance(inputs, Mapping):
         return {name: to_array(part) for name, part in inputs.items()}, targets
-    return tuple(map(to_array, inputs)) if isinstance(inputs, tuple) else to_array(inputs), targets
+    if isinstance(inputs, tuple):
+        return tuple(map(to_array, inputs)), targets
+    return to_array(inputs), targets
 
 
-def _structure(problem: Problem) -> _Structure:
-    """Return how the training inputs were given."""
+def _structure_of_training(problem: Problem) -> _Structure:
+    """Return the structure of the training inputs as the user gave them."""
     known = getattr(problem.autodiff, "input_structure", None)
     if problem.scaling is None and known is not None:
         return _Structure(*known)
@@ -122,7 +127,7 @@ def _structure(problem: Problem) -> _Structure:
 
 
 def structure_of(X: Any) -> _Structure:
-    """Return how inputs were given."""
+    """Return the structure of inputs."""
     if isinstance(X, Mapping):
         return _Structure("dict", tuple(map(str, X)))
     if isinstance(X, tuple | list):
@@ -130,46 +135,51 @@ def structure_of(X: Any) -> _Structure:
     return _Structure("one", ("x",))
 
 
-def _no_target(inputs: Any) -> Any:
-    """Return a target of no columns, one row an observation."""
+def _empty_target(inputs: Any) -> Any:
+    """Return a target with one row per row of the inputs and no columns."""
     import torch
 
     parts = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
     first = parts[0] if isinstance(parts, tuple | list) else parts
-    return torch.empty(len(first) if getattr(first, "ndim", 0) else 0, 0)
+    rows = len(first) if getattr(first, "ndim", 0) else 0
+    return torch.empty(rows, 0)
 
 
-def _separated(batch: Any, structure: _Structure, target_key: str | None) -> tuple[Any, Any]:
-    """Return the inputs of a batch in the structure of training, and its responses or None.
+def _split(batch: Any, structure: _Structure, target_key: str | None) -> tuple[Any, Any]:
+    """Split a batch into inputs with the structure of the training inputs, and responses or None.
 
     Raises:
-        InputError: Saying what the batch holds and what the model was fitted on.
+        InputError: Naming the contents of the batch and the structure of the training inputs.
     """
     if isinstance(batch, Mapping):
-        return _from_dict(batch, structure, target_key)
+        return _split_dict(batch, structure, target_key)
     if isinstance(batch, tuple | list):
-        return _from_parts(batch, structure, target_key)
-    return (batch, None) if structure.kind == "one" else _refuse(batch, structure)
-
-
-def _from_parts(batch: Sequence[Any], structure: _Structure, target_key: str | None) -> tuple[Any, Any]:
-    """Return the inputs and the responses of a batch of several parts."""
-    count = len(batch)
-    if count == 1:
-        return _separated(batch[0], structure, target_key)
-    if count == 2 and isinstance(batch[0], Mapping | tuple | list):  # ({...}, y) and ((x1, x2), y)
-        inputs, target = _separated(batch[0], structure, target_key)
-        return (inputs, batch[1]) if target is None else _refuse(batch, structure)
-    wanted = len(structure.names)
-    if structure.kind == "one" and count == 2:
-        return batch[0], batch[1]
-    if structure.kind == "tuple" and count in (wanted, wanted + 1):
-        return tuple(batch[:wanted]), None if count == wanted else batch[wanted]
+        return _split_parts(batch, structure, target_key)
+    if structure.kind == "one":
+        return batch, None
     return _refuse(batch, structure)
 
 
-def _from_dict(batch: Mapping[str, Any], structure: _Structure, target_key: str | None) -> tuple[Any, Any]:
-    """Return the training inputs of a dict batch; the one key that is left is the response."""
+def _split_parts(batch: Sequence[Any], structure: _Structure, target_key: str | None) -> tuple[Any, Any]:
+    """Split a batch that is a tuple or list."""
+    count = len(batch)
+    if count == 1:
+        return _split(batch[0], structure, target_key)
+    if count == 2 and isinstance(batch[0], Mapping | tuple | list):  # ({...}, y) and ((x1, x2), y)
+        inputs, target = _split(batch[0], structure, target_key)
+        return (inputs, batch[1]) if target is None else _refuse(batch, structure)
+    input_count = len(structure.names)
+    if structure.kind == "one" and count == 2:
+        return batch[0], batch[1]
+    if structure.kind == "tuple" and count == input_count:
+        return tuple(batch), None
+    if structure.kind == "tuple" and count == input_count + 1:
+        return tuple(batch[:input_count]), batch[input_count]
+    return _refuse(batch, structure)
+
+
+def _split_dict(batch: Mapping[str, Any], structure: _Structure, target_key: str | None) -> tuple[Any, Any]:
+    """Split a batch that is a dict. The only key that is not a training input is the response."""
     others = [key for key in batch if key not in structure.names]
     if structure.kind != "dict" or any(name not in batch for name in structure.names):
         return _refuse(batch, structure)
@@ -185,15 +195,16 @@ def _from_dict(batch: Mapping[str, Any], structure: _Structure, target_key: str 
 
 
 def _refuse(batch: Any, structure: _Structure) -> Any:
+    """Raise for a batch that does not have the structure of the training inputs."""
     if isinstance(batch, Mapping):
-        came = f"dicts with keys {list(batch)}"
+        actual = f"dicts with keys {list(batch)}"
     elif isinstance(batch, tuple | list):
-        came = f"batches of {len(batch)} parts"
+        actual = f"batches of {len(batch)} parts"
     else:
-        came = f"batches that are one {type(batch).__name__}"
-    form = {
+        actual = f"batches that are one {type(batch).__name__}"
+    expected = {
         "one": "one array: let it yield x or (x, y)",
         "tuple": f"a tuple of {len(structure.names)} arrays: let it yield these, or these and y",
         "dict": f"a dict with keys {list(structure.names)}: let it yield such dicts, or (dict, y)",
     }[structure.kind]
-    raise InputError(f"the DataLoader yields {came}; the model was fitted on {form}.")
+    raise InputError(f"the DataLoader yields {actual}; the model was fitted on {expected}.")

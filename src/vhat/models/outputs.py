@@ -1,6 +1,6 @@
-"""Which part of what a model returns is the prediction: ``output=``, a key, an index, an attribute or a function.
+"""Selection of the prediction in a model's return value by ``output=``: a key, an index, an attribute or a function.
 
-The same for every framework: an array is anything that has a shape.
+The functions here serve all frameworks: any object with a shape and a dtype counts as an array.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Any
 
 from vhat.errors import InputError, ModelError
 
-__all__ = ["Chosen", "check_output", "describe_returned", "flatten_remedy", "is_array", "part_of", "select"]
+__all__ = ["SelectedOutput", "check_output", "describe_returned", "flatten_remedy", "is_array", "part_of", "select"]
 
-_SHOWN = 8
-"""Parts of an output that a message lists at most."""
+_MAX_LISTED = 8
+"""Number of parts of a return value that a message lists."""
 
 
 def check_output(output: Any) -> None:
-    """Refuse an ``output`` that is neither None, a key or an attribute, an index, nor a function.
+    """Raise unless ``output`` is None, a key or an attribute, an index, or a function.
 
     Raises:
-        InputError: Naming what it may be.
+        InputError: Naming the allowed kinds.
     """
     if output is None or callable(output) or isinstance(output, str):
         return
@@ -33,20 +33,20 @@ def check_output(output: Any) -> None:
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is an array of some framework."""
+    """Return whether a value is an array of some framework."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def select(output: Any, returned: Any, whose: str = "the module") -> Any:
-    """Return the prediction in what a model returned.
+    """Return the prediction from a model's return value.
 
     Args:
         output: None, a key or attribute, an index, or a function.
-        returned: What the model returned.
-        whose: What messages call the model.
+        returned: The return value of the model.
+        whose: Name of the model in messages.
 
     Raises:
-        ModelError: Listing the parts there are, where this one is not among them.
+        ModelError: If there is no such part, or it is not an array. Lists the parts that exist.
     """
     if output is None:
         found = returned
@@ -56,16 +56,16 @@ def select(output: Any, returned: Any, whose: str = "the module") -> Any:
         found = part_of(output, returned, whose)
     if is_array(found):
         return found
-    raise ModelError(_no_array(output, returned, found, whose))
+    raise ModelError(_not_an_array(output, returned, found, whose))
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """``predict(params, X)`` of which a part is the prediction. Equal ones share compilations.
+class SelectedOutput:
+    """A function ``predict(params, X)`` with a selected output. Equal instances share compiled functions.
 
     Attributes:
         predict: The user's function.
-        output: None, a key or attribute, an index, or a function.
+        output: A key or attribute, an index, or a function of the return value; None for all of it.
     """
 
     predict: Callable[..., Any]
@@ -77,16 +77,16 @@ class Chosen:
 
 
 def part_of(output: str | int, returned: Any, whose: str) -> Any:
-    """Return one named or numbered part of what a model returned.
+    """Return the part of a model's return value with this key, attribute or index.
 
     Raises:
-        ModelError: Listing the parts there are.
+        ModelError: If there is no such part. Lists the parts that exist.
     """
     if is_array(returned):
-        call = "output=lambda out: out[:, 0]" if isinstance(output, str) else f"output=lambda out: out[:, {output}]"
+        column = 0 if isinstance(output, str) else output
         raise ModelError(
             f"output={output!r} names a part, and {whose} returns one array of shape {tuple(returned.shape)}. Leave "
-            f"output out, or give a function such as {call}."
+            f"output out, or give a function such as output=lambda out: out[:, {column}]."
         )
     if isinstance(returned, Mapping) and output in returned:
         return returned[output]
@@ -95,43 +95,49 @@ def part_of(output: str | int, returned: Any, whose: str) -> Any:
     if isinstance(output, str) and not output.startswith("_") and hasattr(returned, output):
         return getattr(returned, output)
     raise ModelError(
-        f"output={output!r} is not in what {whose} returned: {describe_returned(returned)}.{_advice(returned)}"
+        f"output={output!r} is not in what {whose} returned: {describe_returned(returned)}."
+        f"{_suggest_array_part(returned)}"
     )
 
 
-def _no_array(output: Any, returned: Any, found: Any, whose: str) -> str:
-    """Say that the prediction is no array, what there is, and the call that works."""
+def _not_an_array(output: Any, returned: Any, found: Any, whose: str) -> str:
+    """Return the message for a prediction that is not an array, with the parts that exist and a remedy."""
     if returned is None:
         return f"{whose} returned None; it must return the prediction."
     if output is None:
-        return f"{whose} returned {describe_returned(returned)}.{_advice(returned) or _BY_FUNCTION}"
+        remedy = _suggest_array_part(returned) or " Choose the prediction by a function: output=lambda out: ..."
+        return f"{whose} returned {describe_returned(returned)}.{remedy}"
     if callable(output):
         return f"the function output= returned {describe_returned(found)}; it must return one array."
     return f"output={output!r} is {describe_returned(found)}, not an array. Give a function: output=lambda out: ..."
 
 
-_BY_FUNCTION = " Choose the prediction by a function: output=lambda out: ..."
-
-
-def _advice(returned: Any) -> str:
-    """Return the call that works, where some part is an array."""
-    part = next((name for name, value in _parts(returned) if is_array(value)), None)
-    return "" if part is None else f" Choose the prediction by output=, such as output={part!r}."
+def _suggest_array_part(returned: Any) -> str:
+    """Return a remedy that selects the first part that is an array; empty where no part is one."""
+    for name, value in _parts(returned):
+        if is_array(value):
+            return f" Choose the prediction by output=, such as output={name!r}."
+    return ""
 
 
 def describe_returned(value: Any) -> str:
-    """Describe a value and the parts that it has."""
+    """Describe a return value and its parts, for messages."""
     name = type(value).__name__
     kind = f"an {name}" if name[0] in "AEIOUaeiou" else f"a {name}"
-    parts = [f"{key!r}{_shape(part)}" for key, part in _parts(value)]
-    more = f" and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
+    parts = [f"{key!r}{_describe_part(part)}" for key, part in _parts(value)]
     if not parts:
         return kind
-    what = "keys" if isinstance(value, Mapping) else "parts" if _is_plain_sequence(value) else "fields"
-    return f"{kind} with the {what} {', '.join(parts[:_SHOWN])}{more}"
+    if isinstance(value, Mapping):
+        noun = "keys"
+    elif _is_plain_sequence(value):
+        noun = "parts"
+    else:
+        noun = "fields"
+    more = f" and {len(parts) - _MAX_LISTED} more" if len(parts) > _MAX_LISTED else ""
+    return f"{kind} with the {noun} {', '.join(parts[:_MAX_LISTED])}{more}"
 
 
-def _shape(part: Any) -> str:
+def _describe_part(part: Any) -> str:
     return f" of shape {tuple(part.shape)}" if is_array(part) else f" ({type(part).__name__})"
 
 
@@ -140,7 +146,7 @@ def _is_plain_sequence(value: Any) -> bool:
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]]:
-    """Return the parts of a value by the key, index or attribute under which ``output=`` finds them."""
+    """Return (name, part) pairs, with the key, index or attribute by which ``output=`` selects the part."""
     if isinstance(value, Mapping):
         return list(value.items())
     if hasattr(value, "_fields"):  # a named tuple
@@ -153,12 +159,22 @@ def _parts(value: Any) -> list[tuple[Any, Any]]:
 
 
 def flatten_remedy(shape: tuple[int, ...], n: int, output: Any, returned: Any) -> str:
-    """Say how a prediction with more than two axes is brought to two, where its first axis is that of the rows."""
+    """Return a remedy for a prediction with more than two axes, the first of them the rows; else an empty string.
+
+    Args:
+        shape: Shape of the prediction.
+        n: Number of rows.
+        output: The user's ``output=``.
+        returned: The return value of the model.
+    """
     if len(shape) < 3 or shape[0] != n:
         return ""
     if callable(output):
         return f" Let output= return shape ({n}, outputs)."
-    part = "out"
-    if output is not None:
-        part = f"out[{output!r}]" if isinstance(returned, Mapping | tuple | list) else f"out.{output}"
+    if output is None:
+        part = "out"
+    elif isinstance(returned, Mapping | tuple | list):
+        part = f"out[{output!r}]"
+    else:
+        part = f"out.{output}"
     return f" Give output=lambda out: {part}.reshape({part}.shape[0], -1)."

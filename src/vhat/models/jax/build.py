@@ -25,7 +25,7 @@ from vhat.models.jax.fingerprint import python_function
 from vhat.models.jax.last_layer import affine_paths, last_layer_problem
 from vhat.models.jax.paths import selected_paths
 from vhat.models.jax.probe import refuse_unusable
-from vhat.models.outputs import Chosen, check_output, flatten_remedy, select
+from vhat.models.outputs import SelectedOutput, check_output, flatten_remedy, select
 from vhat.models.problem import Problem
 from vhat.models.selection import ALL, LAST, Selection
 
@@ -78,7 +78,7 @@ def jax_problem(
         raise InputError(f"predict must be a function predict(params, X); got {type(predict).__name__}.")
     check_output(output)
     if output is not None:
-        predict = Chosen(python_function(predict), output)
+        predict = SelectedOutput(python_function(predict), output)
     last = isinstance(parameters, str) and parameters == LAST
     if last:
         parameters = affine_paths(predict, params, X)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.models.selection import ALL, Selection, close_to, listed, select, under
+from vhat.models.selection import ALL, Selection, did_you_mean, listed, select, under
 
 __all__ = ["completed", "leaf_paths", "selected_paths"]
 
@@ -62,9 +62,9 @@ def _by_path(weight_decay: Mapping[str, Any], params: Any) -> Any:
     names = leaf_paths(params)
     for path in weight_decay:
         if not any(under(name, str(path), _SEPARATOR) for name in names):
+            suggestion = did_you_mean(str(path), names, _SEPARATOR)
             raise InputError(
-                f"weight_decay names {path!r}, which params does not have.{close_to(str(path), names, _SEPARATOR)} It "
-                f"has {listed(names)}."
+                f"weight_decay names {path!r}, which params does not have.{suggestion} It has {listed(names)}."
             )
 
     def decay(name: str) -> Any:

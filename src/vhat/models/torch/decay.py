@@ -10,7 +10,7 @@ import torch
 
 from vhat.checks import as_numbers, check_nonnegative
 from vhat.errors import InputError
-from vhat.models.selection import close_to, listed, under
+from vhat.models.selection import did_you_mean, listed, under
 from vhat.models.torch.arrays import plain, to_array
 from vhat.models.torch.model import State
 
@@ -56,7 +56,7 @@ def _refuse_unknown(weight_decay: Mapping[str, Any], state: State) -> None:
         if not any(under(name, path, ".") for name in own):
             raise InputError(
                 f"weight_decay names {path!r}, which the module does not have (second names of tied parameters do not "
-                f"count).{close_to(path, own, '.')} It has {listed(own)}."
+                f"count).{did_you_mean(path, own, '.')} It has {listed(own)}."
             )
     if not any(under(name, path, ".") for path in weight_decay for name in state.names):
         raise InputError(
