@@ -141,7 +141,7 @@ def test_new_levels_and_gaps_have_a_status_a_sentence_and_no_other_effect(tmp_pa
     assert np.isfinite(written["upper"]).all()
     told = " ".join(done.stderr.split())
     assert "column 'city' holds a level that training never saw in 1 row of" in told
-    assert "(first in line 3): an average level stands in for it" in told
+    assert "(first in line 3): an average level replaces it" in told
     (tmp_path / "bad.csv").write_text("when,city,size\n2024-01-05,A,small\n")
     refused = run("predict", tmp_path / "m", tmp_path / "bad.csv")
     assert refused.exit_code == 2

@@ -207,7 +207,7 @@ def test_a_gap_in_a_column_that_the_model_takes_is_filled_and_has_a_status(tmp_p
     assert done.exit_code == 0, done.output
     told = " ".join(done.stderr.split())
     assert "column 'salt' is missing, as in no training row, in 1 row of" in told
-    assert "(first in row 17): the median of training stands in for it" in told
+    assert "(first in row 17): the median of the training rows replaces it" in told
     written = read(tmp_path / "out.csv")
     assert list(written["status"]) == ["missing cell" if row == 16 else "converged" for row in range(20)]
 

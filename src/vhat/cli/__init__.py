@@ -1,7 +1,7 @@
-"""The command ``vhat``, one file a command.
+"""The command line ``vhat``, one file per command.
 
-A new command is a new file here that decorates a function with :func:`vhat.cli.application.command`; it is found by
-itself. Such a file imports nothing numerical at its top: ``vhat --help`` must stay quick.
+To add a command, add a file here with a function under the decorator :func:`vhat.cli.application.command`; every file
+of the package is imported. Such a file imports no numerical library at its top, so that ``vhat --help`` stays quick.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from vhat.cli.application import app
 __all__ = ["app"]
 
 _ORDER = ("fit", "predict", "calibrate", "audit", "plan", "report", "sketch", "compare", "demo", "study")
-"""The order of the help; commands that are not named follow."""
+"""Order of the commands in the help. Commands that are not listed follow."""
 
-_found = [module.name for module in iter_modules(__path__) if not module.name.startswith("_")]
-for _name in [*(name for name in _ORDER if name in _found), *(name for name in _found if name not in _ORDER)]:
+_modules = [module.name for module in iter_modules(__path__) if not module.name.startswith("_")]
+_ordered = [name for name in _ORDER if name in _modules]
+_others = [name for name in _modules if name not in _ORDER]
+for _name in _ordered + _others:
     import_module(f"{__name__}.{_name}")

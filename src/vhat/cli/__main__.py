@@ -1,4 +1,4 @@
-"""``python -m vhat.cli``, the same as ``vhat``."""
+"""Run the command line by ``python -m vhat.cli``, the same as ``vhat``."""
 
 from __future__ import annotations
 

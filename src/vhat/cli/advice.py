@@ -1,4 +1,4 @@
-"""Advice of the library that names calls of Python, in the options of the command line."""
+"""Translate advice of the library, which names Python calls, into commands and options of the command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MESSAGES: Mapping[str, str] = MappingProxyType(
         "raise weight_decay, or take fewer units": "fit with more --weight-decay, or fewer units (--hidden)",
     }
 )
-"""What is Python in errors and warnings, and what to type here."""
+"""Python expressions in errors and warnings, and what to type on the command line instead."""
 AUDIT: Mapping[str, str] = MappingProxyType(
     {
         "audit(refits=10)": "--refits 10",
@@ -42,15 +42,15 @@ AUDIT: Mapping[str, str] = MappingProxyType(
         "weight_decay": "--weight-decay",
     }
 )
-"""The same for the lines of an audit."""
+"""Python expressions in the lines of an audit, and what to type on the command line instead."""
 
 
 def in_options(advice: str, names: Mapping[str, str] = MESSAGES) -> str:
-    """Return advice with its calls of Python put as options and commands.
+    """Return advice with its Python calls replaced by commands and options.
 
     Args:
-        advice: Sentences that were written for Python.
-        names: What is Python in them, and what it is called here; of two that begin alike, the first counts.
+        advice: Sentences of the library, written for users of Python.
+        names: Python expressions and their replacements. Of two that match at the same place, the first is used.
     """
     python = re.compile("|".join(map(re.escape, names)))
     return python.sub(lambda found: names[found[0]], advice)

@@ -1,16 +1,16 @@
-"""What all commands share: one place for errors, warnings and exit codes, and how a command is registered.
+"""The program behind all commands: errors, warnings and exit codes, and the registration of a command.
 
 ========  ==========================================================================================
 exit code meaning
 ========  ==========================================================================================
 0         done
-1         unexpected: a fault of vhat, or of the system; ``--debug`` shows where
-2         what was given cannot be used: options, files, columns, values, a place to write to
+1         unexpected error of vhat or of the system; ``--debug`` shows the traceback
+2         the input cannot be used: options, files, columns, values, or the output file
 3         the model cannot answer: no minimum, no noise estimate, a line of the audit that fails, rows
           without an interval
-130       stopped by Ctrl-C; nothing half-finished is left behind
-141       the reader of standard output has gone (``| head -1``), which is not worth a word
-143       ended by SIGTERM (129 by SIGHUP), with nothing half-finished left behind either
+130       stopped by Ctrl-C; no partial file is left
+141       the reader of standard output has closed it (``| head -1``); no message is printed
+143       ended by SIGTERM (129 by SIGHUP); no partial file is left
 ========  ==========================================================================================
 """
 
@@ -31,8 +31,8 @@ from vhat.cli.orderly_end import (
     CLOSED_PIPE,
     drop_failed_output,
     drop_output,
-    occupied_streams,
-    output_in_words,
+    explain_output_errors,
+    fill_closed_streams,
     signals_as_exits,
 )
 from vhat.cli.terminal import write_utf8
@@ -47,15 +47,22 @@ from vhat.errors import (
 
 __all__ = ["CANNOT_ANSWER", "CANNOT_USE", "STOPPED", "UNEXPECTED", "Command", "Group", "app", "command"]
 
-UNEXPECTED, CANNOT_USE, CANNOT_ANSWER, STOPPED = 1, 2, 3, 130
+UNEXPECTED = 1
+CANNOT_USE = 2
+CANNOT_ANSWER = 3
+STOPPED = 130
+_MAX_NAME = 300
+"""File names longer than this are cut in messages, in characters. No file system allows so many."""
+_SHOWN_NAME = 60
+"""Characters that are shown of a name that is cut."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Switches:
-    """Options that take no value are shown without the name of one."""
+    """Mix-in that shows options without a value correctly in the help."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters; the help would call a switch ``<bool>``, as if a word had to follow it."""
+        """Return the parameters, without a value name for switches: Typer would show ``--json <bool>``."""
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for each in found:
             if getattr(each, "is_flag", False) and each.metavar is None:
@@ -64,42 +71,45 @@ class _Switches:
 
 
 class Command(_Switches, TyperCommand):
-    """A command whose help has no names of values that there are not."""
+    """A command whose help shows switches without the name of a value."""
 
 
 class Group(_Switches, TyperGroup):
-    """A group of commands with such a help."""
+    """A group of commands whose help shows switches without the name of a value."""
 
 
 class _Sentences(Group):
-    """A group of commands in which every error is a sentence on standard error and an exit code."""
+    """A group of commands that turns every error into a sentence on standard error and an exit code."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program, help included, with an output that takes every character."""
+        """Run the program, with a standard output that can encode every character."""
         write_utf8()
         return super().main(*args, **kwargs)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take ``--debug`` wherever it stands: it is added when a line has already failed."""
-        ours, rest = (args[: args.index("--")], args[args.index("--") :]) if "--" in args else (args, [])
-        moved = ["--debug"] if "--debug" in ours else []
+        """Parse the command line, and accept ``--debug`` anywhere: users append it to a command that has failed."""
+        end = args.index("--") if "--" in args else len(args)  # what follows "--" are arguments, not options
+        options, arguments = args[:end], args[end:]
+        debug = "--debug" in options
+        if debug:
+            options = ["--debug", *(each for each in options if each != "--debug")]
         try:
-            return super().parse_args(ctx, [*moved, *(each for each in ours if each != "--debug"), *rest])
+            return super().parse_args(ctx, [*options, *arguments])
         except Exception as error:
-            _say_usage(error, debug=bool(moved))
+            _exit_on_usage_error(error, debug=debug)
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; let errors through untouched under ``--debug``."""
+        """Run the command. With ``--debug``, errors keep their traceback."""
         with warnings.catch_warnings():
             warnings.simplefilter("always", VhatWarning)
-            warnings.showwarning = _once()
+            warnings.showwarning = _show_once()
             try:
-                found = super().invoke(ctx)
+                result = super().invoke(ctx)
                 if sys.stdout is not None:
-                    with output_in_words():  # what is still in the buffer
+                    with explain_output_errors():  # flushes what is still in the buffer
                         pass
-                return found
+                return result
             except typer.Exit:
                 raise
             except BrokenPipeError:
@@ -107,7 +117,7 @@ class _Sentences(Group):
                 raise typer.Exit(CLOSED_PIPE) from None
             except (Exception, KeyboardInterrupt) as error:
                 debug = bool(ctx.params.get("debug"))
-                _say_usage(error, debug=debug)
+                _exit_on_usage_error(error, debug=debug)
                 if debug or hasattr(error, "exit_code"):
                     raise
                 print(f"vhat: {_sentence(error)}", file=sys.stderr)
@@ -115,21 +125,23 @@ class _Sentences(Group):
                 raise typer.Exit(_exit_code(error)) from None
 
 
-def _say_usage(error: BaseException, *, debug: bool) -> None:
-    """Say what is wrong with the line that was typed as every other error is said, and leave; else return.
+def _exit_on_usage_error(error: BaseException, *, debug: bool) -> None:
+    """Print an error of the command line itself as one sentence and exit; return if the error is of another kind.
 
-    A bare ``vhat`` counts as such an error, and what it has to say is the help: that shows itself.
+    A bare ``vhat`` raises such an error too. It prints the help by itself.
     """
     if debug or not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
         return
     text = error.format_message().strip()
-    where = getattr(getattr(error, "ctx", None), "command_path", "vhat")
-    ended = text if text.endswith((".", "?", "!")) else f"{text}."
-    print(f"vhat: {ended[:1].lower()}{ended[1:]} {where} --help shows what can be given.", file=sys.stderr)
+    called = getattr(getattr(error, "ctx", None), "command_path", "vhat")
+    sentence = text if text.endswith((".", "?", "!")) else f"{text}."
+    sentence = sentence[:1].lower() + sentence[1:]
+    print(f"vhat: {sentence} {called} --help lists the options.", file=sys.stderr)
     raise typer.Exit(CANNOT_USE) from None
 
 
-def _sentence(error: BaseException) -> str:  # noqa: PLR0911  (one line a kind of error)
+def _sentence(error: BaseException) -> str:  # noqa: PLR0911  (one return per kind of error)
+    """Return an error as one sentence for the user."""
     if isinstance(error, VhatError):
         return in_options(str(error))
     if isinstance(error, Interrupted):
@@ -147,14 +159,14 @@ def _sentence(error: BaseException) -> str:  # noqa: PLR0911  (one line a kind o
 
 
 def shortened(name: str) -> str:
-    """Return a name of a file, cut where it is longer than any that there can be."""
-    return name if len(name) <= _LONGEST_NAME else f"{name[:60]}... ({len(name):,} characters)"
-
-
-_LONGEST_NAME = 300
+    """Return a file name, cut if it is longer than any that exists."""
+    if len(name) <= _MAX_NAME:
+        return name
+    return f"{name[:_SHOWN_NAME]}... ({len(name):,} characters)"
 
 
 def _exit_code(error: BaseException) -> int:
+    """Return the exit code of an error, by the table of this module."""
     if isinstance(error, KeyboardInterrupt):
         return STOPPED
     if isinstance(error, InputError | StoreError | MissingPackage | UnicodeEncodeError):
@@ -164,14 +176,17 @@ def _exit_code(error: BaseException) -> int:
     return CANNOT_ANSWER if isinstance(error, VhatError) else UNEXPECTED
 
 
-def _once() -> Callable[..., None]:
-    """Show each warning of the library as a sentence, once; those of others, which no user can act on, not at all."""
-    said: set[str] = set()
+def _show_once() -> Callable[..., None]:
+    """Return a function for ``warnings.showwarning`` that prints each warning of vhat once, and no warning of others.
+
+    A user of the command line cannot act on a warning of another library.
+    """
+    shown: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         text = f"vhat: warning: {in_options(str(message))}"
-        if issubclass(category, VhatWarning) and text not in said:
-            said.add(text)
+        if issubclass(category, VhatWarning) and text not in shown:
+            shown.add(text)
             print(text, file=sys.stderr)
 
     return show
@@ -181,12 +196,12 @@ class _Program(typer.Typer):
     """The program as a shell starts it."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it, with signals and closed streams cared for."""
-        occupied_streams()
+        """Run the program, with handlers for signals and closed streams."""
+        fill_closed_streams()
         try:
             with signals_as_exits():
                 return super().__call__(*args, **kwargs)
-        except KeyboardInterrupt:  # before a command runs, or while another error is handled
+        except KeyboardInterrupt:  # Ctrl-C before a command runs, or while another error is handled
             print("vhat: stopped.", file=sys.stderr)
             sys.exit(STOPPED)
 
@@ -197,13 +212,13 @@ app = _Program(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    help="Confidence intervals for the predictions of a regression model, with the evidence that they may be believed.",
+    help="Confidence intervals for the predictions of a regression model, with checks of what they assume.",
     epilog="Start with: vhat fit data.csv --target price; vhat predict model new.csv",
 )
 
 
 def _version(wanted: bool) -> None:
-    """Print the version and leave."""
+    """Print the version and exit."""
     if wanted:
         from importlib.metadata import version
 
@@ -214,18 +229,20 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere on the line.")
+    ] = False,
 ) -> None:
-    """Hold the options of every command; their work is done by their callbacks and by the group."""
+    """Declare the options of the whole program. Their callbacks and the group handle them."""
 
 
 def command(example: str) -> Callable[[F], F]:
-    """Register the function below as a command of its name.
+    """Return a decorator that registers a function as a command of the same name.
 
     Args:
-        example: A line that a user can copy, shown at the end of its help.
+        example: A command line that a user can copy, shown at the end of the help.
     """
 
     def register(function: F) -> F:
@@ -236,5 +253,5 @@ def command(example: str) -> Callable[[F], F]:
 
 
 def _paragraphs(function: Callable[..., Any]) -> str:
-    """The docstring with the line ends of its paragraphs left to the terminal."""
+    """Return the docstring with one line per paragraph, so that the terminal wraps it."""
     return "\n\n".join(" ".join(part.split()) for part in cleandoc(function.__doc__ or "").split("\n\n"))

@@ -1,4 +1,4 @@
-"""``vhat audit``."""
+"""The command ``vhat audit``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from vhat.cli.advice import AUDIT, in_options
 from vhat.cli.application import CANNOT_ANSWER, command
-from vhat.cli.audit_warnings import look_at
+from vhat.cli.audit_warnings import summary
 from vhat.cli.options import Json, Model, Noise, Quiet, noise_level
 from vhat.cli.terminal import print_json, show, silence
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from vhat.evidence.audit import Audit, Line
 
-_COLOURS = {"holds": "green", "fails": "bold red", "undecided": "yellow", "assumed": "cyan", "noted": "dim"}
+_STYLES = {"holds": "green", "fails": "bold red", "undecided": "yellow", "assumed": "cyan", "noted": "dim"}
 
 
 @command("vhat audit model")
@@ -27,48 +27,54 @@ def audit(
     refits: Annotated[
         int,
         typer.Option(
-            metavar="NUMBER", min=0, help="Refits under redrawn responses, which probe whether the minimum is followed."
+            metavar="NUMBER",
+            min=0,
+            help="Number of refits to perturbed targets, to test whether the fit moves with the noise as assumed.",
         ),
     ] = 0,
     noise: Noise = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Check what the intervals of a model assume, one line an assumption.
+    """Check the assumptions behind the intervals of a model, one line per assumption.
 
-    The exit code is 0 when nothing that can be tested fails, and 3 otherwise.
+    The exit code is 0 if no assumption that can be tested fails, and 3 otherwise.
     """
     from vhat.cli import saved_models
 
     level = noise_level(noise)
     with silence(quiet):
-        found = saved_models.load(directory).audit(noise=level, refits=refits)
+        audit = saved_models.load(directory).audit(noise=level, refits=refits)
     if json:
-        print_json({"holds": found.holds, "lines": [vars(line) for line in found]})
+        print_json({"holds": audit.holds, "lines": [vars(line) for line in audit]})
     else:
-        show(_shown(found))
-    if not found.holds:
+        show(_table(audit))
+    if not audit.holds:
         raise typer.Exit(CANNOT_ANSWER)
 
 
-def _shown(found: Audit) -> Table:
-    """The audit for a terminal of any width: the verdicts in a column of their own, the words beneath the numbers."""
+def _table(audit: Audit) -> Table:
+    """Return the audit as a table: the verdict in one column; name, value and explanation in the other."""
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(
-        title=f"Audit: {look_at(found)}", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0)
+        title=f"Audit: {summary(audit)}", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0)
     )
     table.add_column(no_wrap=True)
     table.add_column()
-    for line in found:
+    for line in audit:
         words = in_options(". ".join(filter(None, (line.meaning, line.remedy))), AUDIT)
-        told = f"[bold]{line.name}[/]{escape(_measured(line))}\n[dim]{escape(words[:1].upper() + words[1:])}[/]"
-        table.add_row(f"[{_COLOURS[line.verdict]}]{line.verdict}[/]", told)
+        explanation = words[:1].upper() + words[1:]
+        text = f"[bold]{line.name}[/]{escape(_value(line))}\n[dim]{escape(explanation)}[/]"
+        table.add_row(f"[{_STYLES[line.verdict]}]{line.verdict}[/]", text)
     return table
 
 
-def _measured(line: Line) -> str:
+def _value(line: Line) -> str:
+    """Return the value of a line and its threshold, as far as it has them."""
     if isnan(line.value):
         return ""
-    return f"  {line.value:.3g}" + ("" if isnan(line.threshold) else f" against {line.threshold:.3g}")
+    if isnan(line.threshold):
+        return f"  {line.value:.3g}"
+    return f"  {line.value:.3g} against {line.threshold:.3g}"

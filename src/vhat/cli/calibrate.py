@@ -1,4 +1,4 @@
-"""``vhat calibrate``."""
+"""The command ``vhat calibrate``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from vhat.errors import CalibrationWarning
 _SOURCES = {
     "split": "{rows:,} held-out rows of {table}",
     "loo": "{rows:,} training rows, each left out in turn",
-    "cv": "{rows:,} training rows, each by a refit without its fifth of them",
+    "cv": "{rows:,} training rows, each predicted by a refit without its fifth of them",
 }
+"""The rows of a calibration in words, by ``Calibrated.source``."""
 
 
 @command("vhat calibrate model held_out.csv")
@@ -25,20 +26,24 @@ def calibrate(
     directory: Model,
     data: Annotated[
         str | None,
-        typer.Argument(metavar="[DATA]", help="Table that training did not see; without, the training rows left out."),
+        typer.Argument(
+            metavar="[DATA]",
+            help="Table of rows that training did not use; without it, the training rows, left out in turn.",
+        ),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The target's column in that table; the model's by default.")
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of the target in that table; by default that of the model."),
     ] = None,
     separator: Separator = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Calibrate the intervals of new observations by held-out rows, and save that with the model.
+    """Calibrate the intervals for new observations on held-out rows, and save the calibration with the model.
 
-    vhat predict --interval observation then covers as often as it says for rows that are drawn like these, bias
-    included. Rows that training saw are refused. Without DATA the model goes back to leave-one-out, which vhat fit has
-    done already.
+    Intervals of vhat predict --interval observation then cover as often as stated, for new rows from the same
+    population as these rows. This includes the bias of the model. Rows that were used in training are refused. Without
+    DATA, the model returns to the leave-one-out calibration that vhat fit has made.
     """
     from vhat.cli import saved_models
     from vhat.estimator import calibration
@@ -47,20 +52,26 @@ def calibrate(
     with silence(quiet):
         if data is None:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", CalibrationWarning)  # it is said below
+                warnings.simplefilter("ignore", CalibrationWarning)  # the note below says the same
                 network.calibrate()
         else:
             rows = read_held_out(network, data, held_out_target(network, target), separator)
             inputs = rows.X if hasattr(network, "feature_names_in_") else rows.X.to_numpy()
             calibration.calibrate(network, inputs, rows.y, rows.names)
         network.save(directory)
-        found = network.calibrated_
-        if found is None:
+        calibrated = network.calibrated_
+        if calibrated is None:
             note(f"warning: leave-one-out cannot calibrate this model: {network.not_calibrated_}.")
             raise typer.Exit(CANNOT_ANSWER)
-        by = _SOURCES[found.source].format(rows=len(found.scores), table=data)
-        note(f"Calibrated {directory} by {by}; delta from {found.finest:.3g} up. {found.guarantee}")
+        rows_used = len(calibrated.scores)
+        source = _SOURCES[calibrated.source].format(rows=rows_used, table=data)
+        note(f"Calibrated {directory} by {source}; delta from {calibrated.finest:.3g} up. {calibrated.guarantee}")
     if json:
         print_json(
-            {"model": str(directory), "source": found.source, "rows": len(found.scores), "smallest_delta": found.finest}
+            {
+                "model": str(directory),
+                "source": calibrated.source,
+                "rows": rows_used,
+                "smallest_delta": calibrated.finest,
+            }
         )

@@ -1,4 +1,4 @@
-"""``vhat compare``."""
+"""The command ``vhat compare``."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from vhat.methods.comparison import Comparison
 
 _METHODS = "proposed,conformal,gaussian-process,gradient-boosting,random-forest"
+"""The methods that are compared by default."""
 
 
 @command("vhat compare data.csv --target price --methods proposed,wald")
@@ -53,23 +54,24 @@ def compare(
         str,
         typer.Option(
             metavar="A,B,...",
-            show_default=False,  # as one word it would be cut off
-            help=f"Methods, or all; by default {_METHODS.replace(',', ', ')}. A name that is not known lists the rest.",
+            show_default=False,  # the default is one long word, which the help would cut off
+            help=f"Methods to compare, or all; by default {_METHODS.replace(',', ', ')}. An unknown name lists all.",
         ),
     ] = _METHODS,
     features: Features = None,
     columns: ColumnKinds = None,
     delta: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Probability of a miss that every method is to claim.")
+        float, typer.Option(metavar="NUMBER", help="Probability of a miss: 0.05 asks every method for 95% intervals.")
     ] = 0.05,
     splits: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, help="Random splits; each keeps a fifth of the rows apart.")
+        int, typer.Option(metavar="NUMBER", min=1, help="Number of random splits; each holds out a fifth of the rows.")
     ] = 5,
     hidden: Hidden = "32",
     decay: WeightDecay = "auto",
-    jobs: Annotated[int, typer.Option(metavar="NUMBER", min=1, help="Processes.")] = 1,
+    jobs: Annotated[int, typer.Option(metavar="NUMBER", min=1, help="Number of processes.")] = 1,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one row a method and split: .csv, .parquet, .jsonl.")
+        Path | None,
+        typer.Option(metavar="FILE", help="File for one row per method and split: .csv, .parquet or .jsonl."),
     ] = None,
     seed: Seed = 0,
     separator: Separator = None,
@@ -77,20 +79,22 @@ def compare(
     quiet: Quiet = False,
     force: Force = False,
 ) -> None:
-    """Ask several methods for intervals of a new observation, on the same rows, and judge them by rows kept apart.
+    """Compare several methods: intervals for new observations, trained on the same rows and tested on held-out rows.
 
-    Those that train do so with the same network and weight decay; auto chooses it once, on the whole table. Columns
-    are standardised first, for methods that measure distances. A method that cannot answer is shown with its reason.
+    Methods that train a network use the same layers and weight decay; auto chooses the weight decay once, on the whole
+    table. Columns are standardised first, for methods that measure distances. A method that cannot answer is listed
+    with its reason.
     """
     import vhat
     from vhat.cli.training_rows import Rows, predictors
     from vhat.tables.files import check_output, open_output, open_table
 
-    chosen = _named(methods)
+    chosen = _read_methods(methods)
     form = None if out is None else check_output(out, force=force)
     table = open_table(data, separator)
     names = predictors(table, target, features)
-    layers, lam = hidden_layers(hidden), weight_decay(decay)
+    layers = hidden_layers(hidden)
+    lam = weight_decay(decay)
     rows = Rows.read(table, names, target, asked=column_kinds(columns))
     rows = rows.encoded(rows.columns)
     with silence(quiet):
@@ -98,22 +102,22 @@ def compare(
             lam = vhat.NetworkRegressor(layers, random_state=seed).fit(rows.X, rows.y).weight_decay_
         recipe = partial(_train, hidden=layers, weight_decay=float(lam))
         try:
-            found = vhat.compare(
+            comparison = vhat.compare(
                 chosen, _standardised(rows.X), rows.y, recipe=recipe, delta=delta, splits=splits, seed=seed, n_jobs=jobs
             )
         except Interrupted as stop:
             if isinstance(stop.record, vhat.Comparison) and stop.record.outcomes and not json:
-                show(_shown(stop.record, table.name, float(lam)))
+                show(_table(stop.record, table.name, float(lam)))
             raise
     if out is not None and form is not None:
         with open_output(out, form, force=force) as write:
-            write({str(name): column.to_numpy() for name, column in found.table.items()})
+            write({str(name): column.to_numpy() for name, column in comparison.table.items()})
     if json:
-        print_json({"weight_decay": lam, "delta": delta, "outcomes": found.table.to_dict("records")})
+        print_json({"weight_decay": lam, "delta": delta, "outcomes": comparison.table.to_dict("records")})
     else:
-        show(_shown(found, table.name, float(lam)))
-        _print_reasons(found)
-    if all(each.interval is None for each in found.outcomes):
+        show(_table(comparison, table.name, float(lam)))
+        _print_reasons(comparison)
+    if all(outcome.interval is None for outcome in comparison.outcomes):
         raise typer.Exit(CANNOT_ANSWER)
 
 
@@ -126,7 +130,7 @@ def _train(
     hidden: tuple[int, ...],
     weight_decay: float,
 ) -> FittedModel:
-    """A recipe: what ``vhat fit`` trains, standardised on the rows at hand."""
+    """Train the network of ``vhat fit`` on some rows, standardised on these rows: the recipe of the comparison."""
     from vhat.estimator import NetworkRegressor
 
     network = NetworkRegressor(hidden, weight_decay=weight_decay, random_state=seed)
@@ -134,18 +138,18 @@ def _train(
 
 
 def _standardised(X: pd.DataFrame) -> np.ndarray:
-    """The columns in units of their own spread, for methods that measure distances between rows."""
+    """Return the columns centred and divided by their standard deviation, for methods that measure distances."""
     spread = X.std(ddof=0)
     return ((X - X.mean()) / spread.where(spread > 0, 1.0)).to_numpy()
 
 
-def _named(text: str) -> dict[str, Method]:
+def _read_methods(text: str) -> dict[str, Method]:
     """Read ``--methods``.
 
     Raises:
-        InputError: For a name that is not known, listing those that are.
+        InputError: For an unknown name, listing the known ones.
     """
-    known = _known()
+    known = _known_methods()
     asked = list(known) if text == "all" else list(dict.fromkeys(split(text)))
     for name in asked:
         if name not in known:
@@ -153,35 +157,42 @@ def _named(text: str) -> dict[str, Method]:
     return {name: known[name]() for name in asked}
 
 
-def _known() -> dict[str, Callable[[], Method]]:
-    """The methods that need no options, by the name that they have on the command line."""
+def _known_methods() -> dict[str, Callable[[], Method]]:
+    """Return the methods that need no options, by their names on the command line."""
     from vhat import methods
 
     kinds = {_dashed(name): getattr(methods, name) for name in methods.__all__}
-    return {name: kind for name, kind in kinds.items() if _needs_nothing(kind)}
+    return {name: kind for name, kind in kinds.items() if _has_defaults(kind)}
 
 
-def _needs_nothing(kind: Any) -> bool:
-    return is_dataclass(kind) and all(
-        each.default is not MISSING or each.default_factory is not MISSING for each in fields(kind)
-    )
+def _has_defaults(kind: Any) -> bool:
+    """Return whether a class is a dataclass whose fields all have defaults."""
+    if not is_dataclass(kind):
+        return False
+    return all(field.default is not MISSING or field.default_factory is not MISSING for field in fields(kind))
 
 
 def _dashed(name: str) -> str:
-    """``LinearizedLaplace`` to ``linearized-laplace``, ``MCDropout`` to ``mc-dropout``."""
+    """Return the name of a class in lower case with dashes: ``LinearizedLaplace`` becomes ``linearized-laplace``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
 
 
-def _shown(found: Comparison, name: str, weight_decay: float) -> Table:
-    """The comparison as a table, the best Winkler score in bold."""
+def _table(comparison: Comparison, name: str, weight_decay: float) -> Table:
+    """Return a comparison as a table, with the best Winkler score in bold.
+
+    Args:
+        comparison: The comparison.
+        name: The name of the data.
+        weight_decay: The weight decay of the networks.
+    """
     from rich import box
     from rich.table import Table
 
     table = Table(
-        title=f"{level_text(found.delta)} intervals for a new observation, {name}",
-        caption=f"Means over {len(found.splits)} random splits, a fifth of the rows kept apart in each; \u00b1 is one "
-        "standard error. "
-        f"Winkler: width plus what misses cost, smaller is better. Weight decay {weight_decay:.3g}.",
+        title=f"{level_text(comparison.delta)} intervals for a new observation, {name}",
+        caption=f"Means over {len(comparison.splits)} random splits, a fifth of the rows held out in each; \u00b1 is "
+        "one standard error. Winkler score: width plus a penalty for misses; smaller is better. "
+        f"Weight decay {weight_decay:.3g}.",
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -189,26 +200,31 @@ def _shown(found: Comparison, name: str, weight_decay: float) -> Table:
     table.add_column("method", no_wrap=True)
     for column in ("coverage", "mean width", "Winkler", "seconds"):
         table.add_column(column, justify="right", no_wrap=True)
-    summary = found.summary()
+    summary = comparison.summary()
     best = summary["winkler"].min()
     for method, mean in summary.iterrows():
         if not mean["answered"]:
-            table.add_row(str(method), found.silence(str(method)), style="dim")
+            table.add_row(str(method), comparison.silence(str(method)), style="dim")
             continue
-        fewer = mean["answered"] < len(found.splits)
-        error = "" if isnan(mean["coverage_error"]) else f" \u00b1 {100 * mean['coverage_error']:.1f}"
+        name = str(method)
+        if mean["answered"] < len(comparison.splits):
+            name = f"{method} ({mean['answered']:.0f} of {len(comparison.splits)} splits)"
+        coverage = f"{100 * mean['coverage']:.1f}%"
+        if not isnan(mean["coverage_error"]):
+            coverage += f" \u00b1 {100 * mean['coverage_error']:.1f}"
         table.add_row(
-            f"{method} ({mean['answered']:.0f} of {len(found.splits)} splits)" if fewer else str(method),
-            f"{100 * mean['coverage']:.1f}%{error}",
-            *(f"{mean[column]:.4g}" for column in ("mean_width", "winkler")),
+            name,
+            coverage,
+            f"{mean['mean_width']:.4g}",
+            f"{mean['winkler']:.4g}",
             f"{mean['fit_seconds'] + mean['interval_seconds']:.1f}",
             style="bold" if mean["winkler"] == best else None,
         )
     return table
 
 
-def _print_reasons(found: Comparison) -> None:
-    """Say what methods that refused have said, each sentence once."""
-    reasons = dict.fromkeys(f"{each.method}: {each.reason}" for each in found.outcomes if each.reason)
+def _print_reasons(comparison: Comparison) -> None:
+    """Print the reasons of methods that did not answer, each sentence once."""
+    reasons = dict.fromkeys(f"{each.method}: {each.reason}" for each in comparison.outcomes if each.reason)
     for text in reasons:
         console().print(f"\n{text}", markup=False)

@@ -1,4 +1,4 @@
-"""New rows as a model sees them, chunk by chunk, and what is to be said of them."""
+"""Encode new rows as inputs of a model, chunk by chunk, and count cells that the training table does not explain."""
 
 from __future__ import annotations
 
@@ -22,16 +22,21 @@ __all__ = ["Filled", "encode_rows"]
 
 @dataclass
 class Filled:
-    """Cells of which training knew nothing, over all chunks of a table.
+    """Cells that had to be filled in, over all chunks of a table: missing cells and levels that training never saw.
 
     Attributes:
-        cells: By status and column, in how many rows, and where first.
+        cells: By status and column: the number of rows, and the name of the first row.
     """
 
     cells: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
 
     def note(self, encoded: Encoded, names: RowNames) -> None:
-        """Count the cells of some rows, which have these names."""
+        """Count the filled cells of some rows.
+
+        Args:
+            encoded: The rows, encoded.
+            names: The names of the rows in messages.
+        """
         from vhat.tables.columns import MISSING, UNKNOWN
 
         for status, found in ((MISSING, encoded.missing), (UNKNOWN, encoded.unknown)):
@@ -40,53 +45,65 @@ class Filled:
                 self.cells[status, name] = (count + int(rows.sum()), first)
 
     def told(self, columns: Columns, table: str, rows: int) -> list[str]:
-        """Say of each column what was done.
+        """Return one warning per column with filled cells.
 
         Args:
-            columns: How the model reads columns.
-            table: What the table is called.
-            rows: How many rows it has.
+            columns: The columns of the model.
+            table: The name of the table in messages.
+            rows: The number of its rows.
         """
-        return [
-            f"warning: column {name!r} {_WHAT[status]} in {_of(count, rows)} of {table} (first in {first}): "
-            f"{_rule(columns, name)}, and the interval does not know. The status says {status!r}."
-            + (" Check that it is the column of the training table." if count == rows > 1 else "")
-            for (status, name), (count, first) in self.cells.items()
-        ]
+        warnings = []
+        for (status, name), (count, first) in self.cells.items():
+            text = (
+                f"warning: column {name!r} {_CAUSES[status]} in {_row_count(count, rows)} of {table} "
+                f"(first in {first}): {_replacement(columns, name)}, and the interval does not allow for this. The "
+                f"status of such rows is {status!r}."
+            )
+            if count == rows > 1:
+                text += " Check that it is the column of the training table."
+            warnings.append(text)
+        return warnings
 
 
-def _of(count: int, rows: int) -> str:
+def _row_count(count: int, rows: int) -> str:
+    """Return a number of rows in words."""
     if count == rows > 1:
         return f"all {rows:,} rows"
     return "1 row" if count == 1 else f"{count:,} rows"
 
 
-_WHAT = {"missing cell": "is missing, as in no training row,", "unknown level": "holds a level that training never saw"}
+_CAUSES = {
+    "missing cell": "is missing, as in no training row,",
+    "unknown level": "holds a level that training never saw",
+}
+"""Why a cell was filled in, by the status of its row."""
 
 
-def _rule(columns: Columns, name: str) -> str:
-    """Say what stands in for such a cell."""
+def _replacement(columns: Columns, name: str) -> str:
+    """Return a clause that says what replaces such a cell."""
     from vhat.tables.columns.kinds import Category
 
     column = columns[name]
-    if isinstance(column, Category):
-        return "such rows are predicted as the rare levels are" if column.rest else "an average level stands in for it"
-    return "the median of training stands in for it"
+    if not isinstance(column, Category):
+        return "the median of the training rows replaces it"
+    if column.rest:
+        return "such rows are predicted like those of the rare levels"
+    return "an average level replaces it"
 
 
 def encode_rows(
     network: NetworkRegressor, chunk: Chunk, names: Sequence[str], filled: Filled
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """Return rows as the model sees them, and what is to be said of each: a status, or nothing.
+    """Return rows encoded as inputs of a model, and the status of each row, empty where nothing was filled in.
 
     Args:
         network: The model.
-        chunk: Rows as they stand in the file.
+        chunk: Rows as they are in the file.
         names: The columns that the model takes.
-        filled: Where cells are noted of which training knew nothing.
+        filled: The record of filled cells, which is updated.
 
     Raises:
-        InputError: For cells that cannot be read, naming the first one's place.
+        InputError: For cells that cannot be read, with the place of the first one.
     """
     import numpy as np
     import pandas as pd
@@ -96,7 +113,7 @@ def encode_rows(
 
     columns = network.columns_
     if columns is None or columns.plain:
-        try:  # numbers without gaps need no reading
+        try:  # numbers without gaps need no encoding
             numbers = pd.DataFrame(chunk.numbers(names), columns=list(names))
         except InputError:
             if columns is None:
@@ -105,6 +122,6 @@ def encode_rows(
             return numbers, np.full(len(numbers), "", dtype=object)
     called = row_names(chunk)
     with calling_rows(called):
-        found = columns.encode(frame_of(chunk, names), Wording(chunk.table, command=True))
-    filled.note(found, called)
-    return pd.DataFrame(found.numbers, columns=list(found.names)), found.status
+        encoded = columns.encode(frame_of(chunk, names), Wording(chunk.table, command=True))
+    filled.note(encoded, called)
+    return pd.DataFrame(encoded.numbers, columns=list(encoded.names)), encoded.status

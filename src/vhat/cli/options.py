@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands share, and the functions that read their text."""
 
 from __future__ import annotations
 
@@ -32,27 +32,29 @@ __all__ = [
 ]
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="CSV, Parquet or Excel file; - for CSV on standard input.")]
-Model = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a model that vhat fit has saved.")]
+Model = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a model saved by vhat fit.")]
 Separator = Annotated[
-    str | None, typer.Option(metavar="CHAR", help="What stands between columns of a CSV file; a comma by default.")
+    str | None, typer.Option(metavar="CHAR", help="Character between the columns of a CSV file; a comma by default.")
 ]
 Features = Annotated[
-    str | None, typer.Option(metavar="A,B,...", help="Columns to learn from; by default all but the target.")
+    str | None, typer.Option(metavar="A,B,...", help="Columns to predict from; by default all except the target.")
 ]
 ColumnKinds = Annotated[
     str | None,
     typer.Option(
         "--columns",
         metavar="A=KIND,...",
-        help="What columns are, where it is not as decided: number, decimal-point, decimal-comma, category, date, "
-        "day-first, month-first, skip.",
+        help="Kinds of columns, where vhat reads them wrongly: number, decimal-point, decimal-comma, category, date, "
+        "day-first, month-first, or skip to leave a column out.",
     ),
 ]
-Hidden = Annotated[str, typer.Option(metavar="32,16,...", help="Units of each hidden layer; 0 for a linear model.")]
+Hidden = Annotated[str, typer.Option(metavar="32,16,...", help="Units in each hidden layer; 0 for a linear model.")]
 WeightDecay = Annotated[
     str,
     typer.Option(
-        "--weight-decay", metavar="auto|NUMBER", help="For the standardised target; auto chooses it by rows left out."
+        "--weight-decay",
+        metavar="auto|NUMBER",
+        help="Strength of the weight decay, for a standardised target; auto chooses it by the error on left-out rows.",
     ),
 ]
 Noise = Annotated[
@@ -60,28 +62,31 @@ Noise = Annotated[
     typer.Option(
         "--noise",
         metavar="NUMBER|weights|equal",
-        help="Standard deviation of the target's noise; estimated by default. weights: estimated, with the weights of "
-        "vhat fit as inverse variances; equal: the same in every row whatever the weights.",
+        help="Standard deviation of the noise in the target; estimated from the residuals by default. weights: "
+        "estimated, with the weights of vhat fit as inverse variances. equal: estimated, the same in every row "
+        "whatever the weights.",
     ),
 ]
 Seed = Annotated[
-    int, typer.Option(metavar="NUMBER", min=0, help="Draws everything that is random: the same seed, the same result.")
+    int, typer.Option(metavar="NUMBER", min=0, help="Seed of all random numbers: the same seed gives the same result.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but results and errors.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace an output that exists.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 
 
 def split(text: str, known: Sequence[str] = ()) -> list[str]:
-    """Split a list with commas; a text that is itself a known name, commas and all, is one entry."""
-    return [text] if text in known else [part.strip() for part in text.split(",") if part.strip()]
+    """Split a list at its commas. A text that is a known name as a whole, commas included, is one entry."""
+    if text in known:
+        return [text]
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def column_kinds(text: str | None) -> dict[str, str]:
     """Read ``--columns``.
 
     Raises:
-        InputError: For anything but names and kinds, such as ``zip=category,id=skip``.
+        InputError: If the text is not a list of names and kinds, such as ``zip=category,id=skip``.
     """
     pairs = [part.rpartition("=") for part in split(text or "")]
     for name, sign, kind in pairs:
@@ -94,7 +99,7 @@ def hidden_layers(text: str) -> tuple[int, ...]:
     """Read ``--hidden``.
 
     Raises:
-        InputError: For anything but whole numbers with commas.
+        InputError: If the text is not a list of whole numbers.
     """
     try:
         sizes = tuple(int(part) for part in split(text))
@@ -108,10 +113,10 @@ def hidden_layers(text: str) -> tuple[int, ...]:
 
 
 def checked_text(option: str, text: str | None) -> str | None:
-    """Return a text that a page will hold.
+    """Return a text of the command line, after a check that it is valid UTF-8.
 
     Raises:
-        InputError: For bytes that are not text in UTF-8, which Python takes in as lone surrogates.
+        InputError: If it is not. Python reads bytes that are not UTF-8 as lone surrogates.
     """
     if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
         raise InputError(f"{option} {text!r} is not text in UTF-8. Give text in UTF-8.")
@@ -122,7 +127,7 @@ def noise_level(text: str | None) -> float | str | None:
     """Read ``--noise``.
 
     Raises:
-        InputError: For anything but a number, ``weights`` and ``equal``.
+        InputError: If the text is not a number, ``weights`` or ``equal``.
     """
     if text in (None, "weights", "equal"):
         return text
@@ -136,7 +141,7 @@ def weight_decay(text: str) -> float | str:
     """Read ``--weight-decay``.
 
     Raises:
-        InputError: For anything but a number and ``auto``.
+        InputError: If the text is not a number or ``auto``.
     """
     if text == "auto":
         return text

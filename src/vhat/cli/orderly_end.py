@@ -1,4 +1,4 @@
-"""How the program ends when the system ends it: signals clean up as errors do, and closed streams are no accident."""
+"""Orderly exit on signals, closed streams and full disks: temporary files are removed, and errors are explained."""
 
 from __future__ import annotations
 
@@ -16,45 +16,47 @@ __all__ = [
     "CLOSED_PIPE",
     "drop_failed_output",
     "drop_output",
-    "occupied_streams",
-    "output_in_words",
+    "explain_output_errors",
+    "fill_closed_streams",
     "signals_as_exits",
 ]
 
 CLOSED_PIPE = 141
-"""128 + SIGPIPE: what a shell reports of a program whose reader has gone, as in ``vhat predict ... | head -1``."""
+"""Exit code 128 + SIGPIPE, as shells report it for a program whose reader has gone: ``vhat predict ... | head -1``."""
 _ENDING = ("SIGTERM", "SIGHUP")
+"""Signals that end the program. Windows has only the first."""
 
 
 @contextmanager
 def signals_as_exits() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise SystemExit with 128 + the signal, so that temporary files are removed.
+    """Let SIGTERM and SIGHUP raise SystemExit with the code 128 + signal, so that temporary files are removed.
 
-    A signal that is ignored (``nohup``) or handled by somebody else is left as it is.
+    A signal that is ignored (``nohup``), or that another library handles, is left alone.
     """
 
-    def leave(number: int, _: Any) -> None:
-        signal.signal(number, signal.SIG_IGN)  # a second one must not stop the cleaning up
+    def exit_by_signal(number: int, _: Any) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a second signal must not interrupt the removal of temporary files
         raise SystemExit(128 + number)
 
     numbers = [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]
-    taken: list[int] = []
+    handled: list[int] = []
     with suppress(ValueError):  # only the main thread may set handlers
         for number in numbers:
             if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, leave)
-                taken.append(number)
+                signal.signal(number, exit_by_signal)
+                handled.append(number)
     try:
         yield
     finally:
-        for number in taken:
+        for number in handled:
             signal.signal(number, signal.SIG_DFL)
 
 
-def occupied_streams() -> None:
+def fill_closed_streams() -> None:
     """Open the null device in place of standard streams that are closed (``>&-``).
 
-    The next file that is opened would get the number of a closed stream, and with it whatever a library prints.
+    Otherwise the next file that is opened gets the number of a closed stream, and whatever a library prints is written
+    to that file.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
@@ -64,11 +66,12 @@ def occupied_streams() -> None:
 
 
 @contextmanager
-def output_in_words() -> Iterator[None]:
-    """Print inside the block; a full disk or a closed stream is said in words, a closed pipe is left to the caller.
+def explain_output_errors() -> Iterator[None]:
+    """Flush standard output after the block, and turn a full disk or a closed stream into an InputError.
 
     Raises:
-        InputError: When standard output cannot be written.
+        InputError: If standard output cannot be written.
+        BrokenPipeError: If the reader of a pipe has gone.
     """
     if sys.stdout is None:
         raise InputError(
@@ -81,13 +84,14 @@ def output_in_words() -> Iterator[None]:
         raise
     except OSError as error:
         drop_output()
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "The disk is full: make room, or print elsewhere." if full else "Print elsewhere."
+        remedy = "Print elsewhere."
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "The disk is full: make room, or print elsewhere."
         raise InputError(f"standard output cannot be written: {error.strerror or error}. {remedy}") from None
 
 
 def drop_failed_output() -> None:
-    """Drop what is in the buffer of standard output, where it cannot be written."""
+    """Flush standard output, and discard its buffer if it cannot be written."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -96,7 +100,7 @@ def drop_failed_output() -> None:
 
 
 def drop_output() -> None:
-    """Send what is still in the buffer of standard output nowhere: Python would fail on it once more at its end."""
+    """Send the buffer of standard output to the null device. Python would otherwise fail on it again at its exit."""
     with suppress(OSError, ValueError, AttributeError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

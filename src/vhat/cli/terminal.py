@@ -1,4 +1,4 @@
-"""What commands print, and where: results on standard output, everything else on standard error."""
+"""Printing: results go to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, Any
 
-from vhat.cli.orderly_end import output_in_words
+from vhat.cli.orderly_end import explain_output_errors
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -20,22 +20,21 @@ if TYPE_CHECKING:
 __all__ = ["console", "facts", "note", "on_terminal", "print_json", "show", "silence", "write_utf8"]
 
 _WIDTH = 100
-"""Of a file or a pipe, which have no width of their own."""
+"""Width of text in a file or a pipe, in characters."""
 
 
 def console(page: int = _WIDTH) -> Console:
-    """Return the terminal, or standard output as a page of that width."""
+    """Return a console for standard output: of the width of the terminal, or of ``page`` characters elsewhere."""
     from rich.console import Console
 
     return Console(width=None if on_terminal() else page, highlight=False)
 
 
 def write_utf8() -> None:
-    """Write standard output as UTF-8 into files and pipes, and no character that a terminal cannot show.
+    """Encode standard output as UTF-8 in files and pipes, and replace characters that a terminal cannot show.
 
-    Windows has a code page of 256 characters for files and pipes, in which names of columns, minus signs and frames of
-    tables may be missing: printing them would end the program. Tables go to standard output as UTF-8 in any case. An
-    encoding that ``PYTHONIOENCODING`` asks for is kept.
+    Windows encodes files and pipes by a code page of 256 characters, in which names of columns, minus signs and frames
+    of tables may be missing; printing these would raise an error. An encoding set by ``PYTHONIOENCODING`` is kept.
     """
     stream = sys.stdout
     if not isinstance(stream, io.TextIOWrapper) or os.environ.get("PYTHONIOENCODING"):
@@ -47,35 +46,35 @@ def write_utf8() -> None:
 
 
 def show(content: RenderableType) -> None:
-    """Print on the terminal, or as text without blanks at the ends of lines."""
+    """Print a table or text to standard output. In a file or a pipe, lines have no trailing blanks."""
     if on_terminal():
         console().print(content)
         return
     page = console()
     with page.capture() as captured:
         page.print(content)
-    with output_in_words():
+    with explain_output_errors():
         print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def on_terminal() -> bool:
-    """Whether a person is reading standard output."""
+    """Return whether standard output is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
 def note(text: str) -> None:
-    """Say something that is no result, on standard error."""
+    """Print a message to standard error."""
     from rich.console import Console
 
     page = Console(stderr=True, width=None if sys.stderr.isatty() else _WIDTH, highlight=False)
     with page.capture() as captured:
         page.print(text, markup=False)
-    # By print: while a progress bar is shown, rich has put itself in the place of sys.stderr and writes above the bar.
+    # print, not page.print: while a progress bar is shown, rich replaces sys.stderr and writes above the bar.
     print(captured.get(), end="", file=sys.stderr)
 
 
 def facts(title: str, entries: Mapping[str, str]) -> Table:
-    """Return what was done, one line a fact."""
+    """Return a table of two columns: a name and a text per line."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -90,24 +89,27 @@ def facts(title: str, entries: Mapping[str, str]) -> Table:
 
 
 def print_json(content: Any) -> None:
-    """Print one JSON document; what is not finite is null."""
-    with output_in_words():
+    """Print one JSON document. Numbers that are not finite become null."""
+    with explain_output_errors():
         print(json.dumps(_plain(content), indent=2, ensure_ascii=False))
 
 
 def _plain(content: Any) -> Any:
+    """Return content of dicts, sequences and NumPy scalars in the types that JSON has."""
     if isinstance(content, Mapping):
         return {str(key): _plain(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
         return [_plain(value) for value in content]
     if hasattr(content, "item"):  # a NumPy scalar
         content = content.item()
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    return content
 
 
 @contextmanager
 def silence(wanted: bool) -> Iterator[None]:
-    """Keep notes, warnings and progress from standard error while ``wanted``; errors leave the block and are shown."""
+    """Suppress notes, warnings and progress bars if ``wanted``. Errors are raised, and shown after the block."""
     if not wanted:
         yield
         return
