@@ -44,7 +44,7 @@ def test_fit_saves_what_the_estimator_would_have_fitted():
     network = vhat.NetworkRegressor((2,), weight_decay=0.01).fit(training[NAMES], training[TARGET])
     loaded = vhat.NetworkRegressor.load(directory)
     np.testing.assert_array_equal(loaded.predict(rows[NAMES]), network.predict(rows[NAMES]))
-    assert "12 rows kept apart" in done.output
+    assert "12 held-out rows" in done.output
     assert "2-2-1, tanh, 9 parameters" in done.output
 
 
@@ -215,15 +215,17 @@ def test_a_fit_is_summed_up_also_where_rows_kept_apart_get_no_intervals(tmp_path
     done = run("fit", data(), *options, "--hold-out", "0.2", "--out", tmp_path / "m")
     assert done.exit_code == 3
     assert "2-1, linear, 3 parameters" in done.stdout
-    assert "on 12 rows kept apart; there are no intervals for them" in " ".join(done.stdout.split())
+    assert "on 12 held-out rows; there are no intervals for them" in " ".join(done.stdout.split())
     assert done.stderr.splitlines()[-1] == "vhat: the fit interpolates. Give noise=."
     assert vhat.NetworkRegressor.load(tmp_path / "m").audited_ is not None
 
 
 def test_what_goes_to_a_file_says_where_the_model_is_and_ends_its_lines_without_blanks():
     done, directory = fitted()
-    assert " ".join(done.stderr.split()).startswith(f"Saved to {directory}; now its audit, and the 12 rows kept apart.")
-    assert "audit         nothing that can be tested fails" in done.stdout
+    assert " ".join(done.stderr.split()).startswith(
+        f"Saved to {directory}; next: its audit, and a test on the 12 held-out rows."
+    )
+    assert "audit           nothing that can be tested fails" in done.stdout
     assert all(line == line.rstrip() for line in done.stdout.splitlines())
 
 

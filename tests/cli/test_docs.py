@@ -57,7 +57,7 @@ def test_the_transcript_runs(tmp_path, monkeypatch):
     done = {line.split()[1]: perform(line, printed) for line, printed in COMMANDS}
     assert {"fit", "audit", "predict", "report", "plan", "compare"} <= set(done)
     assert "s6 (20 missing, filled with the median 91 and marked)" in " ".join(done["fit"].stdout.split())
-    assert "categories    bmi (3 levels)" in done["fit"].stdout
+    assert "categories      bmi (3 levels)" in done["fit"].stdout
     assert "13-1, linear" in done["fit"].stdout  # nine columns, three classes, and the mark of the gaps
     frame = read("intervals.csv")
     assert list(frame["patient"]) == [float(row) for row in range(400, 442)]

@@ -333,7 +333,7 @@ def test_columns_that_were_learned_from_and_constant_ones_are_told_apart(tmp_pat
     options = ("--target", TARGET, "--hidden", "0", "--weight-decay", "0.01", "--out", tmp_path / "m")
     done = run("fit", tmp_path / "data.csv", *options)
     assert "20 rows, 2 columns: depth, salt\n" in done.stdout
-    assert "left out      flat: the same in all of these rows\n" in done.stdout
+    assert "left out        flat: the same in all of these rows\n" in done.stdout
     found = json.loads(run("fit", tmp_path / "data.csv", *options, "--force", "--json").stdout)
     assert found["columns"] == ["depth", "salt"]
     assert found["constant"] == ["flat"]

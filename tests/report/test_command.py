@@ -130,7 +130,7 @@ def test_the_name_of_the_target_is_kept_with_the_model(network, saved, tmp_path)
     assert "no column 'mass', which the model was fitted to (--target names another)" in done.stderr
     done = run(saved / "model", *other, "--target", "weight", "--out", tmp_path / "c.html")
     assert done.exit_code == 0, done.output
-    assert "the model was fitted to 'mass' and is judged by 'weight'" in " ".join(done.stderr.split())
+    assert "the model was fitted to 'mass' and is tested on 'weight'" in " ".join(done.stderr.split())
     assert data_of(tmp_path / "c.html")["responses"] == ["weight"]
     done = run(saved / "model", *held, "--target", "height", "--out", tmp_path / "d.html")
     assert done.exit_code == 2

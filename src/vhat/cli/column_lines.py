@@ -1,4 +1,4 @@
-"""How the columns of a table were read, in a few lines of the terminal."""
+"""Lines for the terminal that say how the columns of a table were read."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ _LABELS = {
     "category": "categories",
     "left out": "left out",
 }
+"""Kinds of columns, and their labels on the terminal."""
 
 
 def column_lines(columns: Columns) -> dict[str, str]:
-    """Return one line a kind; nothing for a table of numbers without gaps."""
+    """Return one line per kind of column, by its label. A table of numbers without gaps needs no lines."""
     if columns.plain:
         return {}
-    lines = {
-        label: "; ".join(_entry(column) for column in columns.columns if column.outputs and column.kind == kind)
-        for kind, label in _LABELS.items()
-    }
-    lines["left out"] = "; ".join(_entry(column) for column in columns.columns if not column.outputs)
-    return {label: line for label, line in lines.items() if line}
+    entries: dict[str, list[str]] = {label: [] for label in _LABELS.values()}
+    for column in columns.columns:
+        label = "left out" if column.left_out else _LABELS[column.kind]
+        entries[label].append(_entry(column))
+    return {label: "; ".join(parts) for label, parts in entries.items() if parts}
 
 
 def _entry(column: Column) -> str:
+    """Return the name of a column, with the details of its reading."""
     return f"{column.name} ({column.detail})" if column.detail else column.name
 
 
 def column_remarks(columns: Columns) -> list[str]:
-    """Return what a reader must know of how single columns were read."""
+    """Return a remark on every column whose reading needs attention."""
     return [f"column {column.name!r}: {column.remark}" for column in columns.columns if column.remark]

@@ -44,7 +44,7 @@ class Filled:
                 count, first = self.cells.get((status, name), (0, names[int(rows.argmax())]))
                 self.cells[status, name] = (count + int(rows.sum()), first)
 
-    def told(self, columns: Columns, table: str, rows: int) -> list[str]:
+    def warnings(self, columns: Columns, table: str, rows: int) -> list[str]:
         """Return one warning per column with filled cells.
 
         Args:

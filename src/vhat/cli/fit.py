@@ -1,4 +1,4 @@
-"""``vhat fit``."""
+"""The command ``vhat fit``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vhat.cli.application import command
-from vhat.cli.audit_warnings import doubts, look_at, warning
+from vhat.cli.audit_warnings import doubtful_lines, summary, warning
 from vhat.cli.column_lines import column_lines, column_remarks
 from vhat.cli.encode_rows import Filled
 from vhat.cli.options import (
@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 Activation = Literal["tanh", "softplus", "gelu", "silu", "relu"]
 Recipe = Literal["minimum", "adam", "adamw", "gradient_descent"]
 _LEVEL = 0.95
+"""Confidence level of the intervals by which held-out rows judge the fit."""
 _PARTS = {"weight decay": 0.75, "audit": 0.15, "folds": 0.1}
-"""Share of the time that each bar within a fit takes, about."""
+"""Approximate share of the time of each stage, for the progress bar of the whole fit."""
 
 
 @command("vhat fit data.csv --target price --hold-out 0.2 --out model")
@@ -52,22 +53,33 @@ def fit(
     columns: ColumnKinds = None,
     hidden: Hidden = "32",
     activation: Annotated[
-        Activation, typer.Option(metavar="NAME", help="tanh, softplus, gelu, silu; or relu, whose kinks bar a minimum.")
+        Activation,
+        typer.Option(
+            metavar="NAME",
+            help="Activation function: tanh, softplus, gelu, silu; or relu, whose kinks prevent a certified minimum.",
+        ),
     ] = "tanh",
     decay: WeightDecay = "auto",
     recipe: Annotated[
         Recipe,
-        typer.Option(metavar="NAME", help="minimum, which intervals assume; or adam, adamw, gradient_descent."),
+        typer.Option(
+            metavar="NAME",
+            help="How to train: minimum, which the intervals assume; or adam, adamw, gradient_descent.",
+        ),
     ] = "minimum",
     weights: Annotated[
-        str | None, typer.Option("--weights", metavar="COLUMN", help="How much each row counts; all alike by default.")
+        str | None,
+        typer.Option("--weights", metavar="COLUMN", help="Column of row weights; by default all rows weigh the same."),
     ] = None,
     log_target: Annotated[
         bool,
-        typer.Option("--log-target", help="Fit the logarithm of a positive target; intervals are never negative."),
+        typer.Option(
+            "--log-target", help="Fit the logarithm of a positive target, so that intervals are never negative."
+        ),
     ] = False,
     hold_out: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of the rows to keep out of the fit and judge it by.")
+        float,
+        typer.Option(metavar="SHARE", help="Share of the rows to hold out of the fit and test it on, such as 0.2."),
     ] = 0.0,
     seed: Seed = 0,
     separator: Separator = None,
@@ -75,10 +87,11 @@ def fit(
     quiet: Quiet = False,
     force: Force = False,
 ) -> None:
-    """Train a network on a table, to a certified minimum, and save it.
+    """Train a network on a table to a certified minimum of its loss, and save it.
 
-    Columns may hold numbers, numbers written as text, dates, categories, yes and no, and gaps; what was decided for
-    each is shown. Columns and target are standardised inside; what the model answers is in the units of the table.
+    Columns may hold numbers, numbers written as text, dates, categories, yes and no, and empty cells; the output shows
+    how each column was read. Columns and target are standardised internally. Predictions and intervals are in the units
+    of the table.
     """
     from vhat.cli import saved_models
     from vhat.cli.training_rows import Rows, predictors
@@ -101,36 +114,54 @@ def fit(
     )
     rows = Rows.read(table, names, target, weights, asked).counted()
     training, held = rows.split(hold_out, seed)
+    refusal: VhatError | None = None
     with silence(quiet), overall("fit", _PARTS):
         training.fit(network, target)
-        seen = training.findings(network, target)
+        findings = training.findings(network, target)
         training = training.encoded(network.columns_)
-        held = None if held is None else _encoded_apart(network, held, table.name)
-        network.save(out)  # what comes now may take its time: Ctrl-C does not cost the training
-        note(f"Saved to {out}; now its audit{'' if held is None else f', and the {len(held.y):,} rows kept apart'}.")
-        found = _found(network, training, network.audit(), out) | {"findings": seen}
+        if held is not None:
+            held = _encode_held_out(network, held, table.name)
+        network.save(out)  # the next steps may take long: after Ctrl-C the trained model is there
+        note(_next_steps(out, held))
+        result = _result(network, training, network.audit(), out) | {"findings": findings}
         network.calibrate()
         if held is not None:
             keep(network, held.X, held.y, held.names)
         network.save(out)  # with the audit and the calibration, so that vhat predict need not repeat them
-        judged, refused = ({}, None) if held is None else _judged(network, training, held, seed)
-        found |= judged
-        if (json or not on_terminal()) and (doubt := warning(network.audited_, out)):
-            note(doubt)
+        if held is not None:
+            result["held_out"], refusal = _test_on_held_out(network, training, held, seed)
+        if json or not on_terminal():
+            text = warning(network.audited_, out)
+            if text:
+                note(text)
     if json:
-        print_json(found)
+        print_json(result)
     elif not quiet:
-        show(facts(f"Fitted to {table.name}", _told(network, found, target)))
-    if refused is not None:  # said last: the rest stands
-        raise refused
+        show(facts(f"Fitted to {table.name}", _summary(network, result, target)))
+    if refusal is not None:  # raised last: the model and its audit are of use without intervals for the held-out rows
+        raise refusal
 
 
-def _found(network: NetworkRegressor, training: Rows, audit: Audit, out: Path) -> dict[str, Any]:
-    """What the fit found, for scripts."""
+def _next_steps(out: Path, held: Rows | None) -> str:
+    """Return the message after training: where the model is, and what is computed next."""
+    if held is None:
+        return f"Saved to {out}; next: its audit."
+    return f"Saved to {out}; next: its audit, and a test on the {len(held.y):,} held-out rows."
+
+
+def _result(network: NetworkRegressor, training: Rows, audit: Audit, out: Path) -> dict[str, Any]:
+    """Return the result of the fit, as ``--json`` prints it.
+
+    Args:
+        network: The trained network.
+        training: The training rows, encoded.
+        audit: The audit of the network.
+        out: The directory of the model.
+    """
     columns = network.columns_
     assert columns is not None  # the table has names
-    varies = {name for at, name in enumerate(columns.outputs) if at not in network.constants_}
-    used = [column.name for column in columns.columns if varies.intersection(column.outputs)]
+    varies = {name for at, name in enumerate(columns.network_inputs) if at not in network.constants_}
+    used = [column.name for column in columns.columns if varies.intersection(column.network_inputs)]
     return {
         "model": str(out),
         "rows": len(training.y),
@@ -144,24 +175,24 @@ def _found(network: NetworkRegressor, training: Rows, audit: Audit, out: Path) -
         "weight_decay_chosen": network.selection_ is not None,
         "target_sd": float(training.y.std()),
         "training_error": _error(network, training),
-        "audit": {"holds": audit.holds, **doubts(audit)},
+        "audit": {"holds": audit.holds, **doubtful_lines(audit)},
     }
 
 
-def _encoded_apart(network: NetworkRegressor, held: Rows, table: str) -> Rows:
-    """Return the rows kept apart as the network sees them, and say what it does not know of them."""
+def _encode_held_out(network: NetworkRegressor, held: Rows, table: str) -> Rows:
+    """Return the held-out rows encoded as inputs of the network, and print warnings about filled cells."""
     assert network.columns_ is not None  # the table has names
     filled = Filled()
-    found = held.encoded(network.columns_, filled)
-    for sentence in filled.told(network.columns_, f"the rows of {table} kept apart", len(held.y)):
-        note(sentence)
-    return found
+    encoded = held.encoded(network.columns_, filled)
+    for text in filled.warnings(network.columns_, f"the held-out rows of {table}", len(held.y)):
+        note(text)
+    return encoded
 
 
-def _judged(
+def _test_on_held_out(
     network: NetworkRegressor, training: Rows, held: Rows, seed: int
 ) -> tuple[dict[str, Any], VhatError | None]:
-    """How the fit does on the rows that were kept apart, and why there are no intervals for them, if there are none."""
+    """Return errors and coverage on the held-out rows, and the error if there are no intervals for them."""
     import numpy as np
 
     from vhat import metrics
@@ -172,61 +203,81 @@ def _judged(
         training.X.to_numpy(dtype=float), training.y, weights, held.X.to_numpy(dtype=float), held.y, seed
     )
     with calling_rows(held.names):
-        found = {"rows": len(held.y), "error": _error(network, held), "mean_error": mean, "trees_error": trees}
+        result = {"rows": len(held.y), "error": _error(network, held), "mean_error": mean, "trees_error": trees}
         try:
             band = network.predict_interval(held.X, 1 - _LEVEL, target="observation")
         except VhatError as error:
-            return {"held_out": found}, error
+            return result, error
     intervals = {
         "level": _LEVEL,
         "coverage": metrics.coverage(band.lower, band.upper, held.y),
         "mean_width": metrics.width(band.lower, band.upper).mean,
     }
-    return {"held_out": found | intervals}, None
-
-
-def _beside(held: dict[str, Any]) -> str:
-    """Return the error on the rows kept apart beside those of two models that anyone could have had."""
-    others = {"boosted trees": held["trees_error"], "the training mean": held["mean_error"]}
-    told = ", ".join(f"{name} {error:.4g}" for name, error in others.items() if isfinite(error))
-    return f"{held['error']:.4g} ({told})"
+    return result | intervals, None
 
 
 def _error(network: NetworkRegressor, rows: Rows) -> float:
+    """Return the root mean square error of the predictions."""
     return float(((network.predict(rows.X) - rows.y) ** 2).mean() ** 0.5)
 
 
-def _told(network: NetworkRegressor, found: dict[str, Any], target: str) -> dict[str, str]:
-    """The same in words."""
-    selection = network.selection_
-    chosen = "" if selection is None else f", chosen by {selection.by.replace('_', '-')}"
-    kind = network.activation if len(network.widths_) > 2 else "linear"
+def _summary(network: NetworkRegressor, result: dict[str, Any], target: str) -> dict[str, str]:
+    """Return the result of the fit as lines for the terminal, by their labels.
+
+    Args:
+        network: The trained network.
+        result: The result, as :func:`_result` returned it.
+        target: The column of the target.
+    """
+    columns = network.columns_
+    audit = network.audited_
+    assert columns is not None  # the table has names
+    assert audit is not None
+    scale = ", fitted as its log" if network.log_target else ""
+    used = ", ".join(result["columns"])
     lines = {
-        "target": f"{target}, standard deviation {found['target_sd']:.4g}{', fitted as its log' * network.log_target}",
-        "learned from": f"{found['rows']:,} rows, {len(found['columns'])} columns: {', '.join(found['columns'])}",
+        "target": f"{target}, standard deviation {result['target_sd']:.4g}{scale}",
+        "trained on": f"{result['rows']:,} rows, {len(result['columns'])} columns: {used}",
     }
-    assert network.columns_ is not None
-    lines |= column_lines(network.columns_)
-    constant = [name for name in found["constant"] if network.columns_[name].outputs]  # the rest is in the lines
+    lines |= column_lines(columns)
+    constant = [name for name in result["constant"] if not columns[name].left_out]  # the others have a line already
     if constant:
         same = f"{', '.join(constant)}: the same in all of these rows"
         lines["left out"] = "; ".join(filter(None, [lines.get("left out"), same]))
-    if found["rows_without_target"]:
-        lines["no target"] = f"in {found['rows_without_target']:,} of the rows read, which are left out"
-    if found["remarks"] or found["findings"]:
-        lines["look at"] = "\n".join([*found["remarks"], *found["findings"]])
-    lines |= {
-        "network": f"{'-'.join(map(str, network.widths_))}, {kind}, {found['parameters']:,} parameters",
-        "weight decay": f"{found['weight_decay']:.3g}{chosen}",
-        "error there": f"{found['training_error']:.4g} (root mean square), on the rows that it was fitted to",
-    }
-    if held := found.get("held_out"):
-        lines["held out"] = f"error {_beside(held)} on {held['rows']:,} rows kept apart; " + (
-            f"{held['coverage'] * held['rows']:.0f} of them within their {held['level']:.0%} interval, mean width "
-            f"{held['mean_width']:.4g}"
-            if "coverage" in held
-            else "there are no intervals for them"
-        )
-    model, audit = found["model"], network.audited_
-    assert audit is not None
-    return lines | {"audit": f"{look_at(audit)}; vhat audit {model} shows every line", "saved to": model}
+    if result["rows_without_target"]:
+        lines["no target"] = f"in {result['rows_without_target']:,} of the rows read, which are left out"
+    if result["remarks"] or result["findings"]:
+        lines["check"] = "\n".join([*result["remarks"], *result["findings"]])
+    lines["network"] = _network_line(network, result)
+    lines["weight decay"] = _weight_decay_line(network, result)
+    lines["training error"] = f"{result['training_error']:.4g} (root mean square), on the training rows"
+    if "held_out" in result:
+        lines["held out"] = _held_out_line(result["held_out"])
+    model = result["model"]
+    lines["audit"] = f"{summary(audit)}; vhat audit {model} shows every line"
+    lines["saved to"] = model
+    return lines
+
+
+def _network_line(network: NetworkRegressor, result: dict[str, Any]) -> str:
+    """Return widths, activation and number of parameters of the network."""
+    activation = network.activation if len(network.widths_) > 2 else "linear"  # widths_ includes input and output
+    return f"{'-'.join(map(str, network.widths_))}, {activation}, {result['parameters']:,} parameters"
+
+
+def _weight_decay_line(network: NetworkRegressor, result: dict[str, Any]) -> str:
+    """Return the weight decay, and how it was chosen if it was."""
+    if network.selection_ is None:
+        return f"{result['weight_decay']:.3g}"
+    return f"{result['weight_decay']:.3g}, chosen by {network.selection_.by.replace('_', '-')}"
+
+
+def _held_out_line(held: dict[str, Any]) -> str:
+    """Return errors and coverage on the held-out rows, beside the errors of two simple models."""
+    others = {"boosted trees": held["trees_error"], "the training mean": held["mean_error"]}
+    listed = ", ".join(f"{name} {error:.4g}" for name, error in others.items() if isfinite(error))
+    errors = f"error {held['error']:.4g} ({listed}) on {held['rows']:,} held-out rows"
+    if "coverage" not in held:
+        return f"{errors}; there are no intervals for them"
+    covered = f"{held['coverage'] * held['rows']:.0f} of them within their {held['level']:.0%} interval"
+    return f"{errors}; {covered}, mean width {held['mean_width']:.4g}"

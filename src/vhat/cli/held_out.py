@@ -1,4 +1,4 @@
-"""Tables of held-out rows, for the commands that judge or calibrate a model by them."""
+"""Read tables of held-out rows, for the commands that test or calibrate a model on them."""
 
 from __future__ import annotations
 
@@ -15,38 +15,50 @@ __all__ = ["held_out_target", "read_held_out"]
 
 
 def held_out_target(network: NetworkRegressor, asked: str | None) -> str:
-    """Return the column of held-out rows that holds what was observed.
+    """Return the column of the target in a table of held-out rows.
+
+    Args:
+        network: The model.
+        asked: The option ``--target``, or None.
 
     Raises:
-        InputError: When neither the user nor the model names it, and when it is a column that the model takes.
+        InputError: If neither the user nor the model names it, or if it is an input of the model.
     """
-    called = network.target_name_
     if asked is None:
-        if called is None:
+        if network.target_name_ is None:
             raise InputError(
-                "--target is needed: the model does not say which column of the held-out table holds what was observed."
+                "--target is needed: the model does not know which column of the held-out table is the target."
             )
-        return called
+        return network.target_name_
     if asked in map(str, getattr(network, "feature_names_in_", ())):
         raise InputError(f"--target {asked} is among the columns that the model takes. Name the one that it predicts.")
     return asked
 
 
 def read_held_out(network: NetworkRegressor, held_out: str, target: str, separator: str | None) -> Rows:
-    """Return the held-out rows, with the columns that the model takes."""
+    """Return the held-out rows with the columns that the model takes, and print warnings about them.
+
+    Args:
+        network: The model.
+        held_out: The file of the rows.
+        target: The column of the target.
+        separator: The character between the columns of a CSV file, or None.
+    """
     from vhat.cli import saved_models
     from vhat.cli.predict_stream import Tally
     from vhat.cli.training_rows import Rows
     from vhat.tables.files import open_table, read_all, require_columns
 
     table = open_table(held_out, separator)
-    called = network.target_name_
-    named = "which the model was fitted to (--target names another)"
-    require_columns(table, [target], named if target == called else "which --target names")
-    if called is not None and target != called:
+    fitted_target = network.target_name_
+    if target == fitted_target:
+        require_columns(table, [target], "which the model was fitted to (--target names another)")
+    else:
+        require_columns(table, [target], "which --target names")
+    if fitted_target is not None and target != fitted_target:
         note(
-            f"warning: the model was fitted to {called!r} and is judged by {target!r}. Unless that is the same "
-            "quantity in the same unit, the calibration on the page means nothing."
+            f"warning: the model was fitted to {fitted_target!r} and is tested on {target!r}. Unless both are the same "
+            "quantity in the same unit, the results for these rows mean nothing."
         )
     names = list(saved_models.input_columns(network, table))
     chunk = read_all(table, [*names, target])
@@ -54,10 +66,10 @@ def read_held_out(network: NetworkRegressor, held_out: str, target: str, separat
     rows = Rows.judging(network, chunk, names, target, tally.filled)
     tally.count_moved(network, chunk, rows.X)
     tally.count_far(network, chunk, rows.X)
-    for sentence in [
+    for text in [
         *tally.moved_warnings(table),
         *tally.far_warnings(table),
-        *rows.told(network, tally.filled, table.name),
+        *rows.warnings(network, tally.filled, table.name),
     ]:
-        note(sentence)
+        note(text)
     return rows

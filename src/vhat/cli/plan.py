@@ -1,4 +1,4 @@
-"""``vhat plan``."""
+"""The command ``vhat plan``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vhat.cli.terminal import facts, print_json, show
 
 @command("vhat plan model new.csv")
 def plan(directory: Model, data: Data, separator: Separator = None, json: Json = False) -> None:
-    """Say how the intervals of a table would be computed, and what that takes, without computing them."""
+    """Show how the intervals of a table would be computed, with memory and time, without computing them."""
     from vhat.cli import saved_models
     from vhat.cli.predict_stream import chunk_rows
     from vhat.estimator.sketch_of import refuse_sketched
@@ -20,7 +20,8 @@ def plan(directory: Model, data: Data, separator: Separator = None, json: Json =
     network = saved_models.load(directory)
     refuse_sketched(network, "vhat plan")
     saved_models.input_columns(network, table)
-    rows, chunk = table.count(), chunk_rows(network)
+    rows = table.count()
+    chunk = chunk_rows(network)
     problem = network.fitted_.problem
     with problem.scope():
         chosen = choose(problem, rows * problem.outputs)
@@ -37,16 +38,16 @@ def plan(directory: Model, data: Data, separator: Separator = None, json: Json =
             }
         )
         return
-    pieces = -(-rows // chunk)
+    chunks = -(-rows // chunk)  # rounded up
     show(
         facts(
             f"Plan for {rows:,} rows of {table.name}",
             {
                 "solver": repr(chosen.solver),
-                "memory": f"{chosen.memory / 1e6:,.0f} MB, however many rows there are",
+                "memory": f"{chosen.memory / 1e6:,.0f} MB, for any number of rows",
                 "cost": f"{chosen.duration} of CPU time",
                 "why": chosen.reason,
-                "chunks": f"{pieces:,} of at most {chunk:,} rows" if pieces > 1 else "the whole table at once",
+                "chunks": f"{chunks:,} of at most {chunk:,} rows" if chunks > 1 else "the whole table at once",
             },
         )
     )

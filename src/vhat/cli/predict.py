@@ -255,7 +255,7 @@ def _remarks(network: NetworkRegressor, asked: Asked, tally: Tally, table: Table
     if tally.far:
         remarks += [*tally.far_warnings(table), f"The status of such rows is {FAR!r}."]
     if network.columns_ is not None:
-        remarks += tally.filled.told(network.columns_, table.name, tally.rows)
+        remarks += tally.filled.warnings(network.columns_, table.name, tally.rows)
     for status, count in tally.failed.items():
         remarks.append(f"warning: {count:,} of {tally.rows:,} rows have no interval; their status is {status!r}.")
     return remarks

@@ -1,4 +1,4 @@
-"""``vhat report``."""
+"""The command ``vhat report``."""
 
 from __future__ import annotations
 
@@ -19,33 +19,36 @@ from vhat.errors import TableWarning
 @command("vhat report model --held-out test.csv --out report.html")
 def report(
     directory: Model,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The HTML file to write.")] = Path("report.html"),
     held_out: Annotated[
         str | None,
         typer.Option(
             metavar="DATA",
-            help="Table that training did not see, to judge the intervals by; by default what --hold-out kept apart.",
+            help="Table of rows that training did not use, to test the intervals; by default the rows of --hold-out.",
         ),
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="The target's column in that table, and its name on the page; the model's by default.",
+            help="Column of the target in that table, and its name on the page; by default that of the model.",
         ),
     ] = None,
-    unit: Annotated[str | None, typer.Option(metavar="TEXT", help="The unit of the target, for the axes.")] = None,
+    unit: Annotated[str | None, typer.Option(metavar="TEXT", help="Unit of the target, for the axes.")] = None,
     delta: Annotated[
         float, typer.Option(metavar="NUMBER", help="Probability of a miss: 0.05 asks for 95% confidence.")
     ] = 0.05,
     noise: Noise = None,
     max_unsupported: Annotated[
-        float, typer.Option(metavar="SHARE", help="Above this unsupported share a prediction is listed as abstained.")
+        float,
+        typer.Option(metavar="SHARE", help="Predictions with a larger unsupported share are listed as abstentions."),
     ] = 0.5,
     refits: Annotated[
         int,
         typer.Option(
-            metavar="NUMBER", min=0, help="Refits under redrawn responses, which probe whether the minimum is followed."
+            metavar="NUMBER",
+            min=0,
+            help="Number of refits to perturbed targets, to test whether the fit moves with the noise as assumed.",
         ),
     ] = 0,
     seed: Seed = 0,
@@ -53,13 +56,13 @@ def report(
     quiet: Quiet = False,
     force: Force = False,
 ) -> None:
-    """Write one HTML file about a model: its audit, intervals, calibration, and what its predictions lean on.
+    """Write an HTML report on a model: its audit, intervals, calibration, and the columns and rows that matter most.
 
-    The file is complete: it opens without a network, on a phone, in the dark, and on paper.
+    The report is one file. It needs no internet connection, adapts to phones and dark screens, and can be printed.
     """
     from vhat.cli import saved_models
     from vhat.cli.advice import AUDIT, in_options
-    from vhat.estimator import report as reported
+    from vhat.estimator import report as estimator_report
     from vhat.estimator.sketch_of import refuse_sketched
     from vhat.report import Options, refuse_existing
 
@@ -69,19 +72,31 @@ def report(
     level = noise_level(noise)
     network = saved_models.load(directory)
     refuse_sketched(network, "vhat report")
-    pair, rows = None, None
+    held_out_pair = None
+    row_names = None
     if held_out is not None:
         with silence(quiet):
-            kept = read_held_out(network, held_out, held_out_target(network, target), separator)
-        pair, rows = (kept.X if hasattr(network, "feature_names_in_") else kept.X.to_numpy(), kept.y), kept.names
-    name = f"{target or network.target_name_ or 'y'}" + (f" ({unit})" if unit else "")
+            rows = read_held_out(network, held_out, held_out_target(network, target), separator)
+        inputs = rows.X if hasattr(network, "feature_names_in_") else rows.X.to_numpy()
+        held_out_pair = (inputs, rows.y)
+        row_names = rows.names
+    name = target or network.target_name_ or "y"
+    if unit:
+        name = f"{name} ({unit})"
     with silence(quiet), warnings.catch_warnings():
-        warnings.simplefilter("ignore", TableWarning)  # rows of the table were counted where it was read
+        warnings.simplefilter("ignore", TableWarning)  # reading the table has printed the same warnings already
         options = Options(
-            delta, pair, name, level, max_unsupported, refits, seed, rows, partial(in_options, names=AUDIT)
+            delta,
+            held_out_pair,
+            name,
+            level,
+            max_unsupported,
+            refits,
+            seed,
+            row_names,
+            partial(in_options, names=AUDIT),
         )
-        written = reported.write(network, out, options, force=force)
+        written = estimator_report.write(network, out, options, force=force)
     if not quiet:
-        note(
-            f"Written to {written} ({written.stat().st_size / 1024:,.0f} kB). Open it in a browser; it fetches nothing."
-        )
+        size = written.stat().st_size / 1024
+        note(f"Written to {written} ({size:,.0f} kB). Open it in a browser; no internet connection is needed.")

@@ -1,4 +1,4 @@
-"""Models on disk and the columns that they need."""
+"""Load saved models, check where to save them, and find the columns that they take."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["check_place", "input_columns", "load"]
 
 
 def load(directory: Path) -> NetworkRegressor:
-    """Load what ``vhat fit`` has saved.
+    """Load a model that ``vhat fit`` saved.
 
     Raises:
-        StoreError: When it is not there, is something else, was saved by a newer version, or is damaged.
+        StoreError: If there is none, or it is something else, was saved by a newer version, or is damaged.
     """
     from vhat.estimator import NetworkRegressor
 
@@ -26,10 +26,10 @@ def load(directory: Path) -> NetworkRegressor:
 
 
 def check_place(directory: Path, *, force: bool) -> None:
-    """Refuse a place for a model before anything is trained for it.
+    """Check that a model can be saved to a directory, before training starts.
 
     Raises:
-        InputError: For a file, for a directory that holds something else, and for a model without ``force``.
+        InputError: If it is a file, holds something else, or holds a model and ``force`` is not given.
     """
     if directory.exists() and not directory.is_dir():
         raise InputError(f"--out {directory} is a file; a model is saved as a directory. Give another name.")
@@ -41,18 +41,18 @@ def check_place(directory: Path, *, force: bool) -> None:
 
 
 def input_columns(network: NetworkRegressor, table: TableFile) -> tuple[str, ...]:
-    """Return the columns of a table that the model takes, in its order: by name, or all where it knows no names.
+    """Return the columns of a table that the model takes, in the order of training: by name, or all if it has no names.
 
     Raises:
-        InputError: Naming the columns that are missing.
+        InputError: Naming the missing columns.
     """
     from vhat.tables.files import require_columns
 
     names = getattr(network, "feature_names_in_", None)
     if names is not None:
-        known = tuple(str(name) for name in names) if network.columns_ is None else network.columns_.needed
-        require_columns(table, known, "which the model was trained with")
-        return known
+        needed = tuple(map(str, names)) if network.columns_ is None else network.columns_.needed
+        require_columns(table, needed, "which the model was trained with")
+        return needed
     if len(table.columns) != network.n_features_in_:
         raise InputError(
             f"the model was trained with {network.n_features_in_} columns without names, and {table.name} has "

@@ -1,4 +1,4 @@
-"""``vhat sketch``."""
+"""The command ``vhat sketch``."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from vhat.cli.terminal import note, print_json, silence
 @command("vhat sketch model --out deployed")
 def sketch(
     directory: Model,
-    out: Annotated[Path, typer.Option(metavar="DIRECTORY", help="Where to save it; a new or empty directory.")],
+    out: Annotated[Path, typer.Option(metavar="DIRECTORY", help="A new or empty directory to save it to.")],
     probes: Annotated[
-        int, typer.Option(metavar="NUMBER", help="Random probes, where the model has more than 2,000 parameters.")
+        int, typer.Option(metavar="NUMBER", help="Number of random probes, for a model of more than 2,000 parameters.")
     ] = 256,
-    seed: Annotated[int, typer.Option(metavar="NUMBER", help="Draws them.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="NUMBER", help="Seed of the random probes.")] = 0,
     json: Json = False,
     quiet: Quiet = False,
     force: Force = False,
 ) -> None:
-    """Make a model that gives the same intervals without its training rows, to be copied to where it is used.
+    """Make a copy of a model without its training rows, for deployment. It gives the same intervals.
 
-    vhat predict and vhat calibrate take it like a model. It holds parameters, noise level, calibration and audit, and
-    no row of the training table. Intervals cost the same however many training rows there were.
+    vhat predict and vhat calibrate accept it like a model. It holds parameters, noise level, calibration and audit, and
+    no row of the training table. The cost of an interval does not depend on the number of training rows.
     """
     from vhat.cli import saved_models
     from vhat.estimator.sketch_of import sketch_of
@@ -37,9 +37,9 @@ def sketch(
     with silence(quiet):
         made = network.sketch(probes, seed=seed)
         made.save(out)
-        found = sketch_of(made)
-        assert found is not None
-        drawn = found.probes
+        saved = sketch_of(made)
+        assert saved is not None
+        drawn = saved.probes
         how = "exactly as the model has them" if drawn is None else f"with V from {drawn:,} random probes"
         note(f"Saved {out}: intervals {how}, without the training rows of {directory}.")
     if json:

@@ -1,4 +1,4 @@
-"""``vhat study``, whose commands live with the study."""
+"""The command ``vhat study``. Its subcommands are in :mod:`vhat.study.commands`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a table that a model learns from, or is judged by."""
+"""Read the rows of a table that a model is trained or tested on."""
 
 from __future__ import annotations
 
@@ -24,10 +24,16 @@ __all__ = ["Rows", "frame_of", "predictors", "row_names"]
 
 
 def predictors(table: TableFile, target: str, features: str | None, weights: str | None = None) -> list[str]:
-    """Return the columns to learn from.
+    """Return the columns to predict from.
+
+    Args:
+        table: The table.
+        target: The column to predict.
+        features: The option ``--features``, or None for all columns except target and weights.
+        weights: The column of weights, or None.
 
     Raises:
-        InputError: For columns that are not there or have no name, and for the target among them.
+        InputError: For columns that do not exist or have no name, and if the target is among them.
     """
     from vhat.tables.files import require_columns
 
@@ -53,16 +59,16 @@ def predictors(table: TableFile, target: str, features: str | None, weights: str
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of a table to learn from or to judge by.
+    """Rows of a table for training or for a test.
 
     Attributes:
-        X: Inputs, with their names: numbers, or the cells as they stand in the file where these need reading.
+        X: Inputs by column: numbers, or cells as they are in the file if some of them are not plain numbers.
         y: The target.
-        names: What the rows are called, as in messages about the table: by line or by row of the file.
-        weights: How much each row counts, or None.
-        columns: How X is read, decided over the whole table; None where X is numbers.
-        target: How y was read; None where it was numbers.
-        without_target: How many rows were left out because their target was missing.
+        names: The names of the rows in messages: their line or row in the file.
+        weights: The weight of each row, or None.
+        columns: The reading of the columns of X, decided on the whole table; None if X is numbers.
+        target: The reading of the target; None if it is numbers.
+        without_target: The number of rows that were left out because their target was missing.
     """
 
     X: pd.DataFrame
@@ -86,13 +92,13 @@ class Rows:
 
         Args:
             table: The table.
-            names: The columns to learn from.
+            names: The columns to predict from.
             target: The column to predict.
             weights: The column of weights, or None.
-            asked: What some columns are, by ``--columns``.
+            asked: Kinds of columns that the user gave by ``--columns``.
 
         Raises:
-            InputError: For no rows, and for cells that cannot be read.
+            InputError: If the table has no rows, or cells that cannot be read.
         """
         from vhat.tables.columns import Columns, Wording
         from vhat.tables.files import read_all
@@ -110,50 +116,52 @@ class Rows:
 
     @classmethod
     def _read(cls, chunk: Chunk, columns: Columns, target: Column, weights: str | None) -> Rows:
-        """Take rows that were read, in columns of any kind; rows without a target are left out."""
+        """Return the rows of a chunk whose columns are of any kind. Rows without a target are left out."""
         import numpy as np
 
-        X, names = frame_of(chunk, columns.names), row_names(chunk)
+        X = frame_of(chunk, columns.names)
+        names = row_names(chunk)
         y = read_target(chunk, target)
         known = ~np.isnan(y)
         if not known.any():
             raise InputError(f"{chunk.table}: the target {target.name!r} is missing in all rows. Check --target.")
         counts = None if weights is None else chunk.numbers([weights])[:, 0]
-        target = replace(target, gaps=0)  # rows without a target are left out, and none is filled
+        target = replace(target, gaps=0)  # a missing target is not filled in; its row is left out
         whole = cls(X, y, names, counts, columns, target, int((~known).sum()))
         return whole if known.all() else whole._take(known.nonzero()[0])
 
     def counted(self) -> Rows:
-        """The rows whose weight is not zero: no one learns from the others, or judges by them."""
-        if self.weights is None or not self.weights.any():  # the fit refuses the latter in words
+        """Return the rows whose weight is not zero."""
+        if self.weights is None or not self.weights.any():  # the fit refuses weights that are all zero
             return self
         return self._take(self.weights.nonzero()[0])
 
     @classmethod
     def of(cls, chunk: Chunk, names: list[str], target: str, weights: str | None = None) -> Rows:
-        """Take rows of numbers that were read.
+        """Return the rows of a chunk of numbers.
 
         Raises:
-            InputError: For what is not a finite number.
+            InputError: For a cell that is not a finite number.
         """
         import pandas as pd
 
         numbers = chunk.numbers([*names, target, *([] if weights is None else [weights])])
-        X, y = pd.DataFrame(numbers[:, : len(names)], columns=names), numbers[:, len(names)]
+        X = pd.DataFrame(numbers[:, : len(names)], columns=names)
+        y = numbers[:, len(names)]
         return cls(X, y, row_names(chunk), None if weights is None else numbers[:, -1])
 
     @classmethod
     def judging(
         cls, network: NetworkRegressor, chunk: Chunk, names: Sequence[str], target: str, filled: Filled
     ) -> Rows:
-        """Take rows that were read, as a model sees them; rows without a target are left out.
+        """Return the rows of a chunk, encoded as inputs of a model, for a test. Rows without a target are left out.
 
         Args:
             network: The model.
             chunk: The rows.
             names: The columns that the model takes.
-            target: The column of what was observed.
-            filled: Where cells are noted of which training knew nothing.
+            target: The column of the target.
+            filled: The record of filled cells, which is updated.
 
         Raises:
             InputError: For cells that cannot be read.
@@ -169,22 +177,24 @@ class Rows:
         known = ~np.isnan(y)
         if not known.any():
             raise InputError(f"{chunk.table}: the target {target!r} is missing in all rows. Check --target.")
-        return whole if known.all() else replace(whole._take(known.nonzero()[0]), without_target=int((~known).sum()))
+        if known.all():
+            return whole
+        return replace(whole._take(known.nonzero()[0]), without_target=int((~known).sum()))
 
-    def told(self, network: NetworkRegressor, filled: Filled, table: str) -> list[str]:
-        """Say which rows were left out, and which cells were filled."""
-        said = (
-            [] if network.columns_ is None else filled.told(network.columns_, table, len(self.y) + self.without_target)
-        )
+    def warnings(self, network: NetworkRegressor, filled: Filled, table: str) -> list[str]:
+        """Return warnings about rows that were left out and cells that were filled in."""
+        texts = []
+        if network.columns_ is not None:
+            texts += filled.warnings(network.columns_, table, len(self.y) + self.without_target)
         if self.without_target:
-            said.append(f"warning: {self.without_target:,} rows of {table} have no target and are left out.")
-        return said
+            texts.append(f"warning: {self.without_target:,} rows of {table} have no target and are left out.")
+        return texts
 
     def split(self, share: float, seed: int) -> tuple[Rows, Rows | None]:
-        """Keep a random share of the rows apart.
+        """Return the training rows and a random share of held-out rows; no held-out rows for a share of 0.
 
         Raises:
-            InputError: For a share that leaves nothing on one side.
+            InputError: For a share that leaves no held-out row, or fewer than two training rows.
         """
         import numpy as np
 
@@ -192,51 +202,54 @@ class Rows:
             return self, None
         count = round(share * len(self.y)) if 0 < share < 1 else 0
         if not 1 <= count <= len(self.y) - 2:
-            raise InputError(f"--hold-out {share:g} of {len(self.y)} rows is no usable share; 0.2 keeps a fifth apart.")
+            raise InputError(f"--hold-out {share:g} of {len(self.y)} rows is no usable share; 0.2 holds out a fifth.")
         order = np.random.default_rng(seed).permutation(len(self.y))
         return self._take(np.sort(order[count:])), self._take(np.sort(order[:count]))
 
     def fit(self, network: NetworkRegressor, target: str) -> None:
-        """Train a network on these rows: levels and medians of columns are those of these rows alone."""
+        """Train a network on these rows. Levels and medians of columns are computed from these rows alone."""
         import pandas as pd
 
         decided = None if self.columns is None else self.columns.relearned(self.X, self.weights)
         with calling_rows(self.names):
             network._fit(self.X, pd.Series(self.y, name=target), self.weights, decided)
-        network.row_names_, network.target_column_ = self.names, self.target
+        network.row_names_ = self.names
+        network.target_column_ = self.target
 
     def findings(self, network: NetworkRegressor, target: str) -> list[str]:
-        """Return what stands out in these rows, one sentence each, once a network has been trained on them."""
+        """Return one sentence on each peculiarity of the rows that the user should check, after training."""
         from vhat.tables.columns import Wording
         from vhat.tables.findings import findings, log_would_help, skewness
 
         assert network.columns_ is not None  # the table has names
-        said = findings(self.X, self.y, network.columns_, self.names, target, Wording(command=True))
+        wording = Wording(command=True)
+        texts = findings(self.X, self.y, network.columns_, self.names, target, wording, network.columns or {})
         if not network.log_target and log_would_help(self.y):
             import numpy as np
 
-            said.append(
+            texts.append(
                 f"{target} is positive and skewed (skewness {skewness(self.y):.2g}, of its log "
                 f"{skewness(np.log(self.y)):.2g}): --log-target fits its log, and no interval is then negative"
             )
-        return said
+        return texts
 
     def encoded(self, columns: Columns | None, filled: Filled | None = None) -> Rows:
-        """Return the rows as a network sees them that reads columns so.
+        """Return the rows encoded as inputs of a network.
 
         Args:
-            columns: How it reads them.
-            filled: Where cells are noted of which its training knew nothing.
+            columns: The columns of the network.
+            filled: The record of filled cells, which is updated, if any.
         """
         import pandas as pd
 
         if self.columns is None or columns is None:
             return self
         with calling_rows(self.names):
-            found = columns.encode(self.X)
+            encoded = columns.encode(self.X)
         if filled is not None:
-            filled.note(found, self.names)
-        return replace(self, X=pd.DataFrame(found.numbers, columns=list(found.names), index=self.X.index), columns=None)
+            filled.note(encoded, self.names)
+        X = pd.DataFrame(encoded.numbers, columns=list(encoded.names), index=self.X.index)
+        return replace(self, X=X, columns=None)
 
     def _take(self, rows: np.ndarray) -> Rows:
         weights = None if self.weights is None else self.weights[rows]
@@ -244,7 +257,7 @@ class Rows:
 
 
 def frame_of(chunk: Chunk, names: Sequence[str]) -> pd.DataFrame:
-    """Return some columns of a chunk, cell by cell as they stand in the file."""
+    """Return some columns of a chunk with their cells as they are in the file."""
     import pandas as pd
 
     return pd.DataFrame({name: pd.Series(chunk.columns[name], dtype=chunk.columns[name].dtype) for name in names})
@@ -254,7 +267,7 @@ def read_target(chunk: Chunk, target: Column) -> np.ndarray:
     """Return the target of the rows of a chunk, NaN where it is missing.
 
     Raises:
-        InputError: For a target that is no number.
+        InputError: If the target is not a number.
     """
     from vhat.tables.columns import Wording
     from vhat.tables.columns.kinds import Flag, Number
@@ -270,8 +283,8 @@ def read_target(chunk: Chunk, target: Column) -> np.ndarray:
 
 
 def row_names(chunk: Chunk) -> RowNames:
-    """Return what the rows of a chunk are called: by their place in the file."""
+    """Return the names of the rows of a chunk in messages: their places in the file."""
     from vhat.tables.row_names import RowNames
 
-    counted = {"line": "as an editor counts them", "row": "counted from 1"}[chunk.noun]
-    return RowNames(chunk.places, chunk.noun, f"their {chunk.noun} in {Path(chunk.table).name}, {counted}")
+    counting = {"line": "as an editor counts them", "row": "counted from 1"}[chunk.noun]
+    return RowNames(chunk.places, chunk.noun, f"their {chunk.noun} in {Path(chunk.table).name}, {counting}")
