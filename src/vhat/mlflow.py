@@ -1,7 +1,7 @@
-"""Saved models of tables as MLflow models of the ``python_function`` flavour: a frame in, its intervals out.
+"""Store saved models as MLflow models of the ``python_function`` flavour, which predict the intervals of a data frame.
 
-What MLflow keeps is a copy of the saved directory and the options, and no pickle. Save a sketch, and no training row is
-in it::
+MLflow stores a copy of the saved directory and the options, without pickle. The directory of a sketch contains no
+training rows::
 
     network.sketch().save("deployed")
     vhat.mlflow.save_model("deployed", "packed", delta=0.1, target="observation")
@@ -25,53 +25,53 @@ if TYPE_CHECKING:
 __all__ = ["log_model", "save_model"]
 
 _OPTIONS = ("delta", "target", "bound", "noise", "observation_noise", "keep")
-"""Fields of a FramePredictor that are kept with the model."""
+"""Options of a FramePredictor, which are stored with the model."""
 
 
 def save_model(directory: str | os.PathLike[str], path: str | os.PathLike[str], **options: Any) -> None:
     """Save a model for ``mlflow.pyfunc.load_model``.
 
     Args:
-        directory: What ``network.save`` or ``network.sketch().save`` or ``vhat sketch --out`` has written.
-        path: Where MLflow's directory goes; it must not exist.
-        options: What is asked of every row, as in ``FramePredictor``: ``delta``, ``target``, ``bound``, ``noise``,
-            ``observation_noise``, ``keep``. All others go to ``mlflow.pyfunc.save_model``.
+        directory: A directory written by ``network.save``, ``network.sketch().save`` or ``vhat sketch --out``.
+        path: The directory for MLflow. It must not exist.
+        options: Options of ``FramePredictor``: ``delta``, ``target``, ``bound``, ``noise``, ``observation_noise``,
+            ``keep``. All others are passed to ``mlflow.pyfunc.save_model``.
 
     Raises:
         InputError: For options that cannot be used.
-        StoreError: When there is no saved model.
-        MissingPackage: Without MLflow.
+        StoreError: If there is no saved model.
+        MissingPackage: If MLflow is not installed.
     """
     _pyfunc().save_model(path=os.fspath(path), **_arguments(directory, options))
 
 
 def log_model(directory: str | os.PathLike[str], name: str = "model", **options: Any) -> Any:
-    """Log a model to the run of MLflow that is active, and return what MLflow knows of it.
+    """Log a model to the active run of MLflow, and return the ``ModelInfo`` of MLflow.
 
     Args:
         directory: As in :func:`save_model`.
-        name: Under which MLflow keeps it.
-        options: As in :func:`save_model`; all others go to ``mlflow.pyfunc.log_model``.
+        name: The name of the model in MLflow.
+        options: As in :func:`save_model`; all others are passed to ``mlflow.pyfunc.log_model``.
 
     Raises:
         InputError: For options that cannot be used.
-        StoreError: When there is no saved model.
-        MissingPackage: Without MLflow.
+        StoreError: If there is no saved model.
+        MissingPackage: If MLflow is not installed.
     """
     return _pyfunc().log_model(name=name, **_arguments(directory, options))
 
 
 @dataclass(frozen=True)
-class _Packed:
-    """What MLflow asks for predictions."""
+class _PythonModel:
+    """The object from which MLflow requests predictions."""
 
     predictor: FramePredictor
 
     def predict(self, frame: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
-        """Return the intervals of some rows.
+        """Return the intervals of the rows of a data frame.
 
         Raises:
-            InputError: For rows that are no data frame, and for parameters, of which there are none.
+            InputError: If the rows are not a data frame, or if parameters are given: there are none.
         """
         if not hasattr(frame, "iloc"):
             raise InputError(f"rows came as {type(frame).__name__}; give a pandas DataFrame with the training columns.")
@@ -80,9 +80,9 @@ class _Packed:
         return self.predictor(frame)
 
 
-def _load_pyfunc(path: str, model_config: Mapping[str, Any] | None = None) -> _Packed:
-    """Return the model that MLflow has kept; MLflow calls this by its name."""
-    return _Packed(_predictor(path, dict(model_config or {})))
+def _load_pyfunc(path: str, model_config: Mapping[str, Any] | None = None) -> _PythonModel:
+    """Return the model that MLflow stored. MLflow finds this function by its name."""
+    return _PythonModel(_predictor(path, dict(model_config or {})))
 
 
 def _predictor(directory: str, options: Mapping[str, Any]) -> FramePredictor:
@@ -90,25 +90,24 @@ def _predictor(directory: str, options: Mapping[str, Any]) -> FramePredictor:
 
 
 def _arguments(directory: str | os.PathLike[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what MLflow is called with.
+    """Return the arguments for MLflow.
 
     Raises:
         InputError: For options that cannot be used.
-        StoreError: When there is no saved model.
+        StoreError: If there is no saved model.
     """
     from vhat.store.reading import fingerprint
 
     own = {name: options[name] for name in _OPTIONS if name in options}
     others = {name: value for name, value in options.items() if name not in _OPTIONS}
-    place = os.fspath(directory)
-    asked = _predictor(place, own)  # checks the options
-    fingerprint(place)  # checks that there is a model
-    requirements = {"pip_requirements": [f"vhat[sklearn,parquet]=={__version__}"]}
+    path = os.fspath(directory)
+    predictor = _predictor(path, own)  # raises for options that cannot be used
+    fingerprint(path)  # raises if there is no model
     return {
         "loader_module": __name__,
-        "data_path": place,
-        "model_config": own | {"keep": list(asked.keep)},
-        **requirements,
+        "data_path": path,
+        "model_config": own | {"keep": list(predictor.keep)},
+        "pip_requirements": [f"vhat[sklearn,parquet]=={__version__}"],
         **others,
     }
 

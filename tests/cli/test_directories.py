@@ -207,7 +207,7 @@ def test_directories_that_cannot_be_used_are_refused_in_words(parts, rows, tmp_p
     assert "give --out a directory" in predict(parts, code=2)
     assert "lie within each other" in predict(parts, "--out", parts / "out", code=2)
     assert "--scheduler tcp://a:1 has no use" in predict(parts, "--out", out, "--scheduler", "tcp://a:1", code=2)
-    assert "the names of the directories state it" in predict(parts, "--out", out, "--keep", "y", code=2)
+    assert "it is part of the directory names" in predict(parts, "--out", out, "--keep", "y", code=2)
     assert "column of that name" in predict(parts, "--out", out, "--keep", "lower", code=2)
     assert "has no column 'nmae', which are to be kept. Did you mean 'name'" in predict(
         parts, "--out", out, "--keep", "nmae", code=2
@@ -295,7 +295,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(parts, tmp_path, mo
     monkeypatch.setattr(engines, "predict_partition", stopped)
     said = predict(parts, "--out", out, code=130)
     assert "stopped. 2 of 3 files are finished and kept in" in said
-    assert "the same command goes on with the others." in said
+    assert "the same command continues with the others." in said
     monkeypatch.undo()
     predict(parts, "--out", out)
     predict(parts, "--out", tmp_path / "fresh")

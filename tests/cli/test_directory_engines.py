@@ -151,11 +151,11 @@ def test_workers_that_end_one_after_the_other_stop_the_run_in_words(parts, tmp_p
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         pytest.raises(vhat.MemoryBudgetError, match="most likely for lack of memory"),
     ):
-        list(engines.computed(work, engine, 2, None))
+        list(engines.compute(work, engine, 2, None))
 
 
 def test_clusters_that_cannot_be_used_are_refused_in_words(parts, tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "_PATIENCE", 1)
+    monkeypatch.setattr(engines, "_SCHEDULER_TIMEOUT", 1)
     options = ("--engine", "dask", "--scheduler", "tcp://127.0.0.1:1")
     assert "no Dask scheduler answers at 'tcp://127.0.0.1:1'" in predict(
         parts, "--out", tmp_path / "a", *options, code=2

@@ -1,8 +1,13 @@
-"""Prediction over directories of files: one pure function, frame to frame and file to file, and who calls it where.
+"""Prediction of directories of files, by one process or by many.
 
-``frames.py`` holds the function, ``worker_models.py`` the models that a process keeps loaded, ``dataset.py`` the files
-of a directory, ``partition.py`` the work on one of them, ``engines.py`` who does it, ``manifest.py`` the record of what
-is finished, and ``command.py`` what ``vhat predict`` does with a directory.
+- ``frames.py``: the pure function from a frame to its intervals;
+- ``worker_models.py``: the models that a process keeps loaded;
+- ``dataset.py``: the files of a directory;
+- ``partition.py``: the intervals of one file;
+- ``engines.py``: this process, several processes, or a Dask cluster;
+- ``manifest.py``: the record of finished files, from which a stopped run continues;
+- ``totals.py``: counts and warnings over all files;
+- ``command.py``: ``vhat predict`` of a directory.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ __all__ = ["FramePredictor"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the function when it is asked for: the command line imports this package to show its help."""
+    """Import ``FramePredictor`` on first use, because the command line imports this package to show its help."""
     if name == "FramePredictor":
         from vhat.cli.directories.frames import FramePredictor
 

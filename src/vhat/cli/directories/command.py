@@ -1,4 +1,4 @@
-"""``vhat predict`` of a directory of files."""
+"""The command ``vhat predict`` for a directory of files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import vhat.errors
 from vhat.cli.application import CANNOT_ANSWER
 from vhat.cli.audit_warnings import warning
 from vhat.cli.directories.dataset import Partition, find_partitions, open_partition
-from vhat.cli.directories.engines import Engine, Work, computed
+from vhat.cli.directories.engines import Engine, Work, compute
 from vhat.cli.directories.frames import FramePredictor
 from vhat.cli.directories.manifest import Results, open_results
-from vhat.cli.directories.totals import joined
+from vhat.cli.directories.totals import joined_tally
 from vhat.cli.directories.worker_models import loaded_model
 from vhat.cli.options import split
 from vhat.cli.predict_stream import RESULTS, Asked
@@ -34,18 +34,18 @@ __all__ = ["predict_directory"]
 
 @dataclass(frozen=True)
 class _Dataset:
-    """The files of a directory, by the name that messages have for it.
+    """The files of a directory.
 
     Attributes:
-        name: The directory, as it was given.
-        partitions: Its files, by name.
+        name: The directory as the user gave it, for messages.
+        partitions: Its files, sorted by name.
     """
 
     name: str
     partitions: Sequence[Partition]
 
     def rows(self) -> int:
-        """Count the rows of all files."""
+        """Return the number of rows of all files."""
         return sum(open_partition(each).count() for each in self.partitions)
 
 
@@ -64,26 +64,26 @@ def predict_directory(
     force: bool,
     quiet: bool,
 ) -> None:
-    """Write the intervals of every file of a directory to a file of the same name in another.
+    """Write the intervals of every file of a directory to a file of the same name in another directory.
 
     Args:
         model: The directory of the model.
         data: The directory of the files.
-        asked: What is asked of every row; ``together`` is filled in here.
-        simultaneous: Whether delta is for all rows of all files at once.
-        keep: Columns to pass on, as they were typed.
-        separator: What stands between the columns of CSV files.
+        asked: The options of the intervals; ``together`` is filled in here.
+        simultaneous: Whether delta is shared by all rows of all files.
+        keep: The option ``--keep``: columns to pass on.
+        separator: The character between the columns of CSV files.
         out: The directory of the results.
-        engine: Who computes.
+        engine: ``"local"`` or ``"dask"``.
         scheduler: The address of a Dask scheduler.
-        jobs: Processes at a time.
-        force: Whether to give up results that do not agree with what is asked now.
-        quiet: Whether to say nothing but errors.
+        jobs: The number of processes.
+        force: Whether to discard earlier results that do not agree with the current options.
+        quiet: Whether to print errors only.
 
     Raises:
-        InputError: For what cannot be used.
-        Interrupted: After Ctrl-C; what is finished is kept.
-        typer.Exit: When rows have no interval.
+        InputError: For files and options that cannot be used.
+        Interrupted: After Ctrl-C. Finished files are kept.
+        typer.Exit: If rows have no interval.
     """
     from vhat.checks import check_delta
     from vhat.cli.predict import _remarks
@@ -92,45 +92,58 @@ def predict_directory(
     check_delta(asked.delta)
     target = _check_options(data, out, engine, scheduler)
     directory = str(model.resolve())
-    mark = fingerprint(directory)
-    network = loaded_model(directory, mark)
+    checksum = fingerprint(directory)
+    network = loaded_model(directory, checksum)
     dataset = _Dataset(str(data), find_partitions(data, separator))
     kept = _check_columns(network, dataset, keep)
     asked = Asked(**vars(asked) | {"together": dataset.rows() if simultaneous else None})
-    share = 1 if asked.together is None else max(1, asked.together * network.fitted_.problem.outputs)
+    # The union bound over all rows and outputs divides delta between them.
+    intervals = 1 if asked.together is None else max(1, asked.together * network.fitted_.problem.outputs)
     predict = FramePredictor(
-        directory, asked.delta / share, asked.target, asked.bound, asked.noise, asked.observation_noise, kept, mark
+        directory,
+        asked.delta / intervals,
+        asked.target,
+        asked.bound,
+        asked.noise,
+        asked.observation_noise,
+        kept,
+        checksum,
     )
-    said = {"vhat": vhat.__version__, "model": mark, **vars(asked), "keep": list(kept), "separator": separator}
-    with silence(quiet), open_results(target, said, dataset.partitions, force=force) as results:
-        before = len(results.finished)
-        left = [each for each in dataset.partitions if each.name not in results.finished]
-        _compute(Work(predict, left, str(target)), results, engine, jobs, scheduler, total=len(dataset.partitions))
+    request = {"vhat": vhat.__version__, "model": checksum, **vars(asked), "keep": list(kept), "separator": separator}
+    with silence(quiet), open_results(target, request, dataset.partitions, force=force) as results:
+        finished_before = len(results.finished)
+        remaining = [each for each in dataset.partitions if each.name not in results.finished]
+        work = Work(predict, remaining, str(target))
+        _compute(work, results, engine, jobs, scheduler, total=len(dataset.partitions))
         files = [results.finished[each.name] for each in dataset.partitions]
-        tally = joined(files, together=simultaneous)
+        tally = joined_tally(files, together=simultaneous)
         if not tally.rows:
             raise InputError(f"the files of {data} have column names and no rows.")
         for kind, message in dict.fromkeys(each for file in files for each in file.warnings):
             warnings.warn(message, getattr(vhat.errors, kind, VhatWarning), stacklevel=2)
-        note(f"{_told(len(files), tally.rows)} in {out}{f'; {before:,} were there already' if before else ''}.")
-        table: Any = dataset  # of a table, the remarks need the name
-        for sentence in _remarks(network, asked, tally, table):
-            note(sentence)
-        if doubt := warning(network.audited_, model, noise=asked.noise):
-            note(doubt)
+        note(_summary(len(files), tally.rows, out, finished_before))
+        table: Any = dataset  # the remarks use nothing but the name of a table
+        for text in [*_remarks(network, asked, tally, table), warning(network.audited_, model, noise=asked.noise)]:
+            if text:
+                note(text)
     if tally.failed:
         raise typer.Exit(CANNOT_ANSWER)
 
 
-def _told(files: int, rows: int) -> str:
-    return f"Intervals of {rows:,} rows of {files:,} {'file' if files == 1 else 'files'} are"
+def _summary(files: int, rows: int, out: Path | None, finished_before: int) -> str:
+    """Return a sentence on the finished run."""
+    noun = "file" if files == 1 else "files"
+    text = f"Intervals of {rows:,} rows of {files:,} {noun} are in {out}"
+    if finished_before:
+        text += f"; {finished_before:,} were there already"
+    return f"{text}."
 
 
 def _check_options(data: Path, out: Path | None, engine: Engine, scheduler: str | None) -> Path:
     """Return the directory of the results, an absolute path.
 
     Raises:
-        InputError: When there is none, or it would be among the files that are read.
+        InputError: If there is none, or if it lies within the directory of the files or the other way round.
     """
     if out is None:
         raise InputError(f"{data} is a directory: give --out a directory for the files of its intervals.")
@@ -144,7 +157,7 @@ def _check_options(data: Path, out: Path | None, engine: Engine, scheduler: str 
 
 
 def _check_columns(network: NetworkRegressor, dataset: _Dataset, keep: str | None) -> tuple[str, ...]:
-    """Look at the columns of every file before any work is done, and return those to keep.
+    """Check the columns of every file before anything is computed, and return the columns to keep.
 
     Raises:
         InputError: For a file that cannot be read or lacks columns, and for columns that differ between files.
@@ -177,25 +190,27 @@ def _type(table: Any, name: str) -> str:
 
 
 def _kept(dataset: _Dataset, keep: str | None, columns: Sequence[str]) -> tuple[str, ...]:
+    """Read ``--keep``, and refuse names that are columns of the result already."""
     names = tuple(dict.fromkeys([] if keep is None else split(keep, columns)))
-    stated = {key for each in dataset.partitions for key in each.keys}
+    in_directory_names = {key for each in dataset.partitions for key in each.keys}
     for name in names:
-        if name in stated:
-            raise InputError(f"--keep {name}: the names of the directories state it, and those of the result do too.")
-        if name in RESULTS or any(name.startswith(f"{result}_") and name[-1].isdigit() for result in RESULTS):
+        if name in in_directory_names:
+            raise InputError(f"--keep {name}: it is part of the directory names, which the result repeats.")
+        numbered = any(name.startswith(f"{result}_") and name[-1].isdigit() for result in RESULTS)
+        if name in RESULTS or numbered:
             raise InputError(f"--keep {name}: the result has a column of that name. Rename it in the files first.")
     return names
 
 
 def _compute(work: Work, results: Results, engine: Engine, jobs: int, scheduler: str | None, *, total: int) -> None:
-    """Compute what is left, and record each file as it is finished.
+    """Compute the remaining files, and record each file when it is finished.
 
     Raises:
         Interrupted: After Ctrl-C.
-        InputError: When a file cannot be used, with how many are finished.
+        InputError: If a file cannot be used, with the number of finished files.
     """
     rows = sum(each.tally.rows for each in results.finished.values())
-    finishing = computed(work, engine, jobs, scheduler)
+    finishing = compute(work, engine, jobs, scheduler)
     try:
         with bar("files", len(work.partitions)) as advance:
             for finished in finishing:
@@ -203,13 +218,14 @@ def _compute(work: Work, results: Results, engine: Engine, jobs: int, scheduler:
                 rows += finished.tally.rows
                 advance(f"{rows:,} rows")
     except KeyboardInterrupt:
-        raise Interrupted(f"{_so_far(results, total)}: the same command goes on with the others", None) from None
+        raise Interrupted(f"{_progress(results, total)}: the same command continues with the others", None) from None
     except InputError as error:
-        raise InputError(f"{error} {_so_far(results, total)}: the same command goes on.") from error
+        raise InputError(f"{error} {_progress(results, total)}: the same command continues with the others.") from error
     finally:
-        with suppress(KeyboardInterrupt):  # a second Ctrl-C while processes are ended
+        with suppress(KeyboardInterrupt):  # a second Ctrl-C while processes are being ended
             getattr(finishing, "close", lambda: None)()
 
 
-def _so_far(results: Results, total: int) -> str:
+def _progress(results: Results, total: int) -> str:
+    """Return a clause on how many files are finished."""
     return f"{len(results.finished):,} of {total:,} files are finished and kept in {results.folder}"

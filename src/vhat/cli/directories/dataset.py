@@ -1,4 +1,4 @@
-"""The files of a directory that together are one table."""
+"""The files of a directory, which together are one table."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from vhat.tables.files import Chunk, TableFile, open_table
 __all__ = ["Partition", "find_partitions", "open_partition"]
 
 _ENDINGS = (".parquet", ".pq", ".csv", ".tsv")
+"""Endings of the files that are read."""
 _HIDDEN = ("_", ".")
-"""First letters of names that are no data, as Spark, Hive and Arrow have it: ``_SUCCESS``, ``.part-0.crc``."""
+"""First letters of files that are not data, as in Spark, Hive and Arrow: ``_SUCCESS``, ``.part-0.crc``."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+"""The name that Hive gives to a missing value in the name of a directory."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,10 @@ class Partition:
 
     Attributes:
         root: The directory, an absolute path.
-        name: The file's path within it, with forward slashes.
-        size: Its bytes.
-        modified: When it was last written, in nanoseconds.
-        separator: What stands between the columns of a CSV file; None for the default.
+        name: The path of the file in the directory, with forward slashes.
+        size: The size of the file, in bytes.
+        modified: The time of its last change, in nanoseconds.
+        separator: The character between the columns of a CSV file; None for the default.
     """
 
     root: str
@@ -42,32 +44,36 @@ class Partition:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Return the path of the file."""
         return Path(self.root) / self.name
 
     @property
     def output(self) -> str:
-        """The path of the file of its intervals within the directory of the result."""
+        """Return the path of the file of its intervals, in the directory of the results."""
         return str(PurePosixPath(self.name).with_suffix(".parquet"))
 
     @property
     def keys(self) -> dict[str, str | None]:
-        """The columns that its directories state, as in ``year=2024/part-0.parquet``."""
-        pairs = [part.split("=", maxsplit=1) for part in PurePosixPath(self.name).parent.parts if "=" in part]
-        return {unquote(key): None if value == _NULL else unquote(value) for key, value in pairs}
+        """Return the columns in the names of its directories, as in ``year=2024/part-0.parquet``, with their values."""
+        keys: dict[str, str | None] = {}
+        for part in PurePosixPath(self.name).parent.parts:
+            key, sign, value = part.partition("=")
+            if sign:
+                keys[unquote(key)] = None if value == _NULL else unquote(value)
+        return keys
 
     def check_unchanged(self) -> None:
-        """Refuse a file that is not the one that was found.
+        """Check that the file has not changed since the files were listed.
 
         Raises:
-            InputError: When it was removed or written to.
+            InputError: If it was removed or written to.
         """
         try:
             state = self.path.stat()
         except OSError:
             raise InputError(
-                f"{self.path} is not there any more, or not on the machine that was to read it: every worker has to "
-                "see data, model and output under the same names."
+                f"{self.path} does not exist any more, or not on the machine that reads it: every worker needs the "
+                "data, the model and the output under the same names."
             ) from None
         if (state.st_size, state.st_mtime_ns) != (self.size, self.modified):
             raise InputError(f"{self.path} was written to since the files were listed. Ask again.")
@@ -77,11 +83,11 @@ def find_partitions(directory: Path, separator: str | None = None) -> list[Parti
     """Return the files of a directory and of the directories in it, sorted by name.
 
     Args:
-        directory: Parquet and CSV files, at any depth; names that begin with ``_`` or ``.`` are passed over.
-        separator: What stands between the columns of CSV files.
+        directory: A directory of Parquet and CSV files, at any depth. Names that begin with ``_`` or ``.`` are skipped.
+        separator: The character between the columns of CSV files.
 
     Raises:
-        InputError: For no files, for a file of another kind, and for two files whose results would have one name.
+        InputError: If there are no files, a file is of another kind, or the results of two files would have one name.
     """
     root = directory.resolve()
     found: list[Partition] = []
@@ -90,7 +96,7 @@ def find_partitions(directory: Path, separator: str | None = None) -> list[Parti
         if not name.lower().endswith(_ENDINGS):
             raise InputError(
                 f"{directory} holds {name}, which by its ending is neither Parquet nor CSV ({', '.join(_ENDINGS)}). "
-                "Move it elsewhere; names that begin with _ or . are passed over."
+                "Move it elsewhere; names that begin with _ or . are skipped."
             )
         state = (root / name).stat()
         part = Partition(str(root), name, state.st_size, state.st_mtime_ns, separator)
@@ -107,63 +113,71 @@ def find_partitions(directory: Path, separator: str | None = None) -> list[Parti
 
 
 def _names(root: Path) -> Iterator[str]:
-    for folder, folders, files in os.walk(root, onerror=_refuse):
-        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+    """Yield the paths of all files below a directory that are not hidden."""
+    for folder, folders, files in os.walk(root, onerror=_raise_input_error):
+        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]  # os.walk then skips the others
         for name in files:
             if not name.startswith(_HIDDEN):
                 yield (Path(folder) / name).relative_to(root).as_posix()
 
 
-def _refuse(error: OSError) -> None:
+def _raise_input_error(error: OSError) -> None:
     raise InputError(f"{error.filename} cannot be read: {error.strerror}.")
 
 
 def open_partition(partition: Partition) -> TableFile:
-    """Look at a file, with the columns that its directories state.
+    """Open a file as a table, with the columns in the names of its directories.
 
     Raises:
-        InputError: When it cannot be read.
+        InputError: If it cannot be read.
     """
     is_text = partition.path.suffix.lower() in (".csv", ".tsv")
     table = open_table(str(partition.path), partition.separator if is_text else None)
-    stated = {key: value for key, value in partition.keys.items() if key not in table.columns}
-    return _WithKeys(table, stated) if stated else table
+    keys = {key: value for key, value in partition.keys.items() if key not in table.columns}
+    return _TableWithKeys(table, keys) if keys else table
 
 
 @dataclass(frozen=True, eq=False)
-class _WithKeys:
-    """A file with columns that have one value in all of its rows; see :class:`vhat.tables.files.TableFile`."""
+class _TableWithKeys:
+    """A table with further columns that have the same value in all rows; see :class:`vhat.tables.files.TableFile`.
+
+    Attributes:
+        table: The table in the file.
+        keys: The further columns, from the names of directories, and their values.
+    """
 
     table: TableFile
-    stated: Mapping[str, str | None]
+    keys: Mapping[str, str | None]
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Return the name of the table in messages."""
         return self.table.name
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of its columns, the stated ones last."""
-        return (*self.table.columns, *self.stated)
+        """Return the names of its columns, those from directories last."""
+        return (*self.table.columns, *self.keys)
 
     @property
     def rereadable(self) -> bool:
-        """Whether the rows can be read more than once."""
+        """Return whether the rows can be read more than once."""
         return self.table.rereadable
 
     @property
     def types(self) -> Mapping[str, Any]:
-        """The types of the columns in the file."""
+        """Return the types of the columns in the file."""
         return self.table.types
 
     def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
-        """Read some columns; where only stated ones are asked for, the file's first tells how many rows there are."""
-        inside = [name for name in columns if name not in self.stated] or list(self.table.columns[:1])
-        for chunk in self.table.chunks(inside, rows):
-            stated = {name: np.full(len(chunk), value, dtype=object) for name, value in self.stated.items()}
-            yield Chunk({**chunk.columns, **stated}, chunk.places, chunk.noun, chunk.table)
+        """Read some columns, ``rows`` rows at a time."""
+        in_file = [name for name in columns if name not in self.keys]
+        if not in_file:  # at least one column of the file has to be read, to know the number of rows
+            in_file = list(self.table.columns[:1])
+        for chunk in self.table.chunks(in_file, rows):
+            constant = {name: np.full(len(chunk), value, dtype=object) for name, value in self.keys.items()}
+            yield Chunk({**chunk.columns, **constant}, chunk.places, chunk.noun, chunk.table)
 
     def count(self) -> int:
-        """Count the rows."""
+        """Return the number of rows."""
         return self.table.count()

@@ -1,4 +1,4 @@
-"""Who computes the files: this process, processes beside it, or the workers of a Dask cluster."""
+"""Compute files in this process, in several processes, or on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from vhat.cli.directories.frames import FramePredictor
 from vhat.cli.directories.partition import Finished, predict_partition
 from vhat.errors import InputError, MemoryBudgetError, MissingPackage
 
-__all__ = ["Engine", "Work", "computed"]
+__all__ = ["Engine", "Work", "compute"]
 
 Engine = Literal["local", "dask"]
-_PATIENCE = 20
-"""Seconds until a scheduler that does not answer is given up, as in ``vhat study``."""
+_SCHEDULER_TIMEOUT = 20
+"""Seconds to wait for the answer of a scheduler, as in ``vhat study``."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be computed.
+    """The files to compute.
 
     Attributes:
-        predict: What is asked of every row.
+        predict: The function from rows to their intervals.
         partitions: The files.
         out: The directory of the results, an absolute path.
     """
@@ -46,19 +46,19 @@ class Work:
         return self.predict, partition, self.out, __version__
 
 
-def computed(work: Work, engine: Engine, jobs: int, scheduler: str | None) -> Iterator[Finished]:
-    """Yield files as their intervals are written, in any order.
+def compute(work: Work, engine: Engine, jobs: int, scheduler: str | None) -> Iterator[Finished]:
+    """Compute files, and yield each when its intervals are written, in any order.
 
     Args:
-        work: What is to be computed.
+        work: The files to compute.
         engine: ``"local"`` or ``"dask"``.
-        jobs: Processes at a time; those of a cluster that is there already are as they are.
+        jobs: The number of processes. An existing cluster keeps its own number.
         scheduler: The address of a Dask scheduler; None starts a cluster on this machine.
 
     Raises:
-        InputError: When no scheduler answers, or a file cannot be used.
-        MissingPackage: Without Dask.
-        MemoryBudgetError: When processes end without an answer.
+        InputError: If no scheduler answers, or a file cannot be used.
+        MissingPackage: If Dask is not installed.
+        MemoryBudgetError: If processes end without a result.
     """
     if not work.partitions:
         return iter(())
@@ -70,73 +70,76 @@ def computed(work: Work, engine: Engine, jobs: int, scheduler: str | None) -> It
 
 
 def _by_processes(work: Work, jobs: int) -> Iterator[Finished]:
-    before = set(multiprocessing.active_children())
-    # a forked child would have the threads' locks of its parent and not the threads
+    """Compute files in several processes on this machine."""
+    other_children = set(multiprocessing.active_children())
+    # Spawn, not fork: a forked child has the locks of its parent's threads, but not the threads that release them.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(jobs, len(work.partitions)), mp_context=context, initializer=_serve_parent)
-    ended = False
+    pool = ProcessPoolExecutor(min(jobs, len(work.partitions)), mp_context=context, initializer=_initialise_worker)
+    completed = False
     try:
         tasks = [pool.submit(predict_partition, *work.arguments(partition)) for partition in work.partitions]
         for task in as_completed(tasks):
             yield task.result()
-        ended = True
+        completed = True
     except BrokenProcessPool:
         raise MemoryBudgetError(
-            "a process that computed intervals was ended from outside, most likely for lack of memory. Take fewer "
-            "--jobs, or smaller files."
+            "a process that computed intervals was killed, most likely for lack of memory. Use fewer --jobs, or "
+            "smaller files."
         ) from None
     finally:
-        pool.shutdown(wait=ended, cancel_futures=True)
-        if not ended:  # after an error or Ctrl-C nobody waits for files that are half done
-            for child in set(multiprocessing.active_children()) - before:
+        pool.shutdown(wait=completed, cancel_futures=True)
+        if not completed:  # after an error or Ctrl-C, do not wait for files that are half finished
+            for child in set(multiprocessing.active_children()) - other_children:
                 child.terminate()
 
 
-def _serve_parent() -> None:
-    """Leave Ctrl-C, which reaches all processes of a terminal, to the parent, and end when it ends, however it does."""
+def _initialise_worker() -> None:
+    """Ignore Ctrl-C, which the parent handles for all processes of a terminal, and exit when the parent exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
+    """Wait for the end of the parent process, then exit at once."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
-    os._exit(1)  # a killed parent reads no answer, and its queues, which children hold open, never say so
+    os._exit(1)  # the queues of a killed parent never close, because its children hold them open
 
 
 def _by_dask(work: Work, jobs: int, scheduler: str | None) -> Iterator[Finished]:
+    """Compute files on the workers of a Dask cluster."""
     with _client(min(jobs, len(work.partitions)), scheduler) as client:
         from distributed import KilledWorker
-        from distributed import as_completed as as_answered
+        from distributed import as_completed as as_finished
 
-        # The keys belong to this run: what another client has computed under the same key is not taken for it, as its
-        # files may be gone. Within the run Dask computes again what a lost worker held.
+        # Keys are unique to this run. Dask would otherwise reuse the result of another client under the same key, whose
+        # files may have been removed. Within the run, Dask computes the files of a lost worker again.
         run = uuid.uuid4().hex
         futures = {}
-        for at, partition in enumerate(work.partitions):
-            future = client.submit(predict_partition, *work.arguments(partition), key=f"vhat-predict-{run}-{at}")
+        for index, partition in enumerate(work.partitions):
+            future = client.submit(predict_partition, *work.arguments(partition), key=f"vhat-predict-{run}-{index}")
             futures[future] = partition
         try:
-            for future in as_answered(list(futures)):
+            for future in as_finished(list(futures)):
                 partition = futures.pop(future)
                 try:
                     yield future.result()
                 except KilledWorker as error:
                     raise MemoryBudgetError(
-                        f"the workers that were given {partition.name} ended, one after the other, most likely for "
-                        "lack of memory. Give workers more of it, or make smaller files."
+                        f"the workers that computed {partition.name} ended one after the other, most likely for lack "
+                        "of memory. Give the workers more memory, or make smaller files."
                     ) from error
                 except ModuleNotFoundError as error:
                     raise InputError(f"the workers of the cluster have no vhat: {error}. Install it there.") from error
-                del future  # so that the cluster forgets the answer
+                del future  # so that the cluster releases the result
         finally:
             client.cancel(list(futures))
 
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C: what is ignored when a process starts, it goes on ignoring."""
+    """Let processes that are started in the block ignore Ctrl-C: a new process inherits ignored signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -149,6 +152,7 @@ def _interrupts_ignored() -> Iterator[None]:
 
 @contextmanager
 def _client(jobs: int, scheduler: str | None) -> Iterator[Any]:
+    """Connect to a Dask scheduler, or start a cluster on this machine, and yield the client."""
     try:
         from distributed import Client, LocalCluster
     except ImportError:
@@ -160,7 +164,7 @@ def _client(jobs: int, scheduler: str | None) -> Iterator[Any]:
             yield client
         return
     try:
-        client = Client(scheduler, timeout=_PATIENCE)
+        client = Client(scheduler, timeout=_SCHEDULER_TIMEOUT)
     except (OSError, TimeoutError, ValueError) as error:
         raise InputError(f"no Dask scheduler answers at {scheduler!r}: {error}.") from error
     with client:

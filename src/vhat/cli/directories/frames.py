@@ -1,4 +1,4 @@
-"""Intervals as one pure function, frame to frame, for engines that carry frames."""
+"""A pure function from a data frame to the intervals of its rows, for engines such as Spark and Dask."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ if TYPE_CHECKING:
 __all__ = ["FramePredictor", "FrameTable"]
 
 TARGETS = ("mean", "observation")
+"""What an interval may be for."""
 
 
 @dataclass(frozen=True)
 class FramePredictor:
     """A function from rows to their intervals, ``predict(frame)``, that can be sent to other processes.
 
-    It holds options and the name of a directory, so that a pickle of it is small; each process reads the model once.
-    Rows keep their order and do not depend on each other, so that they may be split in any way. What comes back has the
-    columns ``center``, ``lower``, ``upper``, ``standard_error``, ``unsupported`` and ``status`` of ``vhat predict``
-    behind those of ``keep``; with several outputs each has its number at the end of the name.
+    It holds options and the name of a directory, so that its pickle is small. Each process reads the model once. Rows
+    keep their order and do not depend on each other, so that a frame may be split in any way. The result has the
+    columns of ``keep``, followed by ``center``, ``lower``, ``upper``, ``standard_error``, ``unsupported`` and
+    ``status`` as in ``vhat predict``. With several outputs, the number of the output is at the end of each name.
 
     Attributes:
-        model: The directory of a saved estimator or of its sketch, under the name that every worker knows it by.
+        model: The directory of a saved estimator or of its sketch, under a name that is valid on every worker.
         delta: Probability of a miss.
         target: ``"mean"`` or ``"observation"``.
-        bound: The bound's name; None for calibrated intervals of an observation, and the default of the mean.
+        bound: The name of the bound; None for calibrated intervals of an observation, or the default bound of the mean.
         noise: The noise level; None, ``"weights"`` or ``"equal"`` to estimate it.
-        observation_noise: The noise of a new observation; None where it is that of the training rows.
+        observation_noise: The noise of a new observation; None if it is that of the training rows.
         keep: Columns to pass on.
-        fingerprint: The model that must be there, by :func:`vhat.store.reading.fingerprint`; None for any.
+        fingerprint: The expected :func:`vhat.store.reading.fingerprint` of the model; None accepts any model.
 
     Examples:
         >>> predict = FramePredictor("deployed", 0.1, target="observation", keep=("id",))  # doctest: +SKIP
@@ -65,12 +66,12 @@ class FramePredictor:
             raise InputError(f"keep={self.keep!r} is text; give a tuple of names, such as ({self.keep!r},).")
 
     def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the intervals of some rows, under the index of their frame.
+        """Return the intervals of the rows of a frame, with the index of the frame.
 
         Raises:
-            InputError: For columns that are missing, and for cells that cannot be read.
-            StoreError: When the model cannot be loaded.
-            MissingPackage: Without pyarrow.
+            InputError: For missing columns, and for cells that cannot be read.
+            StoreError: If the model cannot be loaded.
+            MissingPackage: If pyarrow is not installed.
         """
         import pandas as pd
 
@@ -81,22 +82,21 @@ class FramePredictor:
             network = loaded_model(self.model, self.fingerprint)
             table = FrameTable(frame)
             columns = self.columns_of(network, table)
-            if not len(frame):
+            if len(frame) == 0:
                 types = {name: frame[name].dtype for name in self.keep}
                 return pd.DataFrame(self.no_rows(network), index=frame.index).astype(types)
-            parts = [rows for _, _, rows in self.answers(network, table, columns, Tally())]
-        return pd.DataFrame(
-            {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, index=frame.index
-        )
+            parts = [rows for _, _, rows in self.interval_chunks(network, table, columns, Tally())]
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return pd.DataFrame(joined, index=frame.index)
 
     def over(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yield the intervals of one frame after the other: the form of Spark's ``mapInPandas``."""
+        """Yield the intervals of each frame, in the form of Spark's ``mapInPandas``."""
         for frame in frames:
             yield self(frame)
 
     @property
     def asked(self) -> Asked:
-        """What is asked of every row."""
+        """Return the options of the intervals."""
         from vhat.cli.predict_stream import Asked
 
         return Asked(self.delta, self.target, self.bound, self.noise, self.observation_noise)
@@ -105,7 +105,7 @@ class FramePredictor:
         """Return the columns of a table that the model takes.
 
         Raises:
-            InputError: For a table without them, or without those to keep.
+            InputError: If one of them, or of the columns to keep, is missing.
         """
         from vhat.cli import saved_models
         from vhat.tables.files import require_columns
@@ -113,10 +113,10 @@ class FramePredictor:
         require_columns(table, self.keep, "which are to be kept")
         return saved_models.input_columns(network, table)
 
-    def answers(
+    def interval_chunks(
         self, network: NetworkRegressor, table: TableFile, columns: Sequence[str], tally: Tally
     ) -> Iterator[tuple[Chunk, Interval, dict[str, np.ndarray]]]:
-        """Yield a table chunk by chunk: rows as they were read, their intervals, and the columns of the result."""
+        """Yield for each chunk of a table: the rows as read, their intervals, and the columns of the result."""
         from vhat.cli.predict_stream import intervals, result_columns
 
         for chunk, band in intervals(network, table, columns, self.keep, self.asked, tally):
@@ -146,17 +146,17 @@ class FrameTable:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of its columns."""
+        """Return the names of its columns."""
         return tuple(str(name) for name in self.frame.columns)
 
     @property
     def rereadable(self) -> bool:
-        """Return True: it is in memory."""
+        """Return True: a frame can be read more than once."""
         return True
 
     @property
     def types(self) -> dict[str, Any]:
-        """None: a frame becomes a frame."""
+        """Return no types: the result is a frame, too, and needs none."""
         return {}
 
     def chunks(self, columns: Sequence[str], rows: int) -> Iterator[Chunk]:
@@ -164,14 +164,14 @@ class FrameTable:
         from vhat.tables.files.parquet import arrow, column_values
 
         pyarrow, _ = arrow()
-        at = [self.columns.index(name) for name in columns]
+        positions = [self.columns.index(name) for name in columns]
         for begin in range(0, len(self.frame), rows):
             part = self.frame.iloc[begin : begin + rows]
-            # by way of Arrow a cell is what it would be in a Parquet file of this frame: gaps are None in every type
-            values = {
-                name: column_values(pyarrow.chunked_array([self._arrow(pyarrow, name, part.iloc[:, k])]))
-                for name, k in zip(columns, at, strict=True)
-            }
+            # By way of Arrow, a cell is what it would be in a Parquet file of this frame: missing cells are None.
+            values = {}
+            for name, position in zip(columns, positions, strict=True):
+                cells = self._arrow(pyarrow, name, part.iloc[:, position])
+                values[name] = column_values(pyarrow.chunked_array([cells]))
             yield Chunk(values, np.arange(begin + 1, begin + 1 + len(part)), "row", self.name)
 
     def count(self) -> int:
@@ -182,11 +182,16 @@ class FrameTable:
         """Return the cells of a column as an Arrow array.
 
         Raises:
-            InputError: For cells of several types, whole numbers of more than 64 bits, and text that is not Unicode.
+            InputError: For cells of several types, integers of more than 64 bits, and text that is not Unicode.
         """
         try:
             return pyarrow.Array.from_pandas(cells)
-        except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:  # its own, and Python's
+        except (
+            pyarrow.ArrowException,
+            TypeError,
+            ValueError,
+            OverflowError,
+        ) as error:  # pyarrow raises its own exceptions and Python's
             raise InputError(
                 f"{self.name}: the cells of column {name!r} have no common type: {error}. Give numbers, or text, in "
                 "every row."

@@ -1,8 +1,8 @@
-"""The record of a directory of results: what was asked, and which files are finished.
+"""The record of a directory of results: the request, and the finished files.
 
-``_vhat_predict.jsonl`` has one JSON document a line: first what was asked, by which model, then one line a finished
-file, added once its intervals are in their place. A process that is killed leaves at most half a line at the end, which
-counts for nothing. Readers of Parquet pass over names that begin with ``_``.
+``_vhat_predict.jsonl`` has one JSON document per line. The first line is the request: the options and the model. Each
+further line is a finished file, appended after its intervals have been written. A killed process leaves at most an
+incomplete last line, which is ignored. Readers of Parquet skip names that begin with ``_``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ __all__ = ["Results", "open_results"]
 _RECORD = "_vhat_predict.jsonl"
 _LOCK = "_vhat_predict.lock"
 _FORMAT = 1
-_AGAIN = "Give another --out, or --force to compute again what does not agree."
+"""Version of the format of the record."""
+_REMEDY = "Give another --out, or --force to compute again what does not agree."
 
 
 @dataclass
@@ -36,16 +37,16 @@ class Results:
 
     Attributes:
         folder: The directory.
-        asked: What is asked, and of which model, as JSON can hold it.
-        finished: The files that are finished, by name.
+        request: The options and the model, in a form that JSON can hold.
+        finished: The finished files, by name.
     """
 
     folder: Path
-    asked: Mapping[str, Any]
+    request: Mapping[str, Any]
     finished: dict[str, Finished] = field(default_factory=dict)
 
     def add(self, finished: Finished) -> None:
-        """Record a finished file, on the disk."""
+        """Append a finished file to the record, and flush it to the disk."""
         self.finished[finished.name] = finished
         with (self.folder / _RECORD).open("a", encoding="utf-8") as file:
             file.write(json.dumps(finished.record()) + "\n")
@@ -53,47 +54,48 @@ class Results:
             os.fsync(file.fileno())
 
     def write(self) -> None:
-        """Write the whole record, finished files in the order of their names, in place of the one that is there."""
+        """Replace the record by a new one, with the finished files sorted by name."""
         with replacing(self.folder / _RECORD) as file:
-            lines = [self.asked, *(self.finished[name].record() for name in sorted(self.finished))]
+            lines = [self.request, *(self.finished[name].record() for name in sorted(self.finished))]
             file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
 @contextmanager
 def open_results(
-    folder: Path, asked: Mapping[str, Any], partitions: Sequence[Partition], *, force: bool
+    folder: Path, request: Mapping[str, Any], partitions: Sequence[Partition], *, force: bool
 ) -> Iterator[Results]:
-    """Yield the directory of results with the finished files that agree with what is asked now.
+    """Yield the directory of results, with the finished files of an earlier run that agree with the request.
 
     Args:
         folder: A new or empty directory, or one of an earlier run.
-        asked: What is asked, and of which model.
-        partitions: The files that there are.
-        force: Whether to give up results that do not agree.
+        request: The options and the model.
+        partitions: The input files.
+        force: Whether to discard results that do not agree.
 
     Raises:
-        InputError: When the directory holds something else, results that do not agree, or another process is at it.
+        InputError: If the directory holds something else or results that do not agree, or another process uses it.
     """
-    _make(folder)
+    _make_directory(folder)
     with _locked(folder):
-        results = Results(folder, {"format": "vhat predict", "format_version": _FORMAT, **asked})
-        found = _read(folder / _RECORD)
-        if found is None:
-            _refuse_foreign(folder)
+        results = Results(folder, {"format": "vhat predict", "format_version": _FORMAT, **request})
+        record = _read(folder / _RECORD)
+        if record is None:
+            _check_empty(folder)
         else:
-            before, finished = found
+            earlier_request, finished = record
             _remove_temporary(folder)
-            results.finished = _agreeing(results, before, finished, partitions, force=force)
+            results.finished = _reusable(results, earlier_request, finished, partitions, force=force)
         results.write()
         try:
             yield results
         finally:
             _remove_temporary(folder)
-            with suppress(OSError):  # an error of the run itself must not be hidden by one of its record
+            with suppress(OSError):  # an error here must not hide the error of the run itself
                 results.write()
 
 
-def _make(folder: Path) -> None:
+def _make_directory(folder: Path) -> None:
+    """Create the directory of the results where there is none."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder} is a file; intervals of a directory are written to a directory.")
     try:
@@ -104,7 +106,7 @@ def _make(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from writing here; the lock goes with the process, however it ends."""
+    """Keep other processes from writing here. The operating system releases the lock of a killed process."""
     path = folder / _LOCK
     lock = FileLock(path, blocking=False)
     try:
@@ -121,7 +123,8 @@ def _locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def _refuse_foreign(folder: Path) -> None:
+def _check_empty(folder: Path) -> None:
+    """Refuse a directory that holds anything: it has no record, so that vhat has not written it."""
     others = sorted(each.name for each in folder.iterdir() if each.name != _LOCK)
     if others:
         raise InputError(
@@ -131,7 +134,10 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], list[Finished]] | None:
-    """Return what was asked and what is finished; None where there is no record, or nothing but half a first line."""
+    """Return the request and the finished files of a record; None if there is no record.
+
+    The request is empty if the process was killed before the first line was complete.
+    """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     except FileNotFoundError:
@@ -153,66 +159,90 @@ def _read(path: Path) -> tuple[dict[str, Any], list[Finished]] | None:
 
 
 def _remove_temporary(folder: Path) -> None:
-    """Remove what killed workers have left; a task that still runs somewhere, for nobody, fails when it is done."""
+    """Remove temporary files of killed workers. A worker that still runs on another machine then fails at its end."""
     for path in folder.rglob(".vhat-*.part"):
         with suppress(OSError):
             path.unlink()
 
 
-def _agreeing(
+def _reusable(
     results: Results,
-    before: Mapping[str, Any],
+    earlier_request: Mapping[str, Any],
     finished: list[Finished],
     partitions: Sequence[Partition],
     *,
     force: bool,
 ) -> dict[str, Finished]:
-    """Return the finished files that are as a run from the beginning would make them.
+    """Return the finished files of an earlier run that a new run would write again without a difference.
+
+    Args:
+        results: The directory, with the current request.
+        earlier_request: The request of the earlier run.
+        finished: The files that the earlier run finished.
+        partitions: The input files.
+        force: Whether to discard results that do not agree.
 
     Raises:
-        InputError: Where something does not agree, without ``force``.
+        InputError: If results do not agree and ``force`` is not given.
     """
     current = {each.name: each for each in partitions}
-    differing = [key for key in results.asked if before.get(key) != results.asked[key]]
-    changed = [each.name for each in finished if each.name in current and not _is_of(each, current[each.name])]
-    gone = [each.name for each in finished if each.name not in current]
+    differing = [key for key in results.request if earlier_request.get(key) != results.request[key]]
+    changed = []
+    gone = []
+    for each in finished:
+        if each.name not in current:
+            gone.append(each.name)
+        elif not _is_of(each, current[each.name]):
+            changed.append(each.name)
     if not force:
-        _refuse(results, before, differing if finished else [], changed, gone)
+        if finished and differing:
+            _refuse_other_request(results, earlier_request, differing)
+        _refuse_other_inputs(results, changed, gone)
     for name in gone:
         with suppress(OSError):
             (results.folder / Partition("", name, 0, 0).output).unlink()
     if differing:
         return {}
-    kept = [each for each in finished if each.name in current and each.name not in changed]
-    return {each.name: each for each in kept if _is_there(results.folder / current[each.name].output, each)}
+    reusable = {}
+    for each in finished:
+        if each.name in gone or each.name in changed:
+            continue
+        if _is_written(results.folder / current[each.name].output, each):
+            reusable[each.name] = each
+    return reusable
 
 
 def _is_of(finished: Finished, partition: Partition) -> bool:
+    """Return whether an input file is still the one that was read."""
     return (finished.size, finished.modified) == (partition.size, partition.modified)
 
 
-def _is_there(path: Path, finished: Finished) -> bool:
+def _is_written(path: Path, finished: Finished) -> bool:
+    """Return whether the file of the intervals exists, with the recorded size."""
     try:
         return path.stat().st_size == finished.written
     except OSError:
         return False
 
 
-def _refuse(
-    results: Results, before: Mapping[str, Any], differing: list[str], changed: list[str], gone: list[str]
-) -> None:
+def _refuse_other_request(results: Results, earlier_request: Mapping[str, Any], differing: list[str]) -> None:
+    """Raise an InputError that names the options in which an earlier request differs from the current one."""
     folder = results.folder
     if "model" in differing:
         raise InputError(
-            f"--out {folder} holds intervals of another model, or of this one before it was saved anew. {_AGAIN}"
+            f"--out {folder} holds intervals of another model, or of this one before it was saved anew. {_REMEDY}"
         )
-    if differing:
-        said = "; ".join(f"{key} {before.get(key)} there, {results.asked[key]} here" for key in differing)
-        raise InputError(f"--out {folder} holds intervals for another request: {said}. {_AGAIN}")
+    pairs = [f"{key} {earlier_request.get(key)} there, {results.request[key]} here" for key in differing]
+    raise InputError(f"--out {folder} holds intervals for another request: {'; '.join(pairs)}. {_REMEDY}")
+
+
+def _refuse_other_inputs(results: Results, changed: list[str], gone: list[str]) -> None:
+    """Raise an InputError if input files have changed or do not exist any more."""
+    folder = results.folder
     if changed:
         raise InputError(
             f"{_files(changed)} changed since the intervals in --out {folder} were computed (first {changed[0]}). "
-            f"{_AGAIN}"
+            f"{_REMEDY}"
         )
     if gone:
         raise InputError(

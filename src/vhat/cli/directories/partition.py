@@ -1,4 +1,4 @@
-"""The intervals of one file, written to another: the task that an engine gives to its workers."""
+"""Write the intervals of one file to another file: the task that an engine gives to its workers."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Finished:
     """A file whose intervals are written.
 
     Attributes:
-        name: The file.
-        size: Its bytes when it was read.
-        modified: When it had last been written, in nanoseconds.
-        written: Bytes of the file of its intervals.
-        tally: What was seen in it.
-        sentence: The guarantee of one of its rows, taken alone; empty where it has no rows.
-        warnings: What the library had to say: names of warning classes, and their messages.
+        name: The name of the file.
+        size: The size of the file when it was read, in bytes.
+        modified: The time of its last change before it was read, in nanoseconds.
+        written: The size of the file of its intervals, in bytes.
+        tally: Counts over its rows.
+        sentence: The guarantee of one of its rows, taken alone; empty if it has no rows.
+        warnings: Warnings of the library: names of warning classes, and messages.
     """
 
     name: str
@@ -51,13 +51,13 @@ class Finished:
     warnings: tuple[tuple[str, str], ...] = ()
 
     def record(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
-        tally = vars(self.tally) | {"filled": [[*key, *seen] for key, seen in self.tally.filled.cells.items()]}
+        """Return the fields in a form that JSON can hold."""
+        tally = vars(self.tally) | {"filled": [[*key, *count] for key, count in self.tally.filled.cells.items()]}
         return vars(self) | {"tally": tally}
 
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> Finished:
-        """Return what :meth:`record` described."""
+        """Return the file that a record describes: the inverse of :meth:`record`."""
         saved = record["tally"]
         tally = Tally(
             **saved
@@ -68,25 +68,25 @@ class Finished:
                 "filled": Filled({(status, name): (count, first) for status, name, count, first in saved["filled"]}),
             }
         )
-        said = tuple((kind, message) for kind, message in record["warnings"])
-        return cls(**record | {"tally": tally, "warnings": said})
+        pairs = tuple((kind, message) for kind, message in record["warnings"])
+        return cls(**record | {"tally": tally, "warnings": pairs})
 
 
 def predict_partition(predict: FramePredictor, partition: Partition, out: str, version: str) -> Finished:
-    """Write the intervals of one file, at once or not at all.
+    """Write the intervals of one file, completely or not at all.
 
-    The bytes that are written depend on the arguments and on the files that they name alone, so that an engine may
-    call this again wherever a worker was lost.
+    The written bytes depend only on the arguments and the files that they name, so that an engine may call this again
+    after the loss of a worker.
 
     Args:
-        predict: What is asked of every row.
+        predict: The function from rows to their intervals.
         partition: The file.
-        out: The directory of the result, an absolute path.
-        version: The version of vhat that the caller has.
+        out: The directory of the results, an absolute path.
+        version: The version of vhat of the caller.
 
     Raises:
-        InputError: When the file cannot be read, has changed, or the result cannot be written.
-        StoreError: When the model cannot be loaded.
+        InputError: If the file cannot be read or has changed, or the result cannot be written.
+        StoreError: If the model cannot be loaded.
     """
     from vhat import __version__
     from vhat.tables.files.write import open_output
@@ -104,16 +104,16 @@ def predict_partition(predict: FramePredictor, partition: Partition, out: str, v
         columns = predict.columns_of(network, table)
         tally = Tally()
         sentence = ""
-        _make_folder(target.parent)
+        _make_directory(target.parent)
         with open_output(target, "parquet", force=True, types=_types(predict, network, table)) as write:
             if not _has_rows(table):
                 write(predict.no_rows(network))
             else:
-                for chunk, band, rows in predict.answers(network, table, columns, tally):
+                for chunk, band, rows in predict.interval_chunks(network, table, columns, tally):
                     write(rows)
                     sentence = sentence or _sentence(predict, network, chunk, band, columns)
-            partition.check_unchanged()  # what was read was one file, not the beginning of one and the end of another
-    said = [(each.category.__name__, str(each.message)) for each in caught if issubclass(each.category, VhatWarning)]
+            partition.check_unchanged()  # it was not replaced while it was read
+    texts = [(each.category.__name__, str(each.message)) for each in caught if issubclass(each.category, VhatWarning)]
     return Finished(
         name=partition.name,
         size=partition.size,
@@ -121,11 +121,11 @@ def predict_partition(predict: FramePredictor, partition: Partition, out: str, v
         written=target.stat().st_size,
         tally=tally,
         sentence=sentence,
-        warnings=tuple(dict.fromkeys(said)),
+        warnings=tuple(dict.fromkeys(texts)),
     )
 
 
-def _make_folder(folder: Path) -> None:
+def _make_directory(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -139,7 +139,7 @@ def _has_rows(table: TableFile) -> bool:
 
 
 def _types(predict: FramePredictor, network: NetworkRegressor, table: TableFile) -> dict[str, Any]:
-    """Return the types of the columns that hold objects: a file without rows has to have those of the others."""
+    """Return the types of the columns of objects, so that a file without rows gets the same types as the others."""
     from vhat.tables.files.parquet import arrow
 
     pyarrow, _ = arrow()
@@ -150,7 +150,10 @@ def _types(predict: FramePredictor, network: NetworkRegressor, table: TableFile)
 def _sentence(
     predict: FramePredictor, network: NetworkRegressor, chunk: Chunk, band: Interval, columns: Sequence[str]
 ) -> str:
-    """Return the guarantee of the row that the training data support best, which counts no rows of this file."""
+    """Return the guarantee of a single row: the one that is best supported by the training data.
+
+    The guarantee of all rows would contain counts of the rows of this file.
+    """
     support = np.nan_to_num(band.unsupported, nan=np.inf).reshape(len(chunk), -1).max(axis=1)
     best = [int(support.argmin())]
     row = type(chunk)(

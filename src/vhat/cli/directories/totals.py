@@ -1,4 +1,4 @@
-"""What was seen in all files of a directory, as if they were one table."""
+"""Join the counts of all files of a directory, as if they were one table."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from vhat.cli.predict_stream import Tally
 if TYPE_CHECKING:
     from vhat.cli.directories.partition import Finished
 
-__all__ = ["joined"]
-
+__all__ = ["joined_tally"]
 
 Key = TypeVar("Key")
 
 
 def _add(whole: dict[Key, tuple[int, str]], part: dict[Key, tuple[int, str]], file: str) -> None:
-    """Add the counts of one file; the first place of something is kept, with the file's name."""
+    """Add the counts of one file to those of all files. The first place is kept, with the name of its file."""
     for key, (count, first) in part.items():
-        so_far, place = whole.get(key, (0, f"{first} of {file}"))
-        whole[key] = (so_far + count, place)
+        total, place = whole.get(key, (0, f"{first} of {file}"))
+        whole[key] = (total + count, place)
 
 
-def joined(files: Sequence[Finished], *, together: bool) -> Tally:
-    """Return the tally of all files, in their order; the first place of something is named with its file.
+def joined_tally(files: Sequence[Finished], *, together: bool) -> Tally:
+    """Return the counts over all files. The first place of a peculiarity is given with the name of its file.
 
     Args:
-        files: What was seen in each.
-        together: Whether delta was shared among all rows: what each file says is then said of its rows alone.
+        files: The finished files.
+        together: Whether delta was shared by all rows of all files. The guarantee of a file then covers its rows only.
     """
     whole = Tally()
     cells: dict[tuple[str, str], tuple[int, str]] = {}
@@ -43,11 +42,11 @@ def joined(files: Sequence[Finished], *, together: bool) -> Tally:
         _add(whole.far, tally.far, file.name)
         _add(cells, tally.filled.cells, file.name)
     whole.filled = Filled(cells)
-    speaking = [file for file in files if file.tally.rows]
-    if len(speaking) == 1 and not together:
-        whole.guarantee = speaking[0].tally.guarantee
+    with_rows = [file for file in files if file.tally.rows]
+    if len(with_rows) == 1 and not together:
+        whole.guarantee = with_rows[0].tally.guarantee
         return whole
-    # a sentence about the rows of one file is not one about the directory: that of a single row is
-    whole.guarantee = speaking[0].sentence if speaking else ""
-    whole.chunks = max(whole.chunks, 2)
+    # The guarantee of one file counts its rows and does not describe the directory; that of a single row does.
+    whole.guarantee = with_rows[0].sentence if with_rows else ""
+    whole.chunks = max(whole.chunks, 2)  # more than one chunk: the remarks then add the counts of all rows
     return whole

@@ -1,4 +1,4 @@
-"""Models that a process keeps loaded, so that each worker of a cluster reads a model once."""
+"""Cache of loaded models, so that each worker of a cluster reads a model once."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 __all__ = ["loaded_model", "one_at_a_time"]
 
-_MOST = 2
-"""Models kept at a time: a worker serves one run as a rule, and two while one run replaces another."""
+_MAX_MODELS = 2
+"""Number of cached models. A worker normally needs one, and two while one run replaces another."""
 _models: OrderedDict[tuple[str, str], NetworkRegressor] = OrderedDict()
 _in_use = threading.Lock()
 
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Let one thread of this process use the models, with one thread of linear algebra.
+    """Let one thread of this process at a time use the models, with one thread of linear algebra.
 
-    A model fills caches as it answers, and Python's warning filters belong to the whole process: threads must take
-    turns. The number of threads of a matrix product decides the order of its sums, hence the last bits of every
-    number; with one thread they do not depend on where the work is done.
+    Threads must take turns, because a model fills caches during a prediction, and because the warning filters of Python
+    belong to the whole process. The number of threads of a matrix product determines the order of its sums, and so the
+    last bits of every number. With one thread, the numbers do not depend on the machine that computes them.
     """
     from threadpoolctl import threadpool_limits  # comes with scikit-learn, which every saved estimator needs
 
@@ -38,14 +38,14 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def loaded_model(directory: str, expected: str | None = None) -> NetworkRegressor:
-    """Return a saved model, from memory where this process has read it before.
+    """Return a saved model, from the cache if this process has read it before.
 
     Args:
-        directory: Where it is saved.
-        expected: Its fingerprint, :func:`vhat.store.reading.fingerprint`; None for whatever is there.
+        directory: The directory of the model.
+        expected: Its :func:`vhat.store.reading.fingerprint`; None accepts any model.
 
     Raises:
-        StoreError: When there is no model, or another one than expected.
+        StoreError: If there is no model, or not the expected one.
     """
     from vhat.cli import saved_models
 
@@ -56,7 +56,7 @@ def loaded_model(directory: str, expected: str | None = None) -> NetworkRegresso
         network = saved_models.load(Path(directory))
         _check(directory, fingerprint(directory), found)
         _models[key] = network
-        while len(_models) > _MOST:
+        while len(_models) > _MAX_MODELS:
             _models.popitem(last=False)
     _models.move_to_end(key)
     return _models[key]
