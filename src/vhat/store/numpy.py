@@ -31,7 +31,7 @@ def describe(problem: Problem) -> Document:
         "jac": autodiff.model.jac is not None,
         "hess": autodiff.model.hess is not None,
         "loss": "half_mse" if autodiff.custom_loss is None else "function",
-        "dtype": autodiff.seen.dtype,
+        "dtype": autodiff.facts.dtype,
     }
 
 
@@ -80,7 +80,7 @@ def rebuild(saved: Document, params: Document, X: Any, y: Any, supplied: Supplie
         memory=supplied.memory,
     )
     built = _autodiff(problem)
-    autodiff = replace(built, seen=replace(built.seen, dtype=model["dtype"]), start=params["steps"])
+    autodiff = replace(built, facts=replace(built.facts, dtype=model["dtype"]), start=params["steps"])
     return replace(problem, autodiff=autodiff, weights=saved["sample_weight"])
 
 

@@ -1,4 +1,4 @@
-"""Arrays of NumPy: p-space is n-space."""
+"""Arrays of NumPy, which serve as p-space and as n-space arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class NumpyArrays:
     """Arrays of NumPy: see :class:`vhat.models.protocols.Arrays`."""
 
     def scope(self) -> AbstractContextManager[Any]:
-        """Return a scope that does nothing: NumPy needs no state."""
+        """Return a context manager without effect: NumPy has no state to set."""
         return nullcontext()
 
     def native(self, a: Any, /) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""NumPy functions as problems: any ``predict(theta, X)``, and SciPy's ``curve_fit`` results."""
+"""Problems from NumPy functions: any ``predict(theta, X)``, and results of SciPy's ``curve_fit``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,18 @@ from vhat.checks import (
     decay_factor,
 )
 from vhat.errors import InputError, MemoryBudgetError
-from vhat.models.numpy import model as door
 from vhat.models.numpy.autodiff import NumpyAutodiff
 from vhat.models.numpy.derivatives import disagreement, refuse_nonlinear
+from vhat.models.numpy.model import (
+    CurveFit,
+    Design,
+    Model,
+    as_array,
+    as_inputs,
+    as_parameters,
+    probe,
+    takes_inputs_alone,
+)
 from vhat.models.problem import ModelFacts, Problem
 from vhat.models.validate import refuse_loss
 
@@ -41,21 +50,21 @@ def numpy_problem(
     sample_weight: Any = None,
     memory: float | None = None,
 ) -> Problem:
-    """Check a NumPy model and its data at the door and make a problem of them.
+    """Check a NumPy model and its data and return their problem.
 
     Args:
-        predict: ``predict(theta, X) -> (n,)`` or ``(n, outputs)``, each row on its own.
+        predict: ``predict(theta, X) -> (n,)`` or ``(n, outputs)``; a row's prediction depends on that row only.
         theta: The fitted parameters, (p,).
         X: An array with rows on its leading axis, or a pandas object.
         y: Responses, of the shape that ``predict`` returns.
-        jac: ``jac(theta, X) -> (n, p)`` or ``(n, outputs, p)``; by default differences of ``predict``, some
-            20 p evaluations of it. A function that can only be called with one argument, ``jac(X)``, says that
-            ``predict`` is linear in theta, up to a term of the inputs alone; that is checked at two other vectors.
-        hess: ``hess(theta, X) -> (n, p, p)`` or ``(n, outputs, p, p)``; by default differences of ``jac`` where
-            it is given, else of ``predict``: some 8 p^2 evaluations, when the exact Hessian is asked for.
-        weight_decay: lam, a number or one a parameter, (p,).
+        jac: ``jac(theta, X) -> (n, p)`` or ``(n, outputs, p)``; by default differences of ``predict``, about 20 p
+            evaluations of it. A function that can only be called with one argument, ``jac(X)``, declares ``predict``
+            linear in theta, up to a term that depends on the inputs only; this is checked at two other vectors.
+        hess: ``hess(theta, X) -> (n, p, p)`` or ``(n, outputs, p, p)``; by default differences of ``jac`` if it is
+            given, else of ``predict``: about 8 p^2 evaluations, when the exact Hessian is first needed.
+        weight_decay: lam, a number or one per parameter, (p,).
         loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
-        sample_weight: One weight a row.
+        sample_weight: One weight per row.
         memory: Budget in bytes.
 
     Returns:
@@ -64,7 +73,7 @@ def numpy_problem(
     Raises:
         InputError: For data, decay or options that cannot be used, and for a jac or hess that is wrong.
         ModelError: For a model that is random, mixes rows, writes into its arguments or is not finite.
-        MemoryBudgetError: When the Jacobian would not fit.
+        MemoryBudgetError: When the Jacobian would exceed the budget.
 
     Examples:
         >>> x = np.linspace(0.0, 1.0, 5)
@@ -73,25 +82,27 @@ def numpy_problem(
         array([[1., 0.]])
     """
     check_loss(loss)
-    for name, function in (("predict", predict), ("jac", jac), ("hess", hess)):
-        if not callable(function) and (function is not None or name == "predict"):
-            raise InputError(f"{name} must be a function {name}(theta, X); got {type(function).__name__}.")
-    given, rows = door.as_parameters(theta), door.as_inputs(X)
+    _check_functions(predict, jac, hess)
+    given = as_parameters(theta)
+    rows = as_inputs(X)
     point = given.astype(np.float64)
-    output, exact = door.probe(predict, point, rows)
+    p = len(point)
+    output, deterministic = probe(predict, point, rows)
     targets = check_targets(y, output.shape)
-    model = door.Model(predict, _with_theta(jac, hess), hess, targets.shape[1], output.ndim == 1)
+    model = Model(predict, _as_function_of_theta(jac, hess), hess, targets.shape[1], output.ndim == 1)
     budget = check_memory(memory)
-    _check_budget(model, len(point), len(targets), budget)
-    casts = (f"predict returns {output.dtype}",) if output.dtype in (np.float32, np.float16) else ()
+    _check_budget(model, p, len(targets), budget)
+    casts: tuple[str, ...] = ()
+    if output.dtype in (np.float32, np.float16):
+        casts = (f"predict returns {output.dtype}",)
     accuracy = max(1e-15, disagreement(model, point, rows))
     if model.linear:
         refuse_nonlinear(model, point, rows, output.astype(np.float64).reshape(-1), targets)
-    seen = ModelFacts("numpy", str(given.dtype), exact, casts, accuracy, accuracy)
+    facts = ModelFacts("numpy", str(given.dtype), deterministic, casts, accuracy, accuracy)
     problem = Problem(
-        autodiff=NumpyAutodiff(model, len(point), loss if callable(loss) else None, seen),
+        autodiff=NumpyAutodiff(model, p, loss if callable(loss) else None, facts),
         theta=point,
-        decay=_decay(weight_decay, len(point)) * decay_factor(loss, model.outputs),
+        decay=_decay(weight_decay, p) * decay_factor(loss, model.outputs),
         X=rows,
         targets=targets,
         weights=check_weights(sample_weight, len(targets)),
@@ -102,27 +113,34 @@ def numpy_problem(
     return problem
 
 
-def _with_theta(jac: Callable[..., Any] | None, hess: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """Return jac as a function of theta and X, marked where it takes the inputs alone."""
-    if jac is None or not door.takes_inputs_alone(jac):
+def _check_functions(predict: Any, jac: Any, hess: Any) -> None:
+    """Raise unless predict is a function, and jac and hess are functions or None."""
+    for name, function in (("predict", predict), ("jac", jac), ("hess", hess)):
+        if not callable(function) and (function is not None or name == "predict"):
+            raise InputError(f"{name} must be a function {name}(theta, X); got {type(function).__name__}.")
+
+
+def _as_function_of_theta(jac: Callable[..., Any] | None, hess: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """Return jac as ``jac(theta, X)``: a ``Design`` if it takes the inputs alone."""
+    if jac is None or not takes_inputs_alone(jac):
         return jac
     if hess is not None:
         raise InputError("jac takes the inputs alone, so the second derivatives of predict are zero: leave hess out.")
-    return door.Design(jac)
+    return Design(jac)
 
 
 def _decay(weight_decay: Any, p: int) -> np.ndarray:
     """Return lam, (p,)."""
     decay = as_numbers("weight_decay", weight_decay)
     if decay.shape not in ((), (p,)):
-        raise InputError(f"weight_decay has shape {decay.shape}; give a number or one a parameter, ({p},).")
+        raise InputError(f"weight_decay has shape {decay.shape}; give a number or one per parameter, ({p},).")
     check_nonnegative("weight_decay", decay)
     return np.broadcast_to(decay, (p,)).copy()
 
 
-def _check_budget(model: door.Model, p: int, n: int, memory: int) -> None:
-    """Refuse what would not fit: J with its errors, while it is made, and a few matrices of the Hessian."""
-    copies = 2 if model.jac is not None else 6
+def _check_budget(model: Model, p: int, n: int, memory: int) -> None:
+    """Raise if J, the arrays needed to compute it, and four p x p matrices would exceed the budget."""
+    copies = 2 if model.jac is not None else 6  # differences keep values, errors and extrapolations
     need = 8 * (copies * n * model.outputs * p + 4 * p**2)
     if need > memory:
         raise MemoryBudgetError(
@@ -135,16 +153,16 @@ def _check_budget(model: door.Model, p: int, n: int, memory: int) -> None:
 def curve_fit_problem(
     f: Callable[..., Any], popt: Any, x: Any, y: Any, sigma: Any = None
 ) -> tuple[Problem, np.ndarray | None]:
-    """Make a problem of a fit by ``scipy.optimize.curve_fit``: lam = 0, weights ``1/sigma_i^2``.
+    """Return the problem of a fit by ``scipy.optimize.curve_fit``: lam = 0, weights ``1/sigma_i^2``.
 
-    The weights are divided by their mean: a constant factor moves neither the minimum nor the interval, and
-    sigma may have any unit. As with SciPy's ``absolute_sigma=False``, sigma is the shape of the noise and its
-    scale is left to be estimated: ``noise_i = s sigma_i``.
+    The weights are divided by their mean, so that sigma may have any unit: a constant factor changes neither the
+    minimum nor the interval. As with SciPy's ``absolute_sigma=False``, sigma gives the noise up to a scale s that is
+    estimated: ``noise_i = s sigma_i``.
 
     Args:
         f: ``f(x, *params) -> (n,)``.
         popt: The fitted parameters.
-        x: ``(n,)``; ``(k, n)`` for k predictors, as SciPy has it; or rows on the leading axis, as in a data
+        x: ``(n,)``; ``(k, n)`` for k predictors, as SciPy takes them; or rows on the leading axis, as in a data
             frame. Test points are given in the same form.
         y: Responses, (n,).
         sigma: None, or the relative standard deviation of each response, (n,) or a number.
@@ -167,14 +185,18 @@ def curve_fit_problem(
     if targets.ndim != 1:
         raise InputError(f"y has shape {targets.shape}; curve_fit takes one axis, (n,).")
     n = len(targets)
-    rows = x if hasattr(x, "iloc") else door.as_array(x, "x")
-    rows_last = not hasattr(x, "iloc") and rows.ndim > 1 and rows.shape[-1] == n
-    rows_last = rows_last and (rows.ndim == 2 or rows.shape[0] != n)
+    if hasattr(x, "iloc"):
+        rows = x
+        rows_last = False
+    else:
+        rows = as_array(x, "x")
+        # (n, n) is read as SciPy reads it, with rows last; with more axes, a leading axis of n is that of the rows.
+        rows_last = rows.ndim > 1 and rows.shape[-1] == n and (rows.ndim == 2 or rows.shape[0] != n)
     if rows_last:
         rows = np.moveaxis(rows, -1, 0)
     shape = _noise_shape(sigma, n)
     weights = None if shape is None else (1 / shape**2) / np.mean(1 / shape**2)
-    return numpy_problem(door.CurveFit(f, rows_last), popt, rows, targets, sample_weight=weights), shape
+    return numpy_problem(CurveFit(f, rows_last), popt, rows, targets, sample_weight=weights), shape
 
 
 def _noise_shape(sigma: Any, n: int) -> np.ndarray | None:

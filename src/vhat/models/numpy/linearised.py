@@ -1,4 +1,4 @@
-"""Dense derivatives of a NumPy model over its training rows, made when first asked for, and kept."""
+"""Dense derivatives of a NumPy model over its training rows, computed on first use and cached."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from vhat.checks import check_finite
 from vhat.errors import ModelError
-from vhat.models.numpy.derivatives import require_settled, residual_part
-from vhat.models.numpy.finite_differences import Estimate, Sampled, first_derivatives, settle
+from vhat.models.numpy.derivatives import require_convergence, residual_part
+from vhat.models.numpy.finite_differences import Estimate, Sampled, SampledSteps, first_derivatives, measure_rounding
 from vhat.models.protocols import Curvature, Lazy, Linearised, ModelFacts, Point
 
 if TYPE_CHECKING:
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 __all__ = ["NumpyLinearised"]
 
-_ROUGH = 1e-10
-"""Relative rounding of a model's values above which it is said not to work in float64."""
-_DROWNED = 1e-2
-"""Largest error of a column of J, as a share of its scale, with which anything is computed."""
-_UNSETTLED = 1e-3
-"""Largest error of the residual part, as a share of the Hessian, with which anything is computed."""
+_FLOAT64_ROUNDING = 1e-10
+"""Relative rounding of a model's values above which the model is reported not to compute in float64."""
+_MAX_FIRST_ERROR = 1e-2
+"""Largest accepted error of a column of J, relative to the square root of the curvature's diagonal."""
+_MAX_SECOND_ERROR = 1e-3
+"""Largest accepted error of the residual part, as a share of the Hessian."""
 
 
 class NumpyLinearised(Linearised):
     """Derivatives of a NumPy model: see :class:`vhat.models.protocols.Linearised`.
 
-    The steps of all differences, also of those at test points, are found on the training rows together.
+    The difference steps, also for test points, are determined on all training rows together.
     """
 
     _autodiff: NumpyAutodiff
-    _settled: Lazy[tuple[Sampled, np.ndarray]]
+    _sampled: Lazy[SampledSteps]
     """The function over the training rows with its rounding measured, and the step of each parameter."""
     _jacobian: Lazy[Estimate]
     _residual: Lazy[Estimate]
@@ -43,57 +43,63 @@ class NumpyLinearised(Linearised):
     def __init__(self, autodiff: NumpyAutodiff, point: Point, before: Linearised | None) -> None:
         super().__init__(autodiff, point)
         earlier = before if isinstance(before, NumpyLinearised) else None
-        here = point.shared(earlier, "theta", "X")
-        self._settled = here._settled if here else Lazy(partial(_settle, autodiff, point, self.fitted))
+        same_fit = point.shared(earlier, "theta", "X")
+        self._sampled = same_fit._sampled if same_fit else Lazy(partial(_sampled, autodiff, point, self.fitted))
         # The Jacobian of a linear model is the same at all parameters.
-        alike = point.shared(earlier, "X") if autodiff.linear else here
-        self._jacobian = alike._jacobian if alike else Lazy(partial(_jacobian, autodiff, point, self._settled))
-        again = point.shared(here, "y", "weights")
-        parts = (self._settled, self._jacobian, self.loss)
-        self._residual = again._residual if again else Lazy(partial(_residual, autodiff, point, *parts))
+        same_J = point.shared(earlier, "X") if autodiff.linear else same_fit
+        self._jacobian = same_J._jacobian if same_J else Lazy(partial(_jacobian, autodiff, point, self._sampled))
+        same_loss = point.shared(same_fit, "y", "weights")
+        parts = (self._sampled, self._jacobian, self.loss)
+        self._residual = same_loss._residual if same_loss else Lazy(partial(_residual, autodiff, point, *parts))
 
     @property
     def autodiff(self) -> NumpyAutodiff:
-        """The model, for which the steps that were found here are a start."""
-        return replace(self._autodiff, start=self._settled.result[1]) if self._settled.known else self._autodiff
+        """The model, with the steps of this point as the start of the next search for steps."""
+        if not self._sampled.known:
+            return self._autodiff
+        return replace(self._autodiff, start=self._sampled.result.steps)
 
     def facts(self) -> ModelFacts:
-        """Return what was seen when the model was given, and the accuracy of its derivatives."""
-        seen, first = self._autodiff.seen, self._first_accuracy
-        casts, second = seen.narrow_casts, first
-        rounding = self._settled.result[0].eps
-        if not casts and rounding > _ROUGH:
+        """Return the properties found when the model was probed, and the accuracy of its derivatives."""
+        facts = self._autodiff.facts
+        casts = facts.narrow_casts
+        first = self._first_accuracy
+        second = first
+        rounding = self._sampled.result.function.eps
+        if not casts and rounding > _FLOAT64_ROUNDING:
             casts = (f"values rounded to a relative {rounding:.0e}",)
-        with suppress(ModelError):  # the exact Hessian raises it itself; the Gauss-Newton part can still be used
+        # Products with the exact Hessian raise this error themselves; the Gauss-Newton part can still be used.
+        with suppress(ModelError):
             second += self._second_accuracy
-        return replace(seen, narrow_casts=casts, accuracy=max(1e-15, second), first_accuracy=max(1e-15, first))
+        return replace(facts, narrow_casts=casts, accuracy=max(1e-15, second), first_accuracy=max(1e-15, first))
 
     def row_gradients(self, inputs: Any, /) -> np.ndarray:
-        """Return per-row gradients of every output, (m * K, p); a row's do not depend on the rows beside it."""
-        model, theta = self._autodiff.model, self.point.theta
+        """Return per-row gradients of every output, (m * K, p). Those of a row do not depend on the other rows."""
+        model = self._autodiff.model
+        theta = self.point.theta
         if model.jac is not None:
-            return model.sound_slopes(theta, inputs)
-        trained, steps = self._settled.result
+            return model.checked_jacobian(theta, inputs)
+        trained, steps = self._sampled.result
         values = self._autodiff.predict(theta, inputs).reshape(-1)
         check_finite("the model's prediction at x", values.reshape(-1, model.outputs), ModelError)
         function = Sampled(partial(model.values, X=inputs), theta, values, eps=trained.eps)
-        return require_settled(first_derivatives(function, steps), steps, "the model at x", model.outputs).value
+        return require_convergence(first_derivatives(function, steps), steps, "the model at x", model.outputs).value
 
     def objective(self) -> float:
-        """Return the loss, not finite where the model or the loss is not."""
+        """Return the loss; not finite if the model or the loss is not finite in some row."""
         if self.loss.known:
             return super().objective()
-        # A trial point of a search may have a loss without derivatives.
+        # A trial point of a line search may have a loss without derivatives, so only values are computed.
         return float(np.mean(self._autodiff.loss_values(self.fitted.result, self.point.y, self.point.weights)))
 
     def product(self, v: np.ndarray, curvature: Curvature, /) -> np.ndarray:
         """Return ``H v`` or its Gauss-Newton part for each row of v, without decay."""
-        _ = self._first_accuracy  # raises where J cannot be trusted
-        found: np.ndarray = self.gauss_newton(v)
+        _ = self._first_accuracy  # raises where J is too inaccurate
+        image: np.ndarray = self.gauss_newton(v)
         if curvature == "ggn":
-            return found
-        _ = self._second_accuracy  # raises where the residual part cannot be trusted
-        return found + v @ self._residual.result.value
+            return image
+        _ = self._second_accuracy  # raises where the residual part is too inaccurate
+        return image + v @ self._residual.result.value
 
     def diagonal(self) -> np.ndarray:
         """Return the diagonal of the Gauss-Newton part, (p,)."""
@@ -110,21 +116,21 @@ class NumpyLinearised(Linearised):
     # -- accuracy ----------------------------------------------------------------------------
     @property
     def _weights(self) -> np.ndarray:
-        """The diagonal of the curvature weights with negative ones as zero, (n, K)."""
+        """Diagonal of the loss's second derivatives, negative ones set to zero, (n, K)."""
         return np.maximum(self.loss.result.own_curvature, 0.0)
 
     @property
     def _scale(self) -> np.ndarray:
-        """``sqrt(diag(J'CJ/n) + lam)``, the inverse unit of each parameter; infinite where it is idle."""
+        """``sqrt(diag(J'CJ/n) + lam)``, the inverse unit of each parameter; infinite where this is zero."""
         scale = np.sqrt(self.diagonal() + self.point.decay)
         return np.where(scale > 0, scale, np.inf)
 
     @cached_property
     def _first_accuracy(self) -> float:
-        """The error of the scaled Gauss-Newton part that follows from that of J.
+        """Relative error of the scaled Gauss-Newton part, from the error of J.
 
         Raises:
-            ModelError: When nothing depends on the parameters, or J is mostly rounding.
+            ModelError: When no prediction depends on the parameters, or J is mostly rounding.
         """
         J = self._jacobian.result
         if not J.value.any() and not self._residual.result.value.any():
@@ -135,25 +141,26 @@ class NumpyLinearised(Linearised):
         weights = np.sqrt(self._weights).reshape(-1, 1)
         with np.errstate(over="ignore"):
             share = np.sqrt(np.sum((weights * J.error / self._scale) ** 2, axis=0) / self.point.n)
-        if share.max() > _DROWNED:
+        if share.max() > _MAX_FIRST_ERROR:
             raise ModelError(
                 f"the derivative in theta[{share.argmax()}] drowns in the rounding of the model. Give jac, or "
                 "take a large constant out of predictions and responses."
             )
-        return 2 * float(np.linalg.norm(share))
+        return 2 * float(np.linalg.norm(share))  # J enters J'CJ twice
 
     @cached_property
     def _second_accuracy(self) -> float:
-        """The error of the scaled Hessian that follows from that of the residual part.
+        """Relative error of the scaled Hessian, from the error of the residual part.
 
         Raises:
-            ModelError: When its differences do not settle.
+            ModelError: When the second differences do not converge.
         """
-        residual, scale = self._residual.result, self._scale
+        residual = self._residual.result
+        scale = self._scale
         unit = scale * scale[:, None]
         error = residual.error / unit
         size = max(1.0, np.max(np.abs(residual.value / unit)))
-        if not error.max() <= _UNSETTLED * size:
+        if not error.max() <= _MAX_SECOND_ERROR * size:  # true for NaN
             i, j = np.unravel_index(np.argmax(error), error.shape)
             raise ModelError(
                 f"the second derivative in theta[{i}], theta[{j}] does not settle as the step shrinks: the model "
@@ -162,31 +169,33 @@ class NumpyLinearised(Linearised):
         return float(np.linalg.norm(error) / size)
 
 
-def _settle(autodiff: NumpyAutodiff, point: Point, fitted: Lazy[np.ndarray]) -> tuple[Sampled, np.ndarray]:
+def _sampled(autodiff: NumpyAutodiff, point: Point, fitted: Lazy[np.ndarray]) -> SampledSteps:
+    """Return the model over the training rows with its rounding measured, and the step of each parameter."""
     check_finite("the model's prediction on X", fitted.result, ModelError)
     function = partial(autodiff.model.values, X=point.X)
-    return settle(Sampled(function, point.theta, fitted.result.reshape(-1)), autodiff.start)
+    return measure_rounding(Sampled(function, point.theta, fitted.result.reshape(-1)), autodiff.start)
 
 
-def _jacobian(autodiff: NumpyAutodiff, point: Point, settled: Lazy[tuple[Sampled, np.ndarray]]) -> Estimate:
+def _jacobian(autodiff: NumpyAutodiff, point: Point, sampled: Lazy[SampledSteps]) -> Estimate:
     """Return J, (n * K, p)."""
     model = autodiff.model
     if model.jac is not None:
-        J = model.sound_slopes(point.theta, point.X)
-        return Estimate(J, autodiff.seen.accuracy * np.abs(J), np.zeros((1, 1)))
-    function, steps = settled.result
-    found = require_settled(first_derivatives(function, steps), steps, "the model", model.outputs)
-    return replace(found, rounding=np.zeros((1, 1)))  # judged already; n x p numbers less to keep
+        J = model.checked_jacobian(point.theta, point.X)
+        return Estimate(J, autodiff.facts.accuracy * np.abs(J), np.zeros((1, 1)))
+    function, steps = sampled.result
+    found = require_convergence(first_derivatives(function, steps), steps, "the model", model.outputs)
+    # The rounding was needed for this check only; dropping it saves n K p numbers.
+    return replace(found, rounding=np.zeros((1, 1)))
 
 
 def _residual(
     autodiff: NumpyAutodiff,
     point: Point,
-    settled: Lazy[tuple[Sampled, np.ndarray]],
+    sampled: Lazy[SampledSteps],
     jacobian: Lazy[Estimate],
     loss: Lazy[Any],
 ) -> Estimate:
     """Return ``1/n sum_i sum_o l'_io hess f_o(x_i)``, (p, p)."""
     c = loss.result.first.reshape(-1) / point.n
     J = jacobian.result.value
-    return residual_part(autodiff.model, point.X, c, J, settled=settled.result, memory=point.memory)
+    return residual_part(autodiff.model, point.X, c, J, sampled=sampled.result, memory=point.memory)

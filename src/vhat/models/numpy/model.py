@@ -1,4 +1,4 @@
-"""A user's NumPy functions behind one door: called with copies, checked for shape, probed before first use."""
+"""A user's NumPy functions: called with copies of the parameters, checked for shape, probed before first use."""
 
 from __future__ import annotations
 
@@ -29,13 +29,19 @@ __all__ = [
     "as_array",
     "as_inputs",
     "as_parameters",
-    "blame",
     "match_inputs",
     "probe",
     "take",
     "takes_inputs_alone",
     "unmasked",
+    "wrap_errors",
 ]
+
+_SAME_CALL_TOLERANCE = 1e-12
+"""Largest relative difference between two evaluations of the same rows."""
+_OTHER_ROWS_TOLERANCE = 1e-9
+"""Largest relative difference between a row's predictions in blocks of different sizes, in which sums may be ordered
+differently."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,41 +68,44 @@ class Model:
         return isinstance(self.jac, Design)
 
     def values(self, theta: np.ndarray, X: Any) -> np.ndarray:
-        """Return predictions as one row a (row, output) pair, (m * K,)."""
+        """Return the predictions of all (row, output) pairs, (m * K,)."""
         output = _real(self.predict(theta.copy(), X))
-        wanted = (len(X),) if self.squeeze else (len(X), self.outputs)
-        if output.shape != wanted:
-            raise ModelError(f"the model returned shape {output.shape} for {len(X)} rows; it must return {wanted}.")
+        expected = (len(X),) if self.squeeze else (len(X), self.outputs)
+        if output.shape != expected:
+            raise ModelError(f"the model returned shape {output.shape} for {len(X)} rows; it must return {expected}.")
         return output.reshape(-1)
 
-    def slopes(self, theta: np.ndarray, X: Any) -> np.ndarray:
-        """Return the user's Jacobian as rows, (m * K, p)."""
+    def jacobian(self, theta: np.ndarray, X: Any) -> np.ndarray:
+        """Return the user's Jacobian, one row per (row, output) pair, (m * K, p)."""
         return self._derivative("jac", theta, X).reshape(-1, len(theta))
 
-    def sound_slopes(self, theta: np.ndarray, X: Any) -> np.ndarray:
-        """Return the user's Jacobian as rows, (m * K, p), or say what is wrong with it."""
-        with blame("jac failed"), np.errstate(all="ignore"):
+    def checked_jacobian(self, theta: np.ndarray, X: Any) -> np.ndarray:
+        """Return the user's Jacobian, (m * K, p); raise if jac fails or the result is not finite."""
+        with wrap_errors("jac failed"), np.errstate(all="ignore"):
             found = self._derivative("jac", theta, X)
-        check_finite(self._call("jac"), found, ModelError)
+        check_finite(self._signature("jac"), found, ModelError)
         return found.reshape(-1, len(theta))
 
-    def sound_bends(self, theta: np.ndarray, X: Any) -> np.ndarray:
-        """Return the user's second derivatives as rows, (m * K, p, p), or say what is wrong with them."""
-        with blame("hess failed"), np.errstate(all="ignore"):
+    def checked_hessians(self, theta: np.ndarray, X: Any) -> np.ndarray:
+        """Return the user's second derivatives, (m * K, p, p); raise if hess fails or the result is not finite."""
+        with wrap_errors("hess failed"), np.errstate(all="ignore"):
             found = self._derivative("hess", theta, X)
-        check_finite(self._call("hess"), found, ModelError)
+        check_finite(self._signature("hess"), found, ModelError)
         return found.reshape(-1, len(theta), len(theta))
 
     def _derivative(self, name: str, theta: np.ndarray, X: Any) -> np.ndarray:
+        """Call jac or hess and check the shape of its result."""
         found = _real(getattr(self, name)(theta.copy(), X))
-        m, tail = len(X), (len(theta),) * (1 if name == "jac" else 2)
+        m = len(X)
+        p = len(theta)
+        tail = (p,) if name == "jac" else (p, p)
         allowed = [(m, self.outputs, *tail)] if self.outputs > 1 else [(m, *tail), (m, 1, *tail)]
         if found.shape not in allowed:
-            raise InputError(f"{self._call(name)} returned shape {found.shape}; it must return {allowed[0]}.")
+            raise InputError(f"{self._signature(name)} returned shape {found.shape}; it must return {allowed[0]}.")
         return found
 
-    def _call(self, name: str) -> str:
-        """Return what messages call a derivative."""
+    def _signature(self, name: str) -> str:
+        """Return the call of jac or hess, for messages."""
         return f"{name}(X)" if name == "jac" and self.linear else f"{name}(theta, X)"
 
 
@@ -133,8 +142,8 @@ class Design:
 def takes_inputs_alone(jac: Callable[..., Any]) -> bool:
     """Return whether a function can be called with one argument and not with two.
 
-    A function with a second, optional argument may be meant either way, and one whose signature is not known (a
-    builtin) is not asked: both count as ``jac(theta, X)``.
+    False for a function with an optional second argument, which is ambiguous, and for one without a known signature (a
+    builtin): both count as ``jac(theta, X)``.
     """
     try:
         signature = inspect.signature(jac)
@@ -149,14 +158,14 @@ def takes_inputs_alone(jac: Callable[..., Any]) -> bool:
 
 
 def unmasked(output: Any) -> np.ndarray:
-    """Return an array, NaN where it is masked: a value that is hidden is none."""
+    """Return an array with NaN in place of masked values."""
     if np.ma.is_masked(output):
         return np.ma.filled(np.ma.asarray(output, dtype=np.float64), np.nan)
     return np.asarray(output)
 
 
 def _real(output: Any) -> np.ndarray:
-    """Return a float64 array; what has an imaginary part becomes NaN, as a real function would."""
+    """Return a float64 array, with NaN where the imaginary part is not zero, as a real function would have."""
     output = unmasked(output)
     if np.iscomplexobj(output):
         output = np.where(output.imag == 0, output.real, np.nan)
@@ -164,8 +173,8 @@ def _real(output: Any) -> np.ndarray:
 
 
 @contextmanager
-def blame(what: str, kind: type[VhatError] = ModelError) -> Iterator[None]:
-    """Turn whatever a user's function or data raise into an error that says where."""
+def wrap_errors(what: str, kind: type[VhatError] = ModelError) -> Iterator[None]:
+    """Raise exceptions of a user's function as ``kind``, with ``what`` before the message."""
     try:
         yield
     except VhatError:
@@ -176,7 +185,7 @@ def blame(what: str, kind: type[VhatError] = ModelError) -> Iterator[None]:
 
 # -- parameters and inputs -----------------------------------------------------------------------
 def as_parameters(theta: Any) -> np.ndarray:
-    """Return a copy of the parameters, (p,), in the dtype in which they came."""
+    """Return a copy of the parameters, (p,), in their own dtype."""
     array = as_array(theta, "theta").copy()
     if array.ndim != 1 or not array.size or array.dtype.kind not in "fiu":
         raise InputError(
@@ -188,12 +197,17 @@ def as_parameters(theta: Any) -> np.ndarray:
 
 
 def as_inputs(X: Any, name: str = "X") -> Any:
-    """Return a copy of the inputs with rows on the leading axis: a pandas object as it is, else an array."""
+    """Return a copy of the inputs, rows on the leading axis: a pandas object stays one, all else becomes an array.
+
+    Only numeric columns of a pandas object must be finite; the others are left to the user's function.
+    """
     if hasattr(X, "iloc"):
-        rows, frame = X.copy(), X if hasattr(X, "columns") else X.to_frame()
+        rows = X.copy()
+        frame = X if hasattr(X, "columns") else X.to_frame()
         numbers = frame.select_dtypes("number").to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        rows = numbers = as_array(X, name).copy()
+        rows = as_array(X, name).copy()
+        numbers = rows
     if not np.ndim(rows) or not len(rows):
         raise InputError(f"{name} has shape {np.shape(rows)}: no rows. Give at least one row on the leading axis.")
     check_finite(name, numbers)
@@ -201,34 +215,34 @@ def as_inputs(X: Any, name: str = "X") -> Any:
 
 
 def as_array(X: Any, name: str) -> np.ndarray:
-    """Return an array of any dtype, for a NumPy model may take what it likes, but whole."""
+    """Return an array of any dtype, because a NumPy model may take any; raise if values are masked."""
     refuse_masked(name, X)
-    with blame(f"{name} is not an array", InputError):
+    with wrap_errors(f"{name} is not an array", InputError):
         return np.asarray(X)
 
 
 def match_inputs(x: Any, X: Any, *, rows_last: bool = False) -> Any:
-    """Check test inputs against the training inputs ``X`` and bring them to the same form.
+    """Check test inputs against the training inputs ``X`` and convert them to the same form.
 
     Args:
         x: Test inputs.
         X: Checked training inputs.
-        rows_last: Whether the rows of x stand along its last axis.
+        rows_last: Whether the rows of x are on its last axis.
     """
-    if hasattr(X, "columns"):
+    if hasattr(X, "columns"):  # a data frame
         if not hasattr(x, "columns"):
             raise InputError(f"the model was trained on a data frame; give x as one, with columns {list(X.columns)}.")
         return as_inputs(match_columns("x", x, column_names(X)), "x")
-    if hasattr(X, "iloc") and not hasattr(x, "iloc"):
+    if hasattr(X, "iloc") and not hasattr(x, "iloc"):  # a pandas Series
         x = type(X)(as_array(x, "x"), name=X.name)
     array = x if hasattr(X, "iloc") else as_array(x, "x")
     if rows_last and np.ndim(array) == np.ndim(X):
         array = np.moveaxis(array, -1, 0)
     if np.ndim(array) != np.ndim(X) or array.shape[1:] != X.shape[1:]:
         axes = (*X.shape[1:], "m") if rows_last else ("m", *X.shape[1:])
-        wanted = "(" + ", ".join(map(str, axes)) + ("," if len(axes) == 1 else "") + ")"
+        expected = ", ".join(map(str, axes)) + ("," if len(axes) == 1 else "")
         raise InputError(
-            f"x has shape {np.shape(x)}; the training inputs ask for {wanted}, m the number of points. "
+            f"x has shape {np.shape(x)}; the training inputs ask for ({expected}), m the number of points. "
             "(One point is one row: x[None].)"
         )
     if not hasattr(X, "iloc") and array.dtype.kind not in X.dtype.kind + "fiub":
@@ -243,20 +257,20 @@ def take(X: Any, rows: Any) -> Any:
 
 # -- probes --------------------------------------------------------------------------------------
 def probe(predict: Callable[..., Any], theta: np.ndarray, X: Any) -> tuple[np.ndarray, bool]:
-    """Run the model on all rows, twice, and a few rows alone.
+    """Evaluate the model on all rows, twice, and on a few rows alone.
 
     Returns:
-        Its predictions in its own shape and dtype, and whether both runs agree to the last bit.
+        Its predictions in its own shape and dtype, and whether both evaluations agree to the last bit.
 
     Raises:
         ModelError: For a model that fails, is random, writes into its arguments, mixes rows or is not finite.
     """
-    output = _careful(predict, theta, X)
+    output = _call_with_copies(predict, theta, X)
     check_prediction(output.shape, len(X))
     check_real_prediction(output.dtype)
     check_finite("the model's prediction on X", output, ModelError)
-    again = _careful(predict, theta, X)
-    if again.shape != output.shape or not _agree(again, output, 1e-12):
+    again = _call_with_copies(predict, theta, X)
+    if again.shape != output.shape or not _agree(again, output, _SAME_CALL_TOLERANCE):
         raise ModelError(
             "two evaluations of the model on the same rows differ. Fix its random state: the interval of a "
             "random function is not defined."
@@ -265,25 +279,36 @@ def probe(predict: Callable[..., Any], theta: np.ndarray, X: Any) -> tuple[np.nd
     return output, bool(np.array_equal(again, output))
 
 
-def _careful(predict: Callable[..., Any], theta: np.ndarray, X: Any) -> np.ndarray:
-    """Call the model with copies and refuse it when it writes into them."""
-    own_theta, own_X = theta.copy(), X.copy()
-    with blame(f"predict failed on {len(X)} rows"), np.errstate(all="ignore"):
+def _call_with_copies(predict: Callable[..., Any], theta: np.ndarray, X: Any) -> np.ndarray:
+    """Call the model with copies of its arguments, and raise if it writes into them."""
+    own_theta = theta.copy()
+    own_X = X.copy()
+    with wrap_errors(f"predict failed on {len(X)} rows"), np.errstate(all="ignore"):
         output = np.array(unmasked(predict(own_theta, own_X)))
-    same = own_X.equals(X) if hasattr(X, "iloc") else np.array_equal(own_X, X)
-    if not np.array_equal(own_theta, theta) or not same:
-        changed = "X" if not same else "theta"
+    same_X = own_X.equals(X) if hasattr(X, "iloc") else np.array_equal(own_X, X)
+    if not np.array_equal(own_theta, theta) or not same_X:
+        changed = "theta" if same_X else "X"
         raise ModelError(f"predict writes into {changed}. Work on a copy inside it: {changed} = {changed}.copy().")
     return output
 
 
 def _refuse_mixed_rows(predict: Callable[..., Any], theta: np.ndarray, X: Any, output: np.ndarray) -> None:
+    """Raise if the prediction for a row depends on the rows in the same call.
+
+    Args:
+        predict: The user's function.
+        theta: The parameters, (p,).
+        X: Checked inputs.
+        output: The predictions for all rows.
+    """
     n = len(X)
+    single = [[row] for row in sorted({0, n // 2, n - 1})]
     halves = [list(range((n + 1) // 2)), list(range(n // 2, n))]
-    for rows in [[row] for row in sorted({0, n // 2, n - 1})] + halves:
-        alone = _careful(predict, theta, take(X, rows))
+    for rows in single + halves:
+        alone = _call_with_copies(predict, theta, take(X, rows))
         check_prediction(alone.shape, len(rows))
-        if alone.shape[1:] != output.shape[1:] or not _agree(alone, output[rows], 1e-9, output):
+        same_shape = alone.shape[1:] == output.shape[1:]
+        if not same_shape or not _agree(alone, output[rows], _OTHER_ROWS_TOLERANCE, output):
             raise ModelError(
                 f"the prediction for {name_rows(rows, 3)} changes with the rows beside it. Make predict treat "
                 "each row alone: compute statistics such as X.max(), and times such as t[0], outside it."
@@ -291,6 +316,6 @@ def _refuse_mixed_rows(predict: Callable[..., Any], theta: np.ndarray, X: Any, o
 
 
 def _agree(a: np.ndarray, b: np.ndarray, tolerance: float, scale: np.ndarray | None = None) -> bool:
-    """Compare predictions, each output at its own scale."""
+    """Return whether predictions agree, each output relative to its largest magnitude in ``scale`` (default b)."""
     size = np.max(np.abs(b if scale is None else scale), axis=0)
     return bool(np.all(np.abs(a - b) <= tolerance * size))
