@@ -108,14 +108,14 @@ def test_a_gap_has_a_status_only_where_training_had_none():
 def test_the_most_frequent_levels_have_columns_and_the_rest_share_one():
     cells = [f"level {k:02d}" for k in range(60) for _ in range(3 + (k < 40))]
     columns = Columns.of(pd.DataFrame({"a": cells}))
-    assert len(columns.outputs) == 41
-    assert columns.outputs[-2:] == ("a = level 39", "a = (other)")
+    assert len(columns.network_inputs) == 41
+    assert columns.network_inputs[-2:] == ("a = level 39", "a = (other)")
     assert columns.columns[0].remark == "60 levels, of which the 40 most frequent have a column of their own"
 
 
 def test_a_constant_text_makes_no_column_and_another_one_is_unknown():
     columns = Columns.of(pd.DataFrame({"a": ["x"] * 4, "b": [1, 2, 3, 4]}))
-    assert columns.outputs == ("b",)
+    assert columns.network_inputs == ("b",)
     assert columns.encode(pd.DataFrame({"a": ["x", "y"], "b": [1, 2]})).status.tolist() == ["", "unknown level"]
 
 
@@ -151,7 +151,7 @@ def test_dates_that_cannot_be_read_are_refused(cells, told):
 
 def test_overrides_are_taken_and_unknown_ones_refused():
     frame = pd.DataFrame({"zip": [1, 2, 1, 2, 1, 2], "x": np.arange(6.0)})
-    assert Columns.of(frame, {"zip": "category"}).outputs == ("zip = 1", "zip = 2", "x")
+    assert Columns.of(frame, {"zip": "category"}).network_inputs == ("zip = 1", "zip = 2", "x")
     assert Columns.of(frame, {"zip": "skip"}).needed == ("x",)
     with pytest.raises(vhat.InputError, match=r"--columns zap=skip: data.csv has no column 'zap'\. Did you mean 'zip'"):
         Columns.of(frame, {"zap": "skip"}, wording=Wording("data.csv", command=True))
@@ -177,8 +177,8 @@ def test_columns_that_the_model_sees_have_different_names_whatever_the_table_is_
     words = ["(other)"] * 7 + ["x", "y"]
     frame = pd.DataFrame({"a": [1.0, np.nan, 3.0] * 3, "a is missing": np.arange(9.0), "b": words})
     columns = Columns.of(frame)
-    assert columns.outputs == ("a", "a is missing", "a is missing'", "b = (other)", "b = (other)'")
-    assert columns.encode(frame).names == columns.outputs
+    assert columns.network_inputs == ("a", "a is missing", "a is missing'", "b = (other)", "b = (other)'")
+    assert columns.encode(frame).names == columns.network_inputs
     model = vhat.NetworkRegressor((), weight_decay=0.1).fit(frame, np.arange(9.0) ** 2)
     assert model.predict_interval(frame).upper.shape == (9,)
 

@@ -240,7 +240,8 @@ def _summary(network: NetworkRegressor, result: dict[str, Any], target: str) -> 
         "trained on": f"{result['rows']:,} rows, {len(result['columns'])} columns: {used}",
     }
     lines |= column_lines(columns)
-    constant = [name for name in result["constant"] if not columns[name].left_out]  # the others have a line already
+    # A table of numbers without gaps has no lines of its columns; else constant columns are among these lines.
+    constant = [name for name in result["constant"] if columns.plain or not columns[name].left_out]
     if constant:
         same = f"{', '.join(constant)}: the same in all of these rows"
         lines["left out"] = "; ".join(filter(None, [lines.get("left out"), same]))

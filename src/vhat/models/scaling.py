@@ -179,7 +179,7 @@ class Scaling:
         validate.refuse_missing(rows, self.columns)
         validate.warn_of_moved(rows, self.constants(X), self.columns)
         if self.lower is not None and self.upper is not None:
-            validate.warn_of_far(rows, self.far(rows), self.kept, (self.lower, self.upper), self.columns)
+            validate.warn_of_far(rows, self.far(rows), self.kept, (self.lower, self.upper), self.columns, X)
         return rows
 
 

@@ -1,1 +1,1 @@
-"""Tables: what their rows must satisfy, what the rows are called, and how files are read and written."""
+"""Tables: checks, kinds of columns, names of rows, and files that are read and written."""

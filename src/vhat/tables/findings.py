@@ -1,47 +1,61 @@
-"""What stands out in a training table, each a sentence: named, and left to the user."""
+"""Name what stands out in a training table, one sentence each; what to do about it is left to the user."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from vhat.tables.columns import Columns, Wording
 from vhat.tables.columns.kinds import Filled, Number
+from vhat.tables.identifiers import looks_like_identifier
 from vhat.tables.row_names import RowNames
 
 __all__ = ["findings", "log_would_help", "skewness"]
 
 _FAR = 10.0
-"""Interquartile ranges beyond a quartile from which a value is a gross outlier; of a Gaussian it is 14 standard
-deviations from the mean, so that no sample has one by chance."""
+"""Interquartile ranges beyond a quartile from which a value is a gross outlier. For a Gaussian that is 14 standard
+deviations from the mean, which no sample reaches by chance."""
 _SKEWED = 1.0
-"""Skewness of a target from which its logarithm is tried; that of an exponential distribution is 2."""
+"""Skewness of a target above which its logarithm is tried; an exponential distribution has 2."""
 _ENOUGH = 20
-"""Rows below which skewness and identifiers are guesswork."""
+"""Rows below which skewness is not estimated."""
 
 
-def findings(frame: Any, y: np.ndarray, columns: Columns, names: RowNames, target: str, wording: Wording) -> list[str]:
-    """Name duplicated rows, identifiers, codes with leading zeros and gross outliers.
+def findings(
+    frame: Any,
+    y: np.ndarray,
+    columns: Columns,
+    names: RowNames,
+    target: str,
+    wording: Wording,
+    asked: Collection[str] = (),
+) -> list[str]:
+    """Return a sentence for each finding: duplicated rows, identifiers, codes with leading zeros, gross outliers.
 
     Args:
         frame: The inputs, as they stand in the table.
         y: The target, (n,).
         columns: How the inputs are read.
-        names: What the rows are called.
-        target: What the target is called.
+        names: The names of the rows.
+        target: The name of the target.
         wording: Words for the options that change how a column is read.
+        asked: Columns whose kind the user asked for: a number among them is meant to be one.
     """
-    said = [_copies(frame, y)]
+    found = [_copies(frame, y)]
     for column in columns.columns:
+        if not isinstance(column, Filled):
+            continue
+        cells = frame[column.name]
+        numbers = column.read(cells, wording)
         if isinstance(column, Number):
-            cells = frame[column.name]
-            said += [_identifier(column.name, column.read(cells, wording), wording)]
-            said += [_code(column.name, cells, wording)]
-        if isinstance(column, Filled):
-            said.append(_outliers(f"column {column.name!r}", column.read(frame[column.name], wording), names))
-    said.append(_outliers(f"the target {target!r}", y, names))
-    return [text for text in said if text]
+            if column.name not in asked:
+                found.append(_identifier(column.name, numbers, wording))
+            found.append(_code(column.name, cells, wording))
+        found.append(_outliers(f"column {column.name!r}", numbers, names))
+    found.append(_outliers(f"the target {target!r}", y, names))
+    return [sentence for sentence in found if sentence]
 
 
 def _copies(frame: Any, y: np.ndarray) -> str:
@@ -56,28 +70,25 @@ def _copies(frame: Any, y: np.ndarray) -> str:
 
 
 def _identifier(name: str, numbers: np.ndarray, wording: Wording) -> str:
-    """Name whole numbers that are all different and in order: numbers of rows, not a quantity."""
-    steps = np.diff(numbers)
-    ordered = len(numbers) >= _ENOUGH and (np.all(steps > 0) or np.all(steps < 0))
-    if not ordered or not np.all(np.mod(numbers, 1) == 0):
+    if not looks_like_identifier(numbers):
         return ""
     return (
-        f"column {name!r} looks like an identifier: whole numbers, all different and in order. It is used as a number; "
-        f"{wording.override(name, 'skip')} leaves it out"
+        f"column {name!r} looks like an identifier: whole numbers, all different, that count the rows. It is used as a "
+        f"number, and later rows will lie beyond it; {wording.override(name, 'skip')} leaves it out"
     )
 
 
 def _code(name: str, cells: Any, wording: Wording) -> str:
-    """Name digits with leading zeros, which numbers do not have."""
-    if getattr(cells.dtype, "kind", "O") not in "OT":
+    """Name digits with leading zeros, which codes have and numbers do not."""
+    if getattr(cells.dtype, "kind", "O") not in "OT":  # only text keeps leading zeros
         return ""
-    odd = next((text for text in cells if isinstance(text, str) and _has_leading_zero(text.strip())), None)
-    if odd is None:
-        return ""
-    return (
-        f"column {name!r} has leading zeros ({odd.strip()!r}) and is read as a number; if these are codes: "
-        f"{wording.override(name, 'category')}"
-    )
+    for cell in cells:
+        if isinstance(cell, str) and _has_leading_zero(cell.strip()):
+            return (
+                f"column {name!r} has leading zeros ({cell.strip()!r}) and is read as a number; if these are codes: "
+                f"{wording.override(name, 'category')}"
+            )
+    return ""
 
 
 def _has_leading_zero(text: str) -> bool:
@@ -85,7 +96,7 @@ def _has_leading_zero(text: str) -> bool:
 
 
 def _outliers(where: str, values: np.ndarray, names: RowNames) -> str:
-    """Name values far beyond the quartiles, on a logarithmic scale too where all are positive."""
+    """Name values far beyond the quartiles; if all values are positive, they must be so on a logarithmic scale too."""
     known = ~np.isnan(values)
     far = known & _far(values, known)
     if np.all(values[known] > 0):
@@ -94,14 +105,15 @@ def _outliers(where: str, values: np.ndarray, names: RowNames) -> str:
         return ""
     rows = np.flatnonzero(far)
     worst = rows[np.argmax(np.abs(values[rows] - np.median(values[known])))]
-    many = f"{len(rows):,} gross outliers, the farthest is" if len(rows) > 1 else "a gross outlier,"
+    noun = f"{len(rows):,} gross outliers, the farthest is" if len(rows) > 1 else "a gross outlier,"
     return (
-        f"{where} has {many} {values[worst]:.5g} in {names[int(worst)]} (more than {_FAR:g} interquartile ranges "
+        f"{where} has {noun} {values[worst]:.5g} in {names[int(worst)]} (more than {_FAR:g} interquartile ranges "
         "beyond the quartiles); check it"
     )
 
 
 def _far(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return which values lie more than 10 interquartile ranges beyond the quartiles of the known ones."""
     low, high = np.quantile(values[known], [0.25, 0.75])
     reach = _FAR * (high - low)
     if not reach > 0:
@@ -113,7 +125,9 @@ def skewness(values: np.ndarray) -> float:
     """Return the third standardised moment, free of units; 0 for constants."""
     centred = values - values.mean()
     spread = float(np.sqrt(np.mean(centred**2)))
-    return 0.0 if not spread else float(np.mean((centred / spread) ** 3))
+    if not spread:
+        return 0.0
+    return float(np.mean((centred / spread) ** 3))
 
 
 def log_would_help(y: np.ndarray) -> bool:

@@ -1,6 +1,6 @@
-"""Data frames of other libraries than pandas, in and out: polars, Arrow and what else narwhals reads.
+"""Convert data frames of other libraries to pandas and back: polars, Arrow, modin, cudf.
 
-Only frames of these libraries import narwhals; the libraries themselves are those that the user has.
+narwhals does it, and is imported only for such a frame.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 __all__ = ["as_pandas", "in_library", "in_library_of"]
 
 _LIBRARIES = ("polars", "pyarrow", "modin", "cudf")
+"""Libraries whose frames are converted, by the name of their top module."""
 
 
 def as_pandas(table: Any) -> Any:
     """Return a data frame or series of another library as one of pandas; anything else as it is.
 
     Raises:
-        InputError: For a frame that is lazy.
+        InputError: For a lazy frame.
         MissingPackage: Where narwhals is not installed.
     """
     if _library(table) is None:
@@ -43,7 +44,7 @@ def as_pandas(table: Any) -> Any:
 
 
 def _column(column: Any) -> Any:
-    """Return a column's values: categories stay categories, which levels a column has is part of what it says."""
+    """Return the values of a column; categories stay categories, with all of their levels."""
     import pandas as pd
 
     nw = _narwhals()
@@ -54,13 +55,13 @@ def _column(column: Any) -> Any:
 
 
 def in_library_of(table: Any, frame: pd.DataFrame) -> Any:
-    """Return a data frame of pandas in the library of a table; as it is for tables of pandas, and for arrays."""
+    """Return a data frame of pandas in the library of a table; unchanged for a table of pandas and for an array."""
     library = _library(table)
     return frame if library is None else in_library(library, frame)
 
 
 def in_library(library: str, frame: pd.DataFrame) -> Any:
-    """Return a data frame of pandas as one of another library, ``"polars"`` or ``"pyarrow"``; its index is left out.
+    """Return a data frame of pandas, without its index, as one of another library: ``"polars"`` or ``"pyarrow"``.
 
     Raises:
         MissingPackage: Where the library, or narwhals, is not installed.
@@ -73,6 +74,7 @@ def in_library(library: str, frame: pd.DataFrame) -> Any:
 
 
 def _library(table: Any) -> str | None:
+    """Return the library of a table that is converted; None for any other object."""
     name = type(table).__module__.split(".")[0]
     return name if name in _LIBRARIES else None
 

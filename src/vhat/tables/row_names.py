@@ -1,4 +1,4 @@
-"""What the rows of a table are called where its owner reads of them."""
+"""Names of rows in messages and reports: by the index of a data frame, or by line of a file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["RowNames"]
 
 @dataclass(frozen=True, eq=False)
 class RowNames:
-    """What rows are called: not by their place among those that are left, but as in the table that they come from.
+    """Names of rows, as in the table that they come from, also where some of its rows were left out.
 
-    Inside ``vhat.errors.calling_rows(names)`` messages use them.
+    Inside ``vhat.errors.calling_rows(names)`` messages use these names.
 
     Attributes:
-        labels: One a row: whole numbers, or text.
-        noun: What a label counts: ``"row"``, ``"line"``, or the name of an index.
-        origin: Where the labels stand, to end the sentence "rows are called by ...".
+        labels: One label per row: integers, or text.
+        noun: The noun before a label: ``"row"``, ``"line"``, or the name of an index.
+        origin: Where the labels come from, to end the sentence "rows are called by ...".
     """
 
     labels: np.ndarray
@@ -29,19 +29,22 @@ class RowNames:
 
     @classmethod
     def of(cls, table: Any, count: int) -> RowNames:
-        """Return the names of a table's rows: the index of a data frame or a series, numbers from 0 for the rest.
+        """Return the names of the rows of a table: its index for a data frame or series, else numbers from 0.
 
         Args:
             table: Inputs of any kind.
-            count: How many rows they have.
+            count: The number of rows.
         """
         index = getattr(table, "index", None) if hasattr(table, "iloc") else None
         if index is None or len(index) != count:
             return cls(np.arange(count))
-        labels, name = _labels(index), ", ".join(str(each) for each in index.names if each is not None)
-        if not name and np.array_equal(labels, np.arange(count)):
+        labels = _labels(index)
+        name = ", ".join(str(level) for level in index.names if level is not None)
+        if name:
+            return cls(labels, name, f"the index of the data frame, {name}")
+        if np.array_equal(labels, np.arange(count)):
             return cls(labels)
-        return cls(labels, name or "row", f"the index of the data frame{name and ', '}{name}")
+        return cls(labels, "row", "the index of the data frame")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -58,7 +61,7 @@ class RowNames:
 
 
 def _labels(index: Any) -> np.ndarray:
-    """Whole numbers as they are, everything else as text; levels of an index between commas."""
+    """Return integers as they are and everything else as text; the levels of a label are separated by commas."""
     if index.dtype.kind in "iu":
         return np.asarray(index)
     texts = [", ".join(map(str, label)) if isinstance(label, tuple) else str(label) for label in index]

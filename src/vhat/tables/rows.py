@@ -1,4 +1,4 @@
-"""Training or test rows in files, read block by block, here or on the workers of a cluster."""
+"""Training or test rows in Parquet or CSV files, read block by block, here or on the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from vhat.tables.files import Chunk, open_table, read_all, require_columns
 __all__ = ["Rows", "check_responses"]
 
 _COPIES = 3
-"""How often the numbers of all rows are in memory at once: as they are read, joined, and in the units of the model."""
-_SHOWN = 3
+"""Copies of all numbers in memory at once: the blocks, the joined array, and the array in the units of the model."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +25,9 @@ class _Block:
     """Rows that are read together.
 
     Attributes:
-        file: The path of their file.
-        group: Which row group of a Parquet file; None for a whole file.
-        rows: How many.
+        file: The path of the file.
+        group: The row group of a Parquet file; None for a whole file.
+        rows: The number of rows.
     """
 
     file: str
@@ -38,15 +37,15 @@ class _Block:
 
 @dataclass(frozen=True, repr=False)
 class Rows:
-    """Rows of Parquet or CSV files, in the order of the names of the files: in place of ``X`` and ``y``.
+    """Rows of Parquet or CSV files, sorted by file name, in place of ``X`` and ``y``.
 
     Made by :meth:`parquet` or :meth:`csv`. It holds names of files and columns and no row, so that it can be sent to
     other machines that see the same files. A block is a row group of a Parquet file, or a whole CSV file.
 
     Attributes:
-        blocks: Where the rows are.
-        inputs: The columns of X, in this order; one name, not in a list, makes X a vector.
-        target: The column of y, or several in a list, one an output; None where there are no responses.
+        blocks: The blocks, in the order of the rows.
+        inputs: The columns of X, in this order; a single name, not in a list, makes X a vector.
+        target: The column of y, or a list with one column per output; None without responses.
 
     Examples:
         >>> import pandas as pd, tempfile, vhat
@@ -73,7 +72,7 @@ class Rows:
         inputs: Sequence[str] | str,
         target: Sequence[str] | str | None = None,
     ) -> Rows:
-        """Look at a Parquet file, or at all of them in a directory and below.
+        """Return the rows of a Parquet file, or of all Parquet files in a directory and below.
 
         Args:
             path: The file or directory; workers of a cluster must find it under the same name.
@@ -87,7 +86,9 @@ class Rows:
         from vhat.tables.files.parquet import row_groups
 
         files = _files(path, (".parquet", ".pq"))
-        blocks = [_Block(file, group, rows) for file in files for group, rows in enumerate(row_groups(Path(file)))]
+        blocks = []
+        for file in files:
+            blocks += [_Block(file, group, rows) for group, rows in enumerate(row_groups(Path(file)))]
         return cls._checked(blocks, files, inputs, target)
 
     @classmethod
@@ -98,7 +99,7 @@ class Rows:
         inputs: Sequence[str] | str,
         target: Sequence[str] | str | None = None,
     ) -> Rows:
-        """Look at a CSV file, or at all of them in a directory and below; each is read once to count its rows.
+        """Return the rows of a CSV file, or of all CSV files in a directory and below; each is read once to count rows.
 
         Args:
             path: The file or directory; workers of a cluster must find it under the same name.
@@ -114,25 +115,26 @@ class Rows:
 
     @classmethod
     def _checked(cls, blocks: list[_Block], files: list[str], inputs: Any, target: Any) -> Rows:
-        named = cls(
-            tuple(block for block in blocks if block.rows),
-            inputs if isinstance(inputs, str) else tuple(inputs),
-            target if target is None or isinstance(target, str) else tuple(target),
-        )
-        if not named._input_names:
+        """Return the rows of some files.
+
+        Raises:
+            InputError: For columns that are not there, a column that is named twice, and files without rows.
+        """
+        inputs = inputs if isinstance(inputs, str) else tuple(inputs)
+        target = target if target is None or isinstance(target, str) else tuple(target)
+        rows = cls(tuple(block for block in blocks if block.rows), inputs, target)
+        if not rows._input_names:
             raise InputError("inputs=[] names no column. Name those of X.")
-        both = [name for name in named._input_names if name in named._target_names]
+        both = [name for name in rows._input_names if name in rows._target_names]
         if both:
             raise InputError(f"column {both[0]!r} is named in inputs= and in target=: it can be one of them.")
+        wanted = [*rows._input_names, *rows._target_names]
         for file in files:
-            require_columns(
-                open_table(file), [*named._input_names, *named._target_names], "which inputs= or target= name"
-            )
-        if not named.blocks:
-            raise InputError(
-                f"{files[0]}{' and the other files have' if len(files) > 1 else ' has'} columns and no rows."
-            )
-        return named
+            require_columns(open_table(file), wanted, "which inputs= or target= name")
+        if not rows.blocks:
+            which = f"{files[0]} and the other files have" if len(files) > 1 else f"{files[0]} has"
+            raise InputError(f"{which} columns and no rows.")
+        return rows
 
     @property
     def _input_names(self) -> tuple[str, ...]:
@@ -145,13 +147,14 @@ class Rows:
         return (self.target,) if isinstance(self.target, str) else self.target
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return sum(block.rows for block in self.blocks)
 
     def __repr__(self) -> str:
-        count, files = len(self.blocks), len({block.file for block in self.blocks})
+        blocks = len(self.blocks)
+        files = len({block.file for block in self.blocks})
         return (
-            f"Rows({len(self):,} rows in {count} {'block' if count == 1 else 'blocks'} of {files} "
+            f"Rows({len(self):,} rows in {blocks} {'block' if blocks == 1 else 'blocks'} of {files} "
             f"{'file' if files == 1 else 'files'}, inputs={self.inputs!r}, target={self.target!r})"
         )
 
@@ -159,10 +162,10 @@ class Rows:
         """Return the inputs and the responses of a block, in float64.
 
         Args:
-            number: Which block, counted from 0.
+            number: The block, counted from 0.
 
         Raises:
-            InputError: For text and missing values, naming file and row, and for a file that has changed.
+            InputError: For text and missing values, naming file and row; for a file that has changed.
         """
         block = self.blocks[number]
         chunk = _chunk(block, [*self._input_names, *self._target_names])
@@ -180,7 +183,7 @@ class Rows:
         return X, y
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Yield all blocks in their order; one is in memory at a time."""
+        """Yield the inputs and responses of each block in order; one block is in memory at a time."""
         return (self.read(number) for number in range(len(self.blocks)))
 
     def load(self, memory: float | None = None) -> tuple[np.ndarray, np.ndarray | None]:
@@ -190,7 +193,7 @@ class Rows:
             memory: Budget in bytes; half of the free memory by default.
 
         Raises:
-            MemoryBudgetError: When they do not fit.
+            MemoryBudgetError: When the numbers do not fit.
         """
         budget = check_memory(memory)
         columns = len(self._input_names) + len(self._target_names)
@@ -209,18 +212,19 @@ class Rows:
 
 
 def _files(path: str | os.PathLike[str], endings: tuple[str, ...]) -> list[str]:
-    """Return the files that are meant, as absolute paths in the order of their names."""
-    place = Path(path)
-    if place.is_file():
-        return [str(place.resolve())]
-    if not place.exists():
+    """Return a file, or the files of a directory with some endings, as absolute paths sorted by name.
+
+    Names that begin with a dot or an underscore are skipped, as in a directory that is predicted.
+    """
+    root = Path(path)
+    if root.is_file():
+        return [str(root.resolve())]
+    if not root.exists():
         raise InputError(f"there is no file or directory {path}. Check the name.")
-    # As in a directory that is predicted: a name with a dot or an underscore before it is no data.
-    found = sorted(
-        file
-        for file in place.rglob("*")
-        if file.suffix.lower() in endings and file.is_file() and not _is_hidden(file.relative_to(place))
-    )
+    found = []
+    for file in sorted(root.rglob("*")):
+        if file.suffix.lower() in endings and not _is_hidden(file.relative_to(root)) and file.is_file():
+            found.append(file)
     if not found:
         raise InputError(f"{path} has no files that end in {' or '.join(endings)}.")
     return [str(file.resolve()) for file in found]
@@ -231,6 +235,7 @@ def _is_hidden(path: Path) -> bool:
 
 
 def _chunk(block: _Block, columns: list[str]) -> Chunk:
+    """Read some columns of a block."""
     if block.group is None:
         return read_all(open_table(block.file), columns)
     from vhat.tables.files.parquet import read_row_group
@@ -239,12 +244,12 @@ def _chunk(block: _Block, columns: list[str]) -> Chunk:
 
 
 def check_responses(rows: Rows, y: Any, call: str) -> None:
-    """Refuse rows without responses, or with responses beside them.
+    """Refuse rows without responses, and rows together with a y.
 
     Args:
         rows: Rows to train on.
-        y: What was given beside them.
-        call: What messages say to call, such as ``"from_torch(module, rows)"``.
+        y: The argument y of the same call.
+        call: The call that messages suggest, such as ``"from_torch(module, rows)"``.
 
     Raises:
         InputError: Naming the call that works.

@@ -1,4 +1,4 @@
-"""What a table of data must satisfy before anything is trained on it, each refusal a sentence with a remedy."""
+"""Check a table before anything is trained on it; every refusal says what to do."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import numpy as np
 
 from vhat.checks import column_names, refuse_masked
 from vhat.errors import InputError, SupportWarning, TableWarning, name_rows, outside
+from vhat.tables.identifiers import looks_like_identifier
 
 __all__ = [
-    "Rows",
+    "TrainingRows",
     "check_table",
+    "identifier_remedy",
     "merge_copies",
     "refuse_missing",
     "refuse_responses",
@@ -26,21 +28,23 @@ __all__ = [
 ]
 
 _RESOLVED = 1e-12
-"""A column that varies by less than this share of its size has fewer than four digits left in float64."""
+"""Range of a column, as a share of its size, below which float64 keeps fewer than four digits of its variation."""
 _FLATTENED = 1e-15
-"""Typical deviation of a column, as a share of its largest, below which rounding is all that is left of it."""
+"""Typical deviation of a column, as a share of its largest one, below which only rounding is left of it."""
 _SQUARED = (1e-130, 1e153)
-"""Between these a standard deviation of the target can be squared in float64, and so can the noise in it."""
+"""Range in which the standard deviation of the target, and the noise in it, can be squared in float64."""
+_MOST_LISTED = 6
+"""Columns that a message lists."""
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class TrainingRows:
     """Rows of a table that the loss sees.
 
     Attributes:
         X: Inputs, (n, d).
         y: Responses, (n,) or (n, outputs).
-        weights: One weight a row, positive, their mean 1.
+        weights: Weight of each row, positive, with mean 1, (n,).
     """
 
     X: np.ndarray
@@ -52,29 +56,31 @@ def refuse_text(X: Any) -> None:
     """Refuse columns that hold text, categories or dates, by name.
 
     Args:
-        X: A data frame, or an array of objects; anything else passes.
+        X: A data frame, or an array of objects; anything else is accepted.
 
     Raises:
         InputError: Naming the columns, with an example and what to do.
     """
     names = column_names(X)
     if names is not None:
-        found = [(repr(name), _foreign(X.iloc[:, at])) for at, name in enumerate(names)]
+        contents = {repr(name): _non_numeric(X.iloc[:, at]) for at, name in enumerate(names)}
     elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUS":
-        found = [(str(at), _foreign(column)) for at, column in enumerate(X.T)]
+        contents = {str(at): _non_numeric(column) for at, column in enumerate(X.T)}
     else:
         return
-    told = [f"{name} {foreign.what}" for name, foreign in found if foreign is not None]
-    if told:
-        more = f"; and {len(told) - 6} more" if len(told) > 6 else ""
-        remedies = dict.fromkeys(foreign.remedy for _, foreign in found if foreign is not None)
-        raise InputError(
-            f"X has columns that are not numbers: column {'; column '.join(told[:6])}{more}. {' '.join(remedies)} Or "
-            "leave these columns out."
-        )
+    refused = {name: content for name, content in contents.items() if content is not None}
+    if not refused:
+        return
+    listed = [f"{name} {content.what}" for name, content in refused.items()]
+    more = f"; and {len(listed) - _MOST_LISTED} more" if len(listed) > _MOST_LISTED else ""
+    remedies = dict.fromkeys(content.remedy for content in refused.values())
+    raise InputError(
+        f"X has columns that are not numbers: column {'; column '.join(listed[:_MOST_LISTED])}{more}. "
+        f"{' '.join(remedies)} Or leave these columns out."
+    )
 
 
-class _Foreign(NamedTuple):
+class _NonNumeric(NamedTuple):
     """What a column holds that is not numbers, and what to do about it."""
 
     what: str
@@ -87,31 +93,31 @@ _ENCODE = (
 )
 
 
-def _foreign(column: Any) -> _Foreign | None:
-    """What a column holds that is not numbers; None where it holds numbers."""
+def _non_numeric(column: Any) -> _NonNumeric | None:
+    """Return what a column holds that is not numbers; None for a column of numbers."""
     kind = getattr(column.dtype, "kind", "O")
     if kind in "fiub":
         return None
     if kind in "Mm":
-        return _Foreign("holds dates or times", "Take what matters out of dates, such as days since a first one.")
+        return _NonNumeric("holds dates or times", "Take what matters out of dates, such as days since a first one.")
     if str(column.dtype) == "category":
-        return _Foreign(f"is categorical ({len(column.cat.categories)} categories)", _ENCODE)
+        return _NonNumeric(f"is categorical ({len(column.cat.categories)} categories)", _ENCODE)
     texts = [str(value) for value in column if isinstance(value, str)]
     return _text(texts) if texts else None
 
 
-def _text(texts: list[str]) -> _Foreign:
-    """Tell numbers that are written as text from words."""
+def _text(texts: list[str]) -> _NonNumeric:
+    """Tell numbers written as text from words."""
     odd = [text for text in texts if not _reads_as_number(text)]
     convert = "Convert numbers that are written as text: pandas.to_numeric(column), or array.astype(float)"
     if not odd:
-        return _Foreign(f"holds numbers written as text (such as {reprlib.repr(texts[0])})", f"{convert}.")
+        return _NonNumeric(f"holds numbers written as text (such as {reprlib.repr(texts[0])})", f"{convert}.")
     if 2 * len(odd) < len(texts):
-        return _Foreign(
+        return _NonNumeric(
             f"holds numbers written as text, and {reprlib.repr(odd[0])} among them",
             f"{convert}; errors='coerce' of to_numeric makes missing what is not a number.",
         )
-    return _Foreign(f"holds text (such as {reprlib.repr(odd[0])})", _ENCODE)
+    return _NonNumeric(f"holds text (such as {reprlib.repr(odd[0])})", _ENCODE)
 
 
 def _reads_as_number(text: str) -> bool:
@@ -131,16 +137,15 @@ def refuse_missing(X: np.ndarray, names: Sequence[Any] | None = None) -> None:
     bad = ~np.isfinite(X)
     if not bad.any():
         return
-    told = [
-        f"column {_name(at, names)} ({'NaN' if np.isnan(X[:, at]).any() else 'inf'} in "
-        f"{name_rows(np.flatnonzero(bad[:, at]), 4)})"
-        for at in np.flatnonzero(bad.any(axis=0))
-    ]
-    more = f", and {len(told) - 6} more columns" if len(told) > 6 else ""
+    listed = []
+    for at in np.flatnonzero(bad.any(axis=0)):
+        kind = "NaN" if np.isnan(X[:, at]).any() else "inf"
+        listed.append(f"column {_name(at, names)} ({kind} in {name_rows(np.flatnonzero(bad[:, at]), 4)})")
+    more = f", and {len(listed) - _MOST_LISTED} more columns" if len(listed) > _MOST_LISTED else ""
     raise InputError(
-        f"X has missing (NaN) or infinite (inf) values: {', '.join(told[:6])}{more}. Remove these rows, or fill them "
-        "in (sklearn.impute.SimpleImputer in a Pipeline); an interval then takes what was filled in as if it were "
-        "measured."
+        f"X has missing (NaN) or infinite (inf) values: {', '.join(listed[:_MOST_LISTED])}{more}. Remove these rows, "
+        "or fill them in (sklearn.impute.SimpleImputer in a Pipeline); an interval then takes what was filled in as if "
+        "it were measured."
     )
 
 
@@ -152,11 +157,14 @@ def refuse_responses(y: Any) -> None:
     """
     refuse_masked("y", y)
     array = np.asarray(y)
-    text = (
-        next((value for value in array.ravel() if isinstance(value, str)), None) if array.dtype.kind in "OUS" else None
-    )
-    if text is not None or array.dtype.kind in "Mm":
-        found = "dates or times" if text is None else f"text (such as {reprlib.repr(str(text))})"
+    found = ""
+    if array.dtype.kind in "Mm":
+        found = "dates or times"
+    elif array.dtype.kind in "OUS":
+        text = next((value for value in array.ravel() if isinstance(value, str)), None)
+        if text is not None:
+            found = f"text (such as {reprlib.repr(str(text))})"
+    if found:
         raise InputError(f"y holds {found}; a regression predicts numbers. Check that it is the right column.")
     if array.dtype.kind != "f" or not array.ndim:
         return
@@ -169,22 +177,22 @@ def refuse_responses(y: Any) -> None:
         )
 
 
-def weighted(X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Rows:
-    """Leave out rows of weight zero, and give the weights the mean 1: what counts is their ratio."""
-    seen = weights > 0
-    weights = weights[seen]
-    return Rows(X[seen], y[seen], weights * (len(weights) / weights.sum()))
+def weighted(X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> TrainingRows:
+    """Return the rows of positive weight, with weights of mean 1: only ratios of weights matter."""
+    used = weights > 0
+    weights = weights[used]
+    return TrainingRows(X[used], y[used], weights * (len(weights) / weights.sum()))
 
 
-def check_table(rows: Rows, names: Sequence[Any] | None = None) -> np.ndarray:
-    """Refuse what nothing can be learned from; warn of what limits what can be learned.
+def check_table(rows: TrainingRows, names: Sequence[Any] | None = None) -> np.ndarray:
+    """Refuse rows from which nothing can be learned, and warn of rows from which little can.
 
     Args:
         rows: Finite inputs and responses.
-        names: The names of the columns, where they have any.
+        names: The names of the columns, or None.
 
     Returns:
-        The columns that vary, as indices: the others carry nothing that could be learned.
+        The columns that vary, as indices: nothing can be learned from the others.
 
     Raises:
         InputError: For one row, a constant target, columns that are all constant, or numbers that float64 cannot
@@ -230,25 +238,27 @@ def check_table(rows: Rows, names: Sequence[Any] | None = None) -> np.ndarray:
     return np.flatnonzero(varies)
 
 
-def merge_copies(rows: Rows) -> Rows:
-    """Make one row, with the weight of all, of rows that agree in inputs and response.
+def merge_copies(rows: TrainingRows) -> TrainingRows:
+    """Merge rows that agree in inputs and response into one row with the sum of their weights.
 
-    The objective is the same. What leaves rows out to judge a fit then leaves all copies out together: with one left
-    in, the row would be known all the same. The order of the rows no longer matters either.
+    The objective stays the same. Leave-one-out then leaves all copies of a row out together: a copy that stays in would
+    tell the fit the row that is left out. Merged rows are sorted, so that the order of the table does not matter.
     """
     both = np.column_stack([rows.X, rows.y])
     unique, copy_of = np.unique(both, axis=0, return_inverse=True)
     weights = np.bincount(copy_of.ravel(), rows.weights)
     d = rows.X.shape[1]
     y = unique[:, d] if rows.y.ndim == 1 else unique[:, d:]
-    return Rows(np.ascontiguousarray(unique[:, :d]), np.ascontiguousarray(y), weights * (len(weights) / weights.sum()))
+    return TrainingRows(
+        np.ascontiguousarray(unique[:, :d]), np.ascontiguousarray(y), weights * (len(weights) / weights.sum())
+    )
 
 
 def warn_of_moved(X: np.ndarray, constants: dict[int, float], names: Sequence[Any] | None = None) -> None:
-    """Warn of points at which a column differs that was constant in training.
+    """Warn of points at which a column that was constant in training has another value.
 
     Warns:
-        TableWarning: The model knows nothing of such a column, and neither does the interval.
+        TableWarning: The model and the interval do not depend on such a column.
     """
     for at, value in constants.items():
         moved = np.flatnonzero(X[:, at] != value)
@@ -265,8 +275,9 @@ def warn_of_far(
     kept: np.ndarray,
     ranges: tuple[np.ndarray, np.ndarray],
     names: Sequence[Any] | None = None,
+    training: np.ndarray | None = None,
 ) -> None:
-    """Warn of points far outside the range that a column had in training.
+    """Warn of points far outside the training range of a column.
 
     Args:
         X: The points, (m, d).
@@ -274,25 +285,47 @@ def warn_of_far(
         kept: The columns that the model sees, as indices.
         ranges: The smallest and the largest training value of each of these.
         names: The names of all columns, or None.
+        training: The training inputs, (n, d), by which a column that looks like an identifier is named; or None.
 
     Warns:
         SupportWarning: One for each such column.
     """
     for k in np.flatnonzero(far.any(axis=0)):
+        column = int(kept[k])
         rows = np.flatnonzero(far[:, k])
         lower, upper = ranges[0][k], ranges[1][k]
+        remedy = "" if training is None else identifier_remedy(training[:, column], column, names)
         warnings.warn(
-            f"column {_name(kept[k], names)} was between {lower:.6g} and {upper:.6g} in training and is far outside in "
-            f"{name_rows(rows)} ({X[rows[0], kept[k]]:.6g} in the first): the model was fitted to nothing there, and "
-            "no interval tells how it errs. Do not rely on these rows.",
+            f"column {_name(column, names)} was between {lower:.6g} and {upper:.6g} in training and is far outside in "
+            f"{name_rows(rows)} ({X[rows[0], column]:.6g} in the first): the model was fitted to nothing there, and "
+            f"no interval tells how it errs. Do not rely on these rows.{remedy}",
             SupportWarning,
             stacklevel=outside(),
         )
 
 
+def identifier_remedy(numbers: np.ndarray, column: int, names: Sequence[Any] | None) -> str:
+    """Return what to do about a column that looks like an identifier, a sentence; empty for any other column.
+
+    Args:
+        numbers: The training cells of the column, (n,).
+        column: The column, as an index.
+        names: The names of all columns, or None.
+    """
+    from vhat.tables.columns.wording import Wording
+
+    if not looks_like_identifier(numbers):
+        return ""
+    if names is None:
+        call = f"fit without column {column} of X"
+    else:
+        call = f"fit again with {Wording().override(str(names[column]), 'skip')}"
+    return f" It looks like an identifier, so that all later rows lie beyond it: {call}."
+
+
 def _refuse_unresolved(where: str, column: np.ndarray) -> None:
     size = float(np.abs(column).max())
-    spread = float(np.ptp(column / size))  # before the difference: the largest floats must not overflow
+    spread = float(np.ptp(column / size))  # divided first: the difference of the largest floats would overflow
     if spread < _RESOLVED:
         raise InputError(
             f"{where} varies by no more than {spread * size:.1e} around {size:.1e}: double precision hardly tells its "
@@ -301,7 +334,7 @@ def _refuse_unresolved(where: str, column: np.ndarray) -> None:
 
 
 def _refuse_flattened(where: str, column: np.ndarray) -> None:
-    """Refuse a column of which one value is so large that all others are the same number beside it."""
+    """Refuse a column with one value so large that float64 cannot tell the others apart beside it."""
     size = float(np.abs(column).max())
     deviations = np.abs(column / size - np.median(column / size))
     typical = float(np.median(deviations[deviations > 0]))
@@ -327,8 +360,8 @@ def _name(at: int | np.integer, names: Sequence[Any] | None) -> str:
 
 
 def _listed(columns: Sequence[int] | np.ndarray, names: Sequence[Any] | None) -> str:
-    shown = ", ".join(_name(at, names) for at in columns[:6])
-    rest = f" and {len(columns) - 6} more" if len(columns) > 6 else ""
+    shown = ", ".join(_name(at, names) for at in columns[:_MOST_LISTED])
+    rest = f" and {len(columns) - _MOST_LISTED} more" if len(columns) > _MOST_LISTED else ""
     return f"columns {shown}{rest} of X have" if len(columns) > 1 else f"column {shown} of X has"
 
 

@@ -1,12 +1,13 @@
-"""Dates written as text: one order of day, month and year for a whole column, and days as numbers."""
+"""Read dates written as text, in one order of day, month and year for a whole column, as numbers of days."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["FORMATS", "days", "fitting_formats", "read_dates"]
+__all__ = ["FORMATS", "fitting_formats", "read_dates", "to_days"]
 
 FORMATS = {
     "iso": "year-month-day",
@@ -25,54 +26,66 @@ FORMATS = {
     "%B %d, %Y": "month day, year",
     "%d-%b-%Y": "day-month-year",
 }
-"""Formats that are tried, as pandas writes them, and what they are called."""
+"""Formats that are tried, in pandas' notation, and their names in messages."""
+_SAMPLE = 50
+"""Texts by which a format is ruled out: most columns of text are no dates, and parsing all of them is slow."""
 
 
 def fitting_formats(texts: list[str]) -> tuple[list[str], list[str]]:
-    """Return the formats that fit all of some texts, and the texts that fit none of those that fit most of them.
+    """Return the formats that read all of some texts, and the texts that the best format cannot read.
 
     Args:
         texts: Different texts, at least one.
+
+    Returns:
+        The formats, without those that give the same dates as an earlier one; and the texts that are unreadable in the
+        format that reads the most.
     """
-    wrong = {form: _wrong(texts, form) for form in FORMATS if _may_be(texts, form)}
-    fitting = [form for form, bad in wrong.items() if not bad]
-    # "%d %b %Y" and "%d %B %Y" both fit the month May: the reading is the same
-    same = [form for at, form in enumerate(fitting) if not any(_agree(texts, form, one) for one in fitting[:at])]
-    least = min(wrong.values(), key=len, default=texts)
-    return same, least
+    unreadable = {form: _unreadable(texts, form) for form in FORMATS if _reads_some(texts[:_SAMPLE], form)}
+    fitting = [form for form, failed in unreadable.items() if not failed]
+    # "%d %b %Y" and "%d %B %Y" both read the month May, with the same result.
+    different: list[str] = []
+    for at, form in enumerate(fitting):
+        if not any(_agree(texts, form, earlier) for earlier in fitting[:at]):
+            different.append(form)
+    fewest = min(unreadable.values(), key=len, default=texts)
+    return different, fewest
 
 
-def _may_be(texts: list[str], form: str) -> bool:
-    """Whether some of the first texts fit; most columns of text are no dates, and parsing all of them costs time."""
-    first = texts[:50]
-    return len(_wrong(first, form)) < len(first)
+def _reads_some(texts: list[str], form: str) -> bool:
+    return len(_unreadable(texts, form)) < len(texts)
 
 
 def _agree(texts: list[str], one: str, other: str) -> bool:
     return bool(np.array_equal(read_dates(texts, one), read_dates(texts, other)))
 
 
-def _wrong(texts: list[str], form: str) -> list[str]:
-    bad = np.isnan(read_dates(texts, form))
-    return [text for text, is_bad in zip(texts, bad, strict=True) if is_bad]
+def _unreadable(texts: list[str], form: str) -> list[str]:
+    failed = np.isnan(read_dates(texts, form))
+    return [text for text, has_failed in zip(texts, failed, strict=True) if has_failed]
 
 
 def read_dates(texts: Any, form: str) -> np.ndarray:
-    """Return days since 1970-01-01, NaN where a text is no date of this format."""
+    """Return days since 1970-01-01 (UTC), NaN where a text is no date of this format."""
+    different = list(dict.fromkeys(texts))
+    if form == "iso":
+        # Without a hyphen, pandas takes bare numbers for ISO dates: 2024, 20240105.
+        candidates = [text if "-" in text[1:] else None for text in different]
+        parsed = _parsed(candidates, "ISO8601")
+    else:
+        parsed = _parsed(different, form)
+    day_of = dict(zip(different, to_days(parsed), strict=True))
+    return np.array([day_of[text] for text in texts], dtype=np.float64)
+
+
+def _parsed(texts: Sequence[str | None], form: str) -> Any:
+    """Return texts as a pandas Series of times, NaT where a text does not fit the format."""
     import pandas as pd
 
-    known = list(dict.fromkeys(texts))
-    if form == "iso":
-        # pandas takes bare numbers for ISO dates too: 2024, 20240105
-        candidates = [text if "-" in text[1:] else None for text in known]
-        parsed = pd.to_datetime(pd.Series(candidates, dtype=object), format="ISO8601", errors="coerce", utc=True)
-    else:
-        parsed = pd.to_datetime(pd.Series(known, dtype=object), format=form, errors="coerce", utc=True)
-    number = dict(zip(known, days(parsed), strict=True))
-    return np.array([number[text] for text in texts], dtype=np.float64)
+    return pd.to_datetime(pd.Series(texts, dtype=object), format=form, errors="coerce", utc=True)
 
 
-def days(times: Any) -> np.ndarray:
+def to_days(times: Any) -> np.ndarray:
     """Return a pandas Series of times as days since 1970-01-01 (UTC), or of durations as days; NaN where missing."""
     import pandas as pd
 
@@ -83,11 +96,11 @@ def days(times: Any) -> np.ndarray:
     try:
         return ((times - pd.Timestamp(0)) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64, na_value=np.nan)
     except (OverflowError, pd.errors.OutOfBoundsDatetime, pd.errors.OutOfBoundsTimedelta):
-        # Nanoseconds, in which pandas counts here, reach from 1677 to 2262.
-        return _days_of_any_year(times)
+        # pandas counts nanoseconds here, which reach from 1677 to 2262 only.
+        return _days_by_microseconds(times)
 
 
-def _days_of_any_year(times: Any) -> np.ndarray:
+def _days_by_microseconds(times: Any) -> np.ndarray:
     """Return times as days since 1970-01-01, counted in microseconds; NaN where missing."""
     since = times.to_numpy(dtype="datetime64[us]") - np.datetime64(0, "us")
     found: np.ndarray = since / np.timedelta64(1, "D")

@@ -1,4 +1,4 @@
-"""Which kind a column is, decided over all of its cells and, where these leave it open, by the other columns."""
+"""Decide which kind a column is, by all of its cells and, if these leave it open, by the other columns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError, name_rows
-from vhat.tables.columns.dates import FORMATS, fitting_formats
+from vhat.tables.columns.dates import FORMATS, fitting_formats, read_dates
 from vhat.tables.columns.kinds import Category, Column, Date, Flag, Number, Skipped
 from vhat.tables.columns.learn import learned
 from vhat.tables.columns.notation import Decimal, Survey, survey
@@ -19,23 +19,24 @@ from vhat.tables.columns.wording import Wording
 __all__ = ["KINDS", "decide"]
 
 KINDS = ("number", "decimal-point", "decimal-comma", "category", "date", "day-first", "month-first", "skip")
-"""What a user may say that a column is."""
+"""Kinds that a user may ask for."""
 _FLAGS = (("true", "false"), ("yes", "no"))
+"""Pairs of words for 1 and 0, in lower case."""
 _MOSTLY = 0.5
-"""Share of readable cells above which a column is taken for numbers or dates with errors, and refused."""
+"""Share of readable texts above which a column counts as numbers or dates with errors, and is refused."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Looked:
-    """A column that was looked at.
+class _Surveyed:
+    """A column whose kind is not decided yet.
 
     Attributes:
-        name: Its name.
+        name: The name of the column.
         series: Its cells.
-        asked: What the user said that it is, or None.
-        kind: What its type says.
-        texts: Its cells as text, where it is text or was asked to be a category.
-        survey: What these may mean as numbers; None for columns that are no text, or have no cell.
+        asked: The kind that the user asked for, one of :data:`KINDS`, or None.
+        kind: The kind that the dtype says, of :func:`vhat.tables.columns.texts.dtype_kind`.
+        texts: The cells as text; empty unless the column is read as text.
+        survey: What the texts may mean as numbers; None where they are not read as numbers, or all are missing.
     """
 
     name: str
@@ -47,51 +48,67 @@ class _Looked:
 
     @property
     def present(self) -> np.ndarray:
+        """Which cells hold a value."""
         return present_texts(self.texts)
+
+    @property
+    def different(self) -> list[str]:
+        """The different texts, in the order of the rows."""
+        return list(dict.fromkeys(self.texts[self.present]))
 
 
 def decide(
     table: Mapping[str, Any], asked: Mapping[str, str], weights: np.ndarray, wording: Wording
 ) -> dict[str, Column]:
-    """Decide what each column is.
+    """Decide the kind of each column.
 
     Args:
         table: pandas Series by name.
-        asked: What the user says of some of them, one of :data:`KINDS`.
-        weights: How much each row counts, for medians.
+        asked: The kinds that the user asks for, by name, of :data:`KINDS`.
+        weights: Weight of each row, for medians.
         wording: Words for messages.
 
     Raises:
-        InputError: For a column whose cells fit two readings, or most of which fit one.
+        InputError: For a column whose cells fit two readings, and one most of whose cells fit a single reading.
     """
-    looked = [_look(name, series, asked.get(name)) for name, series in table.items()]
-    evidence = _evidence(looked)
-    return {each.name: learned(_decided(each, evidence, wording), each.series, weights, wording) for each in looked}
+    surveyed = [_survey_column(name, series, asked.get(name)) for name, series in table.items()]
+    evidence = _evidence(surveyed)
+    columns = {}
+    for each in surveyed:
+        columns[each.name] = learned(_decided(each, evidence, wording), each.series, weights, wording)
+    return columns
 
 
-def _look(name: str, series: Any, asked: str | None) -> _Looked:
+def _survey_column(name: str, series: Any, asked: str | None) -> _Surveyed:
     kind = dtype_kind(series)
-    # The levels of pandas' type category are texts too, where the user says that they are something else.
-    read = kind == "text" or (kind == "category" and asked not in (None, "category"))
-    texts = texts_of(series)[0] if read and asked != "skip" else np.empty(0, dtype=object)
-    there = texts[present_texts(texts)]
-    found = survey(there) if len(there) and asked not in ("category", "date", "day-first", "month-first") else None
-    return _Looked(name, series, asked, kind, texts, found)
+    # The levels of pandas' dtype category are text too, if the user asks for another kind.
+    is_text = kind == "text" or (kind == "category" and asked not in (None, "category"))
+    texts = texts_of(series)[0] if is_text and asked != "skip" else np.empty(0, dtype=object)
+    present = texts[present_texts(texts)]
+    found = None
+    if len(present) and asked not in ("category", "date", "day-first", "month-first"):
+        found = survey(present)
+    return _Surveyed(name, series, asked, kind, texts, found)
 
 
-def _evidence(looked: Sequence[_Looked]) -> dict[Decimal, str]:
-    """Return the decimal signs that some columns leave no doubt of, each with the name of such a column."""
+def _evidence(columns: Sequence[_Surveyed]) -> dict[Decimal, str]:
+    """Return the decimal signs of columns that leave no doubt, each with the name of the first such column."""
     found: dict[Decimal, str] = {}
-    for each in looked:
-        decided: Decimal | None = None if each.survey is None else each.survey.decided
-        if each.asked in ("decimal-point", "decimal-comma"):
-            decided = "point" if each.asked == "decimal-point" else "comma"
+    for each in columns:
+        decided: Decimal | None = None
+        if each.asked == "decimal-point":
+            decided = "point"
+        elif each.asked == "decimal-comma":
+            decided = "comma"
+        elif each.survey is not None:
+            decided = each.survey.decided
         if decided is not None:
             found.setdefault(decided, each.name)
     return found
 
 
-def _decided(each: _Looked, evidence: dict[Decimal, str], wording: Wording) -> Column:
+def _decided(each: _Surveyed, evidence: dict[Decimal, str], wording: Wording) -> Column:
+    """Return the column with its kind: as asked, by its dtype, or by its texts."""
     if each.asked == "skip":
         return Skipped(each.name)
     if each.asked is not None:
@@ -103,16 +120,16 @@ def _decided(each: _Looked, evidence: dict[Decimal, str], wording: Wording) -> C
     return _of_text(each, evidence, wording)
 
 
-def _of_type(each: _Looked) -> Column:
-    """Return what the type of a column says, where that is enough."""
+def _of_type(each: _Surveyed) -> Column:
+    """Return the column of a dtype that decides the kind."""
     if each.series.dtype.kind == "b":
         return Flag(each.name)
     kinds: dict[str, type[Column]] = {"time": Date, "category": Category}
     return kinds.get(each.kind, Number)(each.name)
 
 
-def _as_asked(each: _Looked, asked: str, evidence: dict[Decimal, str], wording: Wording) -> Column:
-    """Read a column as the user says; cells that do not fit then count as missing."""
+def _as_asked(each: _Surveyed, asked: str, evidence: dict[Decimal, str], wording: Wording) -> Column:
+    """Return the column of the kind that the user asks for; cells that do not fit then count as missing."""
     if asked == "category":
         return Category(each.name)
     if asked in ("date", "day-first", "month-first"):
@@ -125,22 +142,26 @@ def _as_asked(each: _Looked, asked: str, evidence: dict[Decimal, str], wording: 
     odd = each.survey.odd
     unreadable = set(odd["comma"]) & set(odd["point"])
     if asked == "number" and unreadable:
-        # What cannot be read in either way does not decide between them: the other cells do, or are refused.
+        # A cell that is no number either way does not decide between the notations: the other cells do.
         rest = np.array([text for text in each.texts[each.present] if text not in unreadable], dtype=object)
         if len(rest):
             return _as_asked(replace(each, survey=survey(rest)), asked, evidence, wording)
-    fewest: Decimal = "comma" if len(odd["comma"]) < len(odd["point"]) else "point"
-    said: dict[str, Decimal] = {"decimal-point": "point", "decimal-comma": "comma"}
-    notation = each.survey.notation(said.get(asked, fewest))
-    # a user who names the decimal sign has said what 5,125 is
-    return Number(each.name, coerce=True, notation=replace(notation, thousands=asked in said or notation.thousands))
+    decimal: Decimal
+    if asked == "number":  # the sign that reads more cells
+        decimal = "comma" if len(odd["comma"]) < len(odd["point"]) else "point"
+        notation = each.survey.notation(decimal)
+    else:
+        decimal = "comma" if asked == "decimal-comma" else "point"
+        # A user who names the decimal sign has said what 5,125 is.
+        notation = replace(each.survey.notation(decimal), thousands=True)
+    return Number(each.name, coerce=True, notation=notation)
 
 
-def _of_text(each: _Looked, evidence: dict[Decimal, str], wording: Wording) -> Column:
-    """Tell numbers, dates, yes and no, and words apart."""
+def _of_text(each: _Surveyed, evidence: dict[Decimal, str], wording: Wording) -> Column:
+    """Tell numbers, dates, yes/no and words apart."""
     found = each.survey
     assert found is not None
-    words = {text.lower() for text in each.texts[each.present]}
+    words = {text.lower() for text in each.different}
     for yes, no in _FLAGS:
         if words == {yes, no}:
             return Flag(each.name, yes=yes, no=no)
@@ -154,11 +175,11 @@ def _of_text(each: _Looked, evidence: dict[Decimal, str], wording: Wording) -> C
     return _dates_or_words(each, wording)
 
 
-def _settled(each: _Looked, evidence: dict[Decimal, str], wording: Wording) -> Number | None:
-    """Return the reading as numbers; None where no notation fits all cells.
+def _settled(each: _Surveyed, evidence: dict[Decimal, str], wording: Wording) -> Number | None:
+    """Return the column as numbers; None where no notation fits all cells.
 
     Raises:
-        InputError: Where two notations do, and no other column decides.
+        InputError: Where two notations fit and no other column decides; where cells are in different units.
     """
     found = each.survey
     assert found is not None
@@ -167,32 +188,40 @@ def _settled(each: _Looked, evidence: dict[Decimal, str], wording: Wording) -> N
     _refuse_mixed(each, found, wording)
     if found.undecided is None or len(found.readings) == 1:
         return Number(each.name, notation=found.notation(found.readings[0]))
-    others = {sign: name for sign, name in evidence.items() if name != each.name}
+    others = {decimal: name for decimal, name in evidence.items() if name != each.name}
     if len(others) == 1:
         ((decimal, name),) = others.items()
-        if found.plain and decimal == "point":
-            return Number(each.name)
-        said = f"{found.undecided!r} is read with a decimal {decimal}, as in column {name!r}"
-        remark = f"{said}; if that is wrong: {wording.override(each.name, _other(decimal))}"
-        return Number(each.name, notation=found.notation(decimal), remark=remark)
+        return _as_in_another(each, found, decimal, name, wording)
     if found.plain:
-        thousands = f"{found.undecided!r} is read with a decimal point; if the point stands between thousands"
-        return Number(each.name, remark=f"{thousands}: {wording.override(each.name, 'decimal-comma')}")
-    readings = " and ".join(
-        f"{found.notation(sign).read(np.array([found.undecided], dtype=object))[0][0]:.15g} with a decimal {sign}"
-        for sign in found.readings
-    )
+        # Programs write numbers so: the point is the decimal sign until something speaks against it.
+        doubt = f"{found.undecided!r} is read with a decimal point; if the point stands between thousands"
+        return Number(each.name, remark=f"{doubt}: {wording.override(each.name, 'decimal-comma')}")
+    readings = " and ".join(f"{_value(found, decimal):.15g} with a decimal {decimal}" for decimal in found.readings)
     raise InputError(
         f"{wording.table}: column {each.name!r} holds numbers such as {found.undecided!r}, which is {readings}; no "
         f"cell decides. Say which: {wording.overrides(each.name, 'decimal-point', 'decimal-comma')}."
     )
 
 
-def _other(decimal: Decimal) -> str:
-    return "decimal-comma" if decimal == "point" else "decimal-point"
+def _as_in_another(each: _Surveyed, found: Survey, decimal: Decimal, other: str, wording: Wording) -> Number:
+    """Return the column as numbers with the decimal sign of another column, and a remark that says so."""
+    if found.plain and decimal == "point":
+        return Number(each.name)
+    opposite = "decimal-comma" if decimal == "point" else "decimal-point"
+    remark = (
+        f"{found.undecided!r} is read with a decimal {decimal}, as in column {other!r}; if that is wrong: "
+        f"{wording.override(each.name, opposite)}"
+    )
+    return Number(each.name, notation=found.notation(decimal), remark=remark)
 
 
-def _refuse_mixed(each: _Looked, found: Survey, wording: Wording) -> None:
+def _value(found: Survey, decimal: Decimal) -> float:
+    """Return the number that the undecided text is with a decimal sign."""
+    numbers, _ = found.notation(decimal).read(np.array([found.undecided], dtype=object))
+    return float(numbers[0])
+
+
+def _refuse_mixed(each: _Surveyed, found: Survey, wording: Wording) -> None:
     """Refuse numbers in different units.
 
     Raises:
@@ -210,23 +239,36 @@ def _refuse_mixed(each: _Looked, found: Survey, wording: Wording) -> None:
         )
 
 
-def _refuse_odd(each: _Looked, odd: Sequence[str], whole: str, kind: str, wording: Wording) -> None:
+def _refuse_odd(each: _Surveyed, odd: Sequence[str], whole: str, kind: str, wording: Wording) -> None:
     """Refuse a column most of whose cells fit one reading.
+
+    Args:
+        each: The column.
+        odd: The texts that do not fit.
+        whole: What the other cells are: ``"numbers"`` or ``"dates"``.
+        kind: The kind, of :data:`KINDS`, that reads them as missing.
+        wording: Words for the message.
 
     Raises:
         InputError: Naming the first cell that does not fit, with the choices.
     """
     rows = np.flatnonzero(np.isin(each.texts.astype(str), odd))
+    count = f" (in {len(rows):,} cells such)" if len(rows) > 1 else ""
     raise InputError(
-        f"{wording.table}, {name_rows(rows[:1])}: column {each.name!r} holds {odd[0]!r} among {whole}"
-        f"{f' (in {len(rows):,} cells such)' if len(rows) > 1 else ''}. Correct it; or say "
+        f"{wording.table}, {name_rows(rows[:1])}: column {each.name!r} holds {odd[0]!r} among {whole}{count}. Correct "
+        "it; or say "
         f"{wording.override(each.name, kind)} to count what cannot be read as missing, "
         f"{wording.override(each.name, 'category')} or {wording.override(each.name, 'skip')}."
     )
 
 
-def _dates_or_words(each: _Looked, wording: Wording) -> Column:
-    different = list(dict.fromkeys(each.texts[each.present]))
+def _dates_or_words(each: _Surveyed, wording: Wording) -> Column:
+    """Return the column as dates if one format fits all cells, else as a category.
+
+    Raises:
+        InputError: Where most cells are dates, and where day and month may be exchanged.
+    """
+    different = each.different
     if not any(character.isdigit() for text in different for character in text):
         return Category(each.name)
     forms, odd = fitting_formats(different)
@@ -235,16 +277,21 @@ def _dates_or_words(each: _Looked, wording: Wording) -> Column:
     return _date(each, None, wording) if forms else Category(each.name)
 
 
-def _date(each: _Looked, asked: str | None, wording: Wording) -> Date:
-    """Read a column as dates.
+def _date(each: _Surveyed, asked: str | None, wording: Wording) -> Date:
+    """Return the column as dates.
+
+    Args:
+        each: The column.
+        asked: ``"date"``, ``"day-first"`` or ``"month-first"``; None where the user has not said that these are dates.
+        wording: Words for messages.
 
     Raises:
         InputError: Where day and month may be exchanged, and where no format fits.
     """
-    different = list(dict.fromkeys(each.texts[each.present]))
+    different = each.different
     forms, odd = fitting_formats(different)
     if asked == "date" and not forms and len(odd) < len(different):
-        # What is no date does not decide between day and month: the other cells do, or are refused.
+        # A cell that is no date does not decide between day and month: the other cells do.
         forms, _ = fitting_formats([text for text in different if text not in odd])
     if asked in ("day-first", "month-first"):
         wanted = "%d" if asked == "day-first" else "%m"
@@ -269,6 +316,5 @@ def _date(each: _Looked, asked: str | None, wording: Wording) -> Date:
 
 
 def _unread(texts: list[str], form: str) -> int:
-    from vhat.tables.columns.dates import read_dates
-
+    """Return how many texts a format does not read."""
     return int(np.isnan(read_dates(texts, form)).sum())

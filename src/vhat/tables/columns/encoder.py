@@ -1,4 +1,4 @@
-"""The columns of a table together: decided once, and the same for every row that comes later."""
+"""Encode the columns of a table: kinds are decided once, and are the same for every later row."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _KINDS: dict[str, type[Column]] = {kind.kind: kind for kind in (Number, Date, Fl
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Rows as the model sees them.
+    """Rows as inputs of the network.
 
     Attributes:
-        numbers: (rows, columns), finite unless a cell was infinite.
-        names: The names of the columns.
-        missing: By column of the table, the rows with a gap of which training knew nothing.
-        unknown: By column of the table, the rows with a level of which training knew nothing.
+        numbers: (rows, inputs), finite.
+        names: The names of the inputs.
+        missing: By column of the table, the rows with a gap where training had none, as a mask.
+        unknown: By column of the table, the rows with a level that was not in the training rows, as a mask.
     """
 
     numbers: np.ndarray
@@ -40,21 +40,30 @@ class Encoded:
 
     @property
     def status(self) -> np.ndarray:
-        """One text a row: ``missing cell``, ``unknown level``, or nothing."""
-        found = np.full(len(self.numbers), "", dtype=object)
+        """One text per row: ``missing cell``, ``unknown level``, or empty."""
+        status = np.full(len(self.numbers), "", dtype=object)
         for rows in self.missing.values():
-            found[rows] = MISSING
+            status[rows] = MISSING
         for rows in self.unknown.values():
-            found[rows] = UNKNOWN
-        return found
+            status[rows] = UNKNOWN
+        return status
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Columns:
-    """How each column of a table is read.
+    """How each column of a table is read; printed, one line per column.
 
     Attributes:
-        columns: One entry a column, in the order of the table.
+        columns: One entry per column, in the order of the table.
+
+    Examples:
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"area": ["83,5", "60,25", "71,0"], "note": ["a", "b", "c"], "floor": [2, 2, 2]})
+        >>> Columns.of(frame)
+        3 columns, 2 left out:
+          area   number: decimal comma
+          note   left out: text, 3 different in 3 rows
+          floor  left out: the same in all rows
     """
 
     columns: tuple[Column, ...]
@@ -72,14 +81,14 @@ class Columns:
 
         Args:
             frame: A pandas DataFrame.
-            asked: What the user says of some columns: one of ``number``, ``decimal-point``, ``decimal-comma``,
+            asked: The kinds that the user asks for, by name: one of ``number``, ``decimal-point``, ``decimal-comma``,
                 ``category``, ``date``, ``day-first``, ``month-first``, ``skip``.
-            weights: How much each row counts, for medians; all alike by default. Rows of weight 0 are not looked at.
+            weights: Weight of each row, for medians; equal by default. Rows of weight 0 are ignored.
             wording: Words for messages.
 
         Raises:
-            InputError: For a column that can be read in two ways, naming the option that decides; for columns and
-                kinds that there are not.
+            InputError: For a column that can be read in two ways, naming the option that decides; for unknown columns
+                and kinds in ``asked``.
         """
         wording = wording or Wording()
         names = [str(name) for name in frame.columns]
@@ -94,22 +103,31 @@ class Columns:
     def relearned(self, frame: Any, weights: np.ndarray | None = None, wording: Wording | None = None) -> Columns:
         """Return columns of the same kinds, with the medians and levels of other rows.
 
-        A table is read alike in all of its rows; what is learned from it must not know the rows that are kept apart.
+        Kinds are decided by all rows of a table. Medians and levels are those of the training rows alone: they must not
+        depend on the rows that are held out.
         """
-        weights = np.ones(len(frame)) if weights is None else weights
-        counted = frame[weights > 0]
-        parts = (
-            learned(column, counted[column.name], weights[weights > 0], wording or Wording()) for column in self.columns
-        )
-        return Columns(tuple(parts))
+        if weights is None:
+            weights = np.ones(len(frame))
+        wording = wording or Wording()
+        used = weights > 0
+        rows = frame[used]
+        return Columns(tuple(learned(column, rows[column.name], weights[used], wording) for column in self.columns))
 
     def take(self, names: Sequence[str]) -> Columns:
         """Return some of the columns."""
-        known = {column.name: column for column in self.columns}
-        return Columns(tuple(known[name] for name in names))
+        by_name = {column.name: column for column in self.columns}
+        return Columns(tuple(by_name[name] for name in names))
 
     def __getitem__(self, name: str) -> Column:
         return self.take([name]).columns[0]
+
+    def __repr__(self) -> str:
+        """Return one line per column: its kind, and how it is read."""
+        left_out = sum(column.left_out for column in self.columns)
+        count = f"{len(self.columns):,} {'column' if len(self.columns) == 1 else 'columns'}"
+        width = max((len(name) for name in self.names), default=0)
+        lines = [f"  {column.name:{width}}  {_line(column)}" for column in self.columns]
+        return "\n".join([f"{count}, {left_out} left out:" if left_out else f"{count}:", *lines])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -118,56 +136,55 @@ class Columns:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Those of them that are not left out."""
+        """The names of the columns that are not left out."""
         return tuple(column.name for column in self.columns if not isinstance(column, Skipped))
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        """The names of the columns that the model sees, all different."""
+    def network_inputs(self) -> tuple[str, ...]:
+        """The names of the inputs of the network that the columns become, all different."""
         names: dict[str, None] = {}
         for column in self.columns:
-            for name in column.outputs:
-                while name in names:  # a column of the table may be called as a mark or a level is
+            for name in column.network_inputs:
+                while name in names:  # a column of the table may have the name of a mark or a level
                     name += "'"  # noqa: PLW2901
                 names[name] = None
         return tuple(names)
 
     @property
     def spreads(self) -> np.ndarray:
-        """What each of these is divided by once it is centred; NaN for its standard deviation."""
+        """Divisor of each of these inputs after centring; NaN for its standard deviation."""
         return np.array([spread for column in self.columns for spread in column.spreads])
 
     @property
     def plain(self) -> bool:
-        """Whether the table was numbers without gaps: the model sees its columns as they are."""
+        """Whether all columns are numbers without gaps, so that the inputs of the network are the columns."""
         return all(_is_plain(column) for column in self.columns)
 
     def encode(self, frame: Any, wording: Wording | None = None) -> Encoded:
-        """Return rows as the model sees them. A row's numbers do not depend on the rows beside it.
+        """Return rows as inputs of the network; the numbers of a row do not depend on the other rows.
 
         Args:
-            frame: A pandas DataFrame with the columns that are needed, in any order, others beside them.
+            frame: A pandas DataFrame with the columns of :attr:`needed`, in any order; others are ignored.
             wording: Words for messages.
 
         Raises:
             InputError: For columns that are missing, and cells that cannot be read.
         """
         wording = wording or Wording()
-        known = {str(name): at for at, name in enumerate(frame.columns)}
-        lacking = [name for name in self.needed if name not in known]
+        position = {str(name): at for at, name in enumerate(frame.columns)}
+        lacking = [name for name in self.needed if name not in position]
         if lacking:
             raise InputError(f"{wording.table} lacks the columns {lacking} of the training data.")
-        parts = {
-            column.name: column.encode(frame.iloc[:, known[column.name]], wording)
-            for column in self.columns
-            if not isinstance(column, Skipped)
-        }
-        numbers = [part.numbers for part in parts.values()]
+        cells = {}
+        for column in self.columns:
+            if not isinstance(column, Skipped):
+                cells[column.name] = column.encode(frame.iloc[:, position[column.name]], wording)
+        numbers = [each.numbers for each in cells.values()]
         return Encoded(
             np.hstack(numbers) if numbers else np.empty((len(frame), 0)),
-            self.outputs,
-            {name: part.missing for name, part in parts.items() if part.missing.any()},
-            {name: part.unknown for name, part in parts.items() if part.unknown.any()},
+            self.network_inputs,
+            missing={name: each.missing for name, each in cells.items() if each.missing.any()},
+            unknown={name: each.unknown for name, each in cells.items() if each.unknown.any()},
         )
 
     # -- on disk ---------------------------------------------------------------------------------
@@ -177,8 +194,14 @@ class Columns:
 
     @classmethod
     def restore(cls, saved: Sequence[Mapping[str, Any]]) -> Columns:
-        """Make columns of what :meth:`describe` returned."""
+        """Return the columns that :meth:`describe` described."""
         return cls(tuple(_restored(dict(each)) for each in saved))
+
+
+def _line(column: Column) -> str:
+    """Return how a column is read, and a doubt about it, in words."""
+    what = f"left out: {column.detail}" if column.left_out else column.told
+    return f"{what} ({column.remark})" if column.remark else what
 
 
 def _is_plain(column: Column) -> bool:

@@ -1,13 +1,13 @@
-"""What is kept of a column of each kind, and the numbers that it makes of new cells.
+"""The kinds of columns: what each one keeps of the training rows, and how it encodes cells as inputs of the network.
 
-A missing number, date, or yes and no is filled with the median of the training rows. Where training rows had gaps, a
-second column marks them, so that the model learns what a gap means; where they had none, the row of a gap has the
-status ``missing cell``.
+A missing number, date, or yes/no is filled with the median of the training rows. If the training rows had gaps, a
+second input marks them, so that the network learns what a gap means. If they had none, a row with a gap gets the status
+``missing cell``.
 
-A category has one column a level, 1 in its rows and 0 elsewhere, and none is the reference: weight decay treats all
-levels alike. These columns are centred and divided by one number, sqrt(1/2), whatever the level's frequency. Two
-balanced levels then weigh as much as one standardised column, and a rare level is drawn to the mean more than a
-frequent one, where dividing by its own small standard deviation would do the opposite.
+A category has one input per level, 1 in its rows and 0 elsewhere. No level is the reference: weight decay treats all
+levels alike. These inputs are centred and divided by one number, sqrt(1/2), whatever the frequency of the level. Two
+balanced levels then weigh as much as one standardised column, and a rare level is shrunk to the mean more than a
+frequent one. Dividing by the level's own small standard deviation would do the opposite.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from vhat.errors import InputError, name_rows
-from vhat.tables.columns.dates import FORMATS, days, read_dates
+from vhat.tables.columns.dates import FORMATS, read_dates, to_days
 from vhat.tables.columns.notation import PLAIN, Notation
 from vhat.tables.columns.texts import dtype_kind, present_texts, texts_of
 from vhat.tables.columns.wording import Wording
@@ -28,23 +28,26 @@ from vhat.tables.columns.wording import Wording
 __all__ = ["MISSING", "OTHER", "UNKNOWN", "Category", "Cells", "Column", "Date", "Filled", "Flag", "Number", "Skipped"]
 
 MISSING = "missing cell"
-"""Status of a row with a gap in a column that had none in training."""
+"""Status of a row with a gap in a column without gaps in training."""
 UNKNOWN = "unknown level"
-"""Status of a row with a level of a category that training did not see."""
+"""Status of a row with a level of a category that was not in the training rows."""
 OTHER = "(other)"
-NOTHING = "(missing)"
+"""Name of the level that the rare levels share."""
+NO_LEVEL = "(missing)"
+"""Name of the level of empty cells."""
 LEVEL_SPREAD = math.sqrt(0.5)
+"""Divisor of the inputs of a level: two balanced levels then weigh as much as one standardised column."""
 MARK_SPREAD = 0.5
-"""The standard deviation of a balanced yes and no: a mark of rare gaps is no outlier in the units of the model."""
+"""Divisor of a mark of gaps: the standard deviation of a balanced yes/no, so that a rare gap is no outlier."""
 
 
 class Cells(NamedTuple):
-    """The numbers of a column.
+    """The cells of a column as inputs of the network.
 
     Attributes:
-        numbers: (rows, columns that the model sees), finite.
-        missing: Rows with a gap of which training knew nothing.
-        unknown: Rows with a level of which training knew nothing.
+        numbers: (rows, inputs), finite.
+        missing: Whether a cell is missing in a column without gaps in training, (rows,).
+        unknown: Whether a cell holds a level that was not in the training rows, (rows,).
     """
 
     numbers: np.ndarray
@@ -54,12 +57,12 @@ class Cells(NamedTuple):
 
 @dataclass(frozen=True)
 class Column(ABC):
-    """What is kept of a column.
+    """A column of a table, and how its cells are read.
 
     Attributes:
-        name: Its name, as text.
+        name: The name of the column, as text.
         gaps: How many cells were missing in training.
-        remark: What a reader must know of how it was read, or nothing.
+        remark: A doubt about how the column was read, with the option that settles it; empty where there is none.
     """
 
     kind: ClassVar[str] = ""
@@ -69,49 +72,61 @@ class Column(ABC):
 
     @property
     @abstractmethod
-    def outputs(self) -> tuple[str, ...]:
-        """Names of the columns that the model sees."""
+    def network_inputs(self) -> tuple[str, ...]:
+        """Names of the inputs of the network that the column becomes; none where it is left out."""
+
+    @property
+    def left_out(self) -> bool:
+        """Whether the network does not see the column."""
+        return not self.network_inputs
 
     @property
     @abstractmethod
     def spreads(self) -> tuple[float, ...]:
-        """What each of them is divided by once it is centred; NaN for its standard deviation."""
+        """Divisor of each of these inputs after centring; NaN for its standard deviation."""
 
     @property
     @abstractmethod
     def detail(self) -> str:
-        """What is to be said beside the kind, in words, or nothing."""
+        """What is to be said besides the kind, in words; empty where there is nothing."""
 
     @property
     def told(self) -> str:
         """How the column was read, in words."""
-        return ": ".join(filter(None, (self.kind, self.detail)))
+        return f"{self.kind}: {self.detail}" if self.detail else self.kind
 
     @abstractmethod
     def encode(self, column: Any, wording: Wording) -> Cells:
-        """Return the numbers of a pandas Series."""
+        """Return the cells of a pandas Series as inputs of the network."""
 
 
 @dataclass(frozen=True)
 class Filled(Column):
-    """A column of one number a cell, whose gaps are filled.
+    """A column of one number per cell, whose gaps are filled.
 
     Attributes:
-        fill: The median of the training rows.
+        fill: The median of the training rows, which fills gaps.
         coerce: Whether cells that cannot be read count as missing, because the user has said what the column holds.
+        constant: Whether the column has one value in all training rows and no gap: the network then leaves it out.
     """
 
     fill: float = math.nan
     coerce: bool = False
+    constant: bool = False
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        """Return the column, and the mark of its gaps where there were any."""
+    def network_inputs(self) -> tuple[str, ...]:
+        """Return the column, and the mark of its gaps if training had any."""
         return (self.name, f"{self.name} is missing") if self.gaps else (self.name,)
 
     @property
+    def left_out(self) -> bool:
+        """Return whether the column has one value in all training rows, which the network leaves out."""
+        return self.constant
+
+    @property
     def spreads(self) -> tuple[float, ...]:
-        """Return NaN for the numbers, and that of a mark."""
+        """Return NaN for the numbers, and the divisor of a mark."""
         return (math.nan, MARK_SPREAD) if self.gaps else (math.nan,)
 
     @abstractmethod
@@ -126,18 +141,19 @@ class Filled(Column):
         """Return the numbers with their gaps filled."""
         numbers = self.read(column, wording)
         self.refuse_infinite(numbers, wording)
-        gone = np.isnan(numbers)
-        none = np.zeros(len(numbers), dtype=bool)
-        filled = np.where(gone, self.fill, numbers)
+        missing = np.isnan(numbers)
+        nowhere = np.zeros(len(numbers), dtype=bool)
+        filled = np.where(missing, self.fill, numbers)
         if self.gaps:
-            return Cells(np.column_stack([filled, gone]), none, none)
-        return Cells(filled[:, None], gone, none)
+            # The network has learned what a gap means: the mark says it, and no status is needed.
+            return Cells(np.column_stack([filled, missing]), missing=nowhere, unknown=nowhere)
+        return Cells(filled[:, None], missing=missing, unknown=nowhere)
 
     def refuse_infinite(self, numbers: np.ndarray, wording: Wording) -> None:
         """Refuse infinite numbers.
 
         Raises:
-            InputError: Naming the first one's row.
+            InputError: Naming the row of the first one.
         """
         infinite = np.isinf(numbers)
         if infinite.any():
@@ -147,7 +163,14 @@ class Filled(Column):
             )
 
     def _refuse(self, texts: np.ndarray, rows: np.ndarray, what: str, wording: Wording) -> None:
-        """Refuse cells that cannot be read, unless they count as missing."""
+        """Refuse cells that cannot be read, unless they count as missing.
+
+        Args:
+            texts: The cells.
+            rows: Which of them cannot be read, (rows,).
+            what: What the cells should be.
+            wording: Words for the message.
+        """
         if self.coerce or not rows.any():
             return
         first = int(rows.argmax())
@@ -157,14 +180,19 @@ class Filled(Column):
         )
 
     @property
-    def _of_gaps(self) -> str:
+    def _gaps_in_words(self) -> str:
         if not self.gaps:
             return ""
-        return f"{self.gaps:,} missing, filled with {self._shown_fill} and marked"
+        return f"{self.gaps:,} missing, filled with {self._fill_in_words} and marked"
 
     @property
-    def _shown_fill(self) -> str:
+    def _fill_in_words(self) -> str:
         return f"the median {self.fill:.5g}"
+
+    def _in_words(self, how: str) -> str:
+        """Return how the cells are written, the gaps, and whether the column is constant."""
+        constant = "the same in all rows" if self.constant else ""
+        return ", ".join(part for part in (how, self._gaps_in_words, constant) if part)
 
 
 @dataclass(frozen=True)
@@ -172,7 +200,7 @@ class Number(Filled):
     """A column of numbers.
 
     Attributes:
-        notation: How they are written where they are text.
+        notation: How the numbers are written, if they are text.
     """
 
     kind: ClassVar[str] = "number"
@@ -183,28 +211,33 @@ class Number(Filled):
         if dtype_kind(column) == "number":
             return column.to_numpy(dtype=np.float64, na_value=np.nan)
         if dtype_kind(column) == "duration":
-            return days(column)
+            return to_days(column)
         texts, _ = texts_of(column)
-        there = present_texts(texts)
-        numbers, bad = self.notation.read(np.where(there, texts, "0"))
-        bad &= there  # what stands in for a gap need not be written as the numbers are
-        self._refuse(texts, bad, self._like(texts, bad), wording)
-        return np.where(there & ~bad, numbers, np.nan)
+        present = present_texts(texts)
+        numbers, unreadable = self.notation.read(np.where(present, texts, "0"))
+        unreadable &= present  # the "0" in place of a gap may lack a percent sign
+        if unreadable.any():
+            first = texts[int(unreadable.argmax())]
+            self._refuse(texts, unreadable, self._expected(first), wording)
+        return np.where(present & ~unreadable, numbers, np.nan)
 
-    def _like(self, texts: np.ndarray, bad: np.ndarray) -> str:
-        """Say what the first cell that cannot be read is not."""
-        either = self.notation.either(texts[int(bad.argmax())]) if bad.any() else None
-        if either is not None:
+    def _expected(self, text: str) -> str:
+        """Return what a cell that cannot be read should be, to end the sentence "which is not ..."."""
+        readings = self.notation.both_readings(text)
+        if readings is not None:
+            point, comma = readings
+            between = "comma" if self.notation.decimal == "point" else "point"
             return (
-                f"clear: it may be {either[0]:.12g} or {either[1]:.12g}, and no training cell had a sign between "
-                "thousands"
+                f"clear: it may be {point:.12g} or {comma:.12g}, and no training cell had a {between} between thousands"
             )
-        return "a number" if self.notation == PLAIN else f"a number like those of training ({self.notation.told})"
+        if self.notation == PLAIN:
+            return "a number"
+        return f"a number like those of training ({self.notation.told})"
 
     @property
     def detail(self) -> str:
-        """How the numbers are written, and their gaps."""
-        return ", ".join(filter(None, (self.notation.told, self._of_gaps)))
+        """How the numbers are written, their gaps, and whether they vary."""
+        return self._in_words(self.notation.told)
 
 
 @dataclass(frozen=True)
@@ -212,7 +245,7 @@ class Date(Filled):
     """A column of dates or times, as days since 1970-01-01.
 
     Attributes:
-        form: How they are written where they are text, one of :data:`vhat.tables.columns.dates.FORMATS`.
+        form: How dates are written, if they are text: one of :data:`vhat.tables.columns.dates.FORMATS`.
     """
 
     kind: ClassVar[str] = "date"
@@ -221,20 +254,21 @@ class Date(Filled):
     def read(self, column: Any, wording: Wording) -> np.ndarray:
         """Return days, NaN where a cell is missing."""
         if dtype_kind(column) == "time":
-            return days(column)
+            return to_days(column)
         texts, _ = texts_of(column)
-        there = present_texts(texts)
-        found = read_dates(np.where(there, texts, "1970-01-01" if self.form == "iso" else ""), self.form)
-        self._refuse(texts, there & np.isnan(found), f"a date ({FORMATS[self.form]})", wording)
-        return np.where(there, found, np.nan)
+        present = present_texts(texts)
+        instead_of_gap = "1970-01-01" if self.form == "iso" else ""
+        found = read_dates(np.where(present, texts, instead_of_gap), self.form)
+        self._refuse(texts, present & np.isnan(found), f"a date ({FORMATS[self.form]})", wording)
+        return np.where(present, found, np.nan)
 
     @property
     def detail(self) -> str:
-        """How the dates are written, and their gaps."""
-        return ", ".join(filter(None, (FORMATS[self.form], self._of_gaps)))
+        """How the dates are written, their gaps, and whether they vary."""
+        return self._in_words(FORMATS[self.form])
 
     @property
-    def _shown_fill(self) -> str:
+    def _fill_in_words(self) -> str:
         return f"the median {np.datetime64('1970-01-01') + np.timedelta64(round(self.fill), 'D')}"
 
 
@@ -243,8 +277,8 @@ class Flag(Filled):
     """A column of two words for yes and no, as 1 and 0.
 
     Attributes:
-        yes: The word for 1, in small letters.
-        no: The word for 0.
+        yes: The word for 1, in lower case.
+        no: The word for 0, in lower case.
     """
 
     kind: ClassVar[str] = "yes/no"
@@ -256,17 +290,16 @@ class Flag(Filled):
         if dtype_kind(column) == "number":
             return column.to_numpy(dtype=np.float64, na_value=np.nan)
         texts, _ = texts_of(column)
-        there = present_texts(texts)
+        present = present_texts(texts)
         meaning = {self.yes: 1.0, self.no: 0.0}
         found = np.array([meaning.get(text.lower(), np.nan) for text in texts], dtype=np.float64)
-        self._refuse(texts, there & np.isnan(found), f"{self.yes} or {self.no}", wording)
+        self._refuse(texts, present & np.isnan(found), f"{self.yes} or {self.no}", wording)
         return found
 
     @property
     def detail(self) -> str:
-        """Which word is 1, and the gaps."""
-        words = "" if self.yes == "true" else f"{self.yes} is 1, {self.no} is 0"
-        return ", ".join(filter(None, (words, self._of_gaps)))
+        """Which word is 1, the gaps, and whether the column varies."""
+        return self._in_words("" if self.yes == "true" else f"{self.yes} is 1, {self.no} is 0")
 
 
 @dataclass(frozen=True)
@@ -274,9 +307,9 @@ class Category(Column):
     """A column of levels.
 
     Attributes:
-        levels: Those that have a column of their own, an empty text for missing cells.
-        shares: How frequent each of them was in training, and the rest together last where there is one.
-        rest: Levels that were too rare for a column of their own: they share one.
+        levels: Levels with an input of their own; an empty text stands for missing cells.
+        shares: Share of the training rows of each of these levels; if there are rare levels, their share comes last.
+        rest: Levels that are too rare for an input of their own: they share one.
     """
 
     kind: ClassVar[str] = "category"
@@ -285,43 +318,47 @@ class Category(Column):
     rest: tuple[str, ...] = ()
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        """Return one name a level; none where there is a single level, from which nothing can be learned."""
+    def network_inputs(self) -> tuple[str, ...]:
+        """Return one name per level; none for a single level, from which nothing can be learned."""
         if len(self.shares) < 2:
             return ()
-        shown = [level or NOTHING for level in self.levels] + ([OTHER] if self.rest else [])
-        return tuple(f"{self.name} = {level}" for level in shown)
+        levels = [level or NO_LEVEL for level in self.levels]
+        if self.rest:
+            levels.append(OTHER)
+        return tuple(f"{self.name} = {level}" for level in levels)
 
     @property
     def spreads(self) -> tuple[float, ...]:
         """Return the same for every level."""
-        return (LEVEL_SPREAD,) * len(self.outputs)
+        return (LEVEL_SPREAD,) * len(self.network_inputs)
 
     def encode(self, column: Any, wording: Wording) -> Cells:  # noqa: ARG002  (any text is a level)
-        """Return one column a level; a level that is not known has the column of the rest, or the mean of all levels.
+        """Return one input per level; an unknown level counts as a rare one, or as the average level if none is rare.
 
-        The mean of the training rows is the origin of the model's units: the prediction of an average level.
+        The average level has the shares of the training rows. It is the origin of the standardised inputs.
         """
         texts, empty = texts_of(column)
-        place = {level: at for at, level in enumerate(self.levels)}
-        place |= dict.fromkeys(self.rest, len(self.levels))
-        at = np.array([place.get(text, -1) for text in texts], dtype=np.int64)
+        position = {level: at for at, level in enumerate(self.levels)}
+        position |= dict.fromkeys(self.rest, len(self.levels))
+        at = np.array([position.get(text, -1) for text in texts], dtype=np.int64)
         new = at < 0
         width = len(self.shares)
         if self.rest:
             at = np.where(new, width - 1, at)
-        numbers = np.vstack([np.eye(width), self.shares])[at]  # -1 is the last row: the shares
-        return Cells(numbers[:, : len(self.outputs)], new & empty, new & ~empty)
+        rows = np.vstack([np.eye(width), self.shares])  # row k is level k; the last row is the average level
+        numbers = rows[at]  # position -1 takes the last row
+        return Cells(numbers[:, : len(self.network_inputs)], missing=new & empty, unknown=new & ~empty)
 
     @property
     def detail(self) -> str:
-        """How many levels there are, and which have no column of their own."""
+        """How many levels there are, and which have no input of their own."""
         if len(self.shares) < 2:
             return f"{self.levels[0]!r} in all rows"
         parts = [f"{len(self.levels) + len(self.rest)} levels"]
-        if self.rest:
-            few = f"{len(self.rest)} rare ones" if len(self.rest) > 1 else f"{self.rest[0]!r}, which is rare,"
-            parts.append(f"{few} as {OTHER}")
+        if len(self.rest) > 1:
+            parts.append(f"{len(self.rest)} rare ones as {OTHER}")
+        elif self.rest:
+            parts.append(f"{self.rest[0]!r}, which is rare, as {OTHER}")
         if self.gaps:
             parts.append(f"{self.gaps:,} missing, as a level")
         return ", ".join(parts)
@@ -339,7 +376,7 @@ class Skipped(Column):
     reason: str = "as asked"
 
     @property
-    def outputs(self) -> tuple[str, ...]:
+    def network_inputs(self) -> tuple[str, ...]:
         """Return none."""
         return ()
 
@@ -349,11 +386,11 @@ class Skipped(Column):
         return ()
 
     def encode(self, column: Any, wording: Wording) -> Cells:  # noqa: ARG002
-        """Return no column."""
-        none = np.zeros(len(column), dtype=bool)
-        return Cells(np.empty((len(column), 0)), none, none)
+        """Return no input."""
+        nowhere = np.zeros(len(column), dtype=bool)
+        return Cells(np.empty((len(column), 0)), missing=nowhere, unknown=nowhere)
 
     @property
     def detail(self) -> str:
-        """Say why."""
+        """Why the column is left out."""
         return self.reason

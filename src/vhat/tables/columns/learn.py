@@ -1,4 +1,4 @@
-"""What the training rows say of a column: its median, its gaps, its levels."""
+"""Learn from the training rows what a column keeps: its median, its gaps, its levels."""
 
 from __future__ import annotations
 
@@ -15,48 +15,60 @@ from vhat.tables.columns.wording import Wording
 __all__ = ["learned", "weighted_median"]
 
 _RARE = 3
-"""Rows below which a level has no column of its own: its effect would rest on one or two rows."""
+"""Rows below which a level has no input of its own: its effect would rest on one or two rows."""
 _MOST = 40
-"""Levels that have a column of their own, the most frequent first: each costs a column of the first layer."""
+"""Levels with an input of their own, the most frequent first: each costs a column of the first layer."""
 
 
 def learned(column: Column, series: Any, weights: np.ndarray, wording: Wording) -> Column:
-    """Add what the training rows say to a column whose kind is decided: median, gaps, levels.
+    """Return a column whose kind is decided with the median, gaps and levels of the training rows.
 
     Args:
         column: The column, without these.
-        series: Its cells.
-        weights: How much each row counts.
+        series: Its training cells.
+        weights: Weight of each row, (rows,).
         wording: Words for messages.
     """
     if isinstance(column, Filled):
-        numbers = column.read(series, wording)
-        column.refuse_infinite(numbers, wording)
-        gone = np.isnan(numbers)
-        if gone.all():
-            return Skipped(column.name, reason="empty in all rows")
-        fill = weighted_median(numbers[~gone], weights[~gone])
-        return replace(column, fill=fill, gaps=int(gone.sum()))
+        return _with_median(column, series, weights, wording)
     if isinstance(column, Category):
-        return _levels(column, series, weights)
+        return _with_levels(column, series, weights)
     return column
 
 
+def _with_median(column: Filled, series: Any, weights: np.ndarray, wording: Wording) -> Column:
+    """Return the column with its median and gaps; as left out if it has no cell."""
+    numbers = column.read(series, wording)
+    column.refuse_infinite(numbers, wording)
+    missing = np.isnan(numbers)
+    if missing.all():
+        return Skipped(column.name, reason="empty in all rows")
+    known = numbers[~missing]
+    return replace(
+        column,
+        fill=weighted_median(known, weights[~missing]),
+        gaps=int(missing.sum()),
+        constant=not missing.any() and bool(known.min() == known.max()),
+    )
+
+
 def weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
-    """Return the median of values that count as often as their weights; that of NumPy where all count alike."""
+    """Return the median of values that count as often as their weights say; with equal weights, that of NumPy."""
     if np.all(weights == weights[0]):
         return float(np.median(values))
     order = np.argsort(values, kind="stable")
-    values, heap = values[order], np.cumsum(weights[order])
-    half = heap[-1] / 2
-    at = int(np.searchsorted(heap, half))
-    if heap[at] == half and at + 1 < len(values):
+    values = values[order]
+    cumulative = np.cumsum(weights[order])
+    half = cumulative[-1] / 2
+    at = int(np.searchsorted(cumulative, half))
+    # Half of the weight lies on either side: the median is the middle of the two values, as for an even count.
+    if cumulative[at] == half and at + 1 < len(values):
         return float((values[at] + values[at + 1]) / 2)
     return float(values[at])
 
 
-def _levels(column: Category, series: Any, weights: np.ndarray) -> Column:
-    """Count the levels; those that are rare or too many share a column."""
+def _with_levels(column: Category, series: Any, weights: np.ndarray) -> Column:
+    """Return the column with its levels; those that are rare, or beyond the most frequent, share one."""
     texts, empty = texts_of(series)
     counts = Counter(texts.tolist())
     frequent = sorted(counts, key=lambda level: (-counts[level], level))
@@ -64,7 +76,9 @@ def _levels(column: Category, series: Any, weights: np.ndarray) -> Column:
     rest = tuple(sorted(set(counts) - set(kept)))
     if not kept:
         return Skipped(column.name, reason=f"text, {len(counts):,} different in {len(texts):,} rows")
-    masks = [texts == level for level in kept] + ([np.isin(texts.astype(str), rest)] if rest else [])
+    masks = [texts == level for level in kept]
+    if rest:
+        masks.append(np.isin(texts.astype(str), rest))
     shares = tuple(float(np.average(mask, weights=weights)) for mask in masks)
     remark = ""
     if len(frequent) > _MOST and counts[frequent[_MOST]] >= _RARE:

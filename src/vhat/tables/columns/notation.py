@@ -1,14 +1,14 @@
-"""Numbers written as text: one notation for a whole column.
+"""Read numbers written as text, in one notation for a whole column.
 
-A cell such as ``1,234`` is 1234 where the comma stands between thousands and 1.234 where it is the decimal sign. The
-notation is therefore decided over all cells of a column, and a column that both fit is refused unless another column
-of the same table decides.
+A cell such as ``1,234`` is 1234 if the comma separates thousands, and 1.234 if it is the decimal sign. The notation is
+therefore decided over all cells of a column. A column that fits both notations is refused, unless another column of the
+same table decides.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from vhat.tables.columns.texts import is_plain
 __all__ = ["PLAIN", "Decimal", "Notation", "Survey", "survey"]
 
 Decimal = Literal["point", "comma"]
+"""The decimal sign."""
 
 _CURRENCY = r"US\$|[ACR]\$|[$€£¥₹₩₽₺₴]|USD|EUR|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|PLN|CZK|HUF|AUD|CAD|NZD|BRL|kr\.?|zł|Kč"
 _CELL = re.compile(
@@ -26,6 +27,7 @@ _CELL = re.compile(
     r"(?P<digits>[0-9.,'\u2019\s]*[0-9][0-9.,'\u2019]*)"
     rf"(?P<exponent>[eE][+\-]?[0-9]+)?\s?(?P<percent>%)?\s?(?P<after>{_CURRENCY})?(?P<close>\))?"
 )
+"""A whole cell: sign or parentheses, currency before or after, digits and the signs between them, exponent, percent."""
 _DIGITS: dict[Decimal, re.Pattern[str]] = {
     "point": re.compile(
         r"(?:[1-9][0-9]{0,2}(?P<between>[,'\u2019\s])[0-9]{3}(?:(?P=between)[0-9]{3})*|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
@@ -34,12 +36,13 @@ _DIGITS: dict[Decimal, re.Pattern[str]] = {
         r"(?:[1-9][0-9]{0,2}(?P<between>[.'\u2019\s])[0-9]{3}(?:(?P=between)[0-9]{3})*|[0-9]+)(?:,[0-9]*)?|,[0-9]+"
     ),
 }
+"""The digits of a cell by decimal sign; ``between`` is what stands between thousands, the same sign throughout."""
 _SIGN: dict[Decimal, str] = {"point": ".", "comma": ","}
 _LOGICAL = {"true": "1", "false": "0"}
 
 
 class _Cell(NamedTuple):
-    """A cell taken apart."""
+    """The parts of a cell: sign, digits with the signs between them, exponent, percent sign and currency."""
 
     negative: bool
     digits: str
@@ -48,41 +51,56 @@ class _Cell(NamedTuple):
     currency: str
 
 
-def _taken_apart(text: str) -> _Cell | None:
-    """Separate signs from digits; None where the text is no number in any notation."""
-    found = _CELL.fullmatch(_LOGICAL.get(text.lower(), text))
-    if found is None or (found["open"] is None) != (found["close"] is None):
+def _split(text: str) -> _Cell | None:
+    """Split a text into the parts of a number; return None where it is no number in any notation."""
+    match = _CELL.fullmatch(_LOGICAL.get(text.lower(), text))
+    if match is None or (match["open"] is None) != (match["close"] is None):
         return None
-    signs = [sign for sign in (found["open"], found["sign"], found["inner"]) if sign]
-    currencies = [sign for sign in (found["before"], found["after"]) if sign]
-    if len(signs) > 1 or len(currencies) > 1 or (found["percent"] and (found["exponent"] or currencies)):
+    signs = [sign for sign in (match["open"], match["sign"], match["inner"]) if sign]
+    currencies = [sign for sign in (match["before"], match["after"]) if sign]
+    if len(signs) > 1 or len(currencies) > 1:
         return None
-    negative = bool(signs) and signs[0] != "+"
+    if match["percent"] and (match["exponent"] or currencies):
+        return None
     return _Cell(
-        negative, found["digits"], found["exponent"] or "", bool(found["percent"]), (currencies or [""])[0].rstrip(".")
+        negative=bool(signs) and signs[0] != "+",  # an opening parenthesis is a minus sign
+        digits=match["digits"],
+        exponent=match["exponent"] or "",
+        percent=bool(match["percent"]),
+        currency=currencies[0].rstrip(".") if currencies else "",
     )
 
 
 def _number(cell: _Cell, decimal: Decimal) -> str | None:
-    """Return the number as ``float`` reads it; a percent sign shifts the decimal sign, which rounds nothing."""
-    found = _DIGITS[decimal].fullmatch(cell.digits)
-    if found is None:
+    """Return the number as ``float`` reads it; None where the digits do not fit the decimal sign.
+
+    A percent sign becomes an exponent, which shifts the decimal sign and rounds nothing.
+    """
+    match = _DIGITS[decimal].fullmatch(cell.digits)
+    if match is None:
         return None
-    digits = cell.digits if found["between"] is None else cell.digits.replace(found["between"], "")
-    text = digits.replace(_SIGN[decimal], ".") + cell.exponent + ("e-2" if cell.percent else "")
+    digits = cell.digits
+    if match["between"] is not None:
+        digits = digits.replace(match["between"], "")
+    text = digits.replace(_SIGN[decimal], ".") + cell.exponent
+    if cell.percent:
+        text += "e-2"
     return f"-{text}" if cell.negative else text
 
 
+def _other(decimal: Decimal) -> Decimal:
+    return "comma" if decimal == "point" else "point"
+
+
 def _grouped(cell: _Cell, decimal: Decimal) -> bool:
-    """Whether a cell has a sign between thousands, read with a decimal sign."""
-    found = _DIGITS[decimal].fullmatch(cell.digits)
-    return found is not None and found["between"] is not None
+    """Return whether the other decimal sign stands between thousands: the comma of 1,234.5."""
+    match = _DIGITS[decimal].fullmatch(cell.digits)
+    return match is not None and match["between"] == _SIGN[_other(decimal)]
 
 
-def _may_be_either(cell: _Cell, decimal: Decimal) -> bool:
-    """Whether the sign between thousands of a cell may as well be the decimal sign: 5,125 and not 5,125.0."""
-    other: Decimal = "comma" if decimal == "point" else "point"
-    return _grouped(cell, decimal) and _SIGN[other] in cell.digits and _number(cell, other) is not None
+def _is_ambiguous(cell: _Cell, decimal: Decimal) -> bool:
+    """Return whether the sign between thousands may as well be the decimal sign: in 5,125, and not in 5,125.0."""
+    return _grouped(cell, decimal) and _number(cell, _other(decimal)) is not None
 
 
 @dataclass(frozen=True)
@@ -92,10 +110,10 @@ class Notation:
     Attributes:
         decimal: The decimal sign.
         percent: Whether every cell has a percent sign: 12% is 0.12.
-        currency: The currency sign that cells may have, or nothing.
-        plain: Whether all cells were numbers as programs write them, which ``float`` reads.
-        thousands: Whether some cell had a sign between thousands, or the user has said which sign is the decimal one.
-            Where neither is so, a later cell such as 5,125 may be either number and is not read.
+        currency: The currency sign that cells may have, or an empty text.
+        plain: Whether all training cells were numbers as programs write them, which ``float`` reads.
+        thousands: Whether the other decimal sign stood between thousands in some training cell, or the user has said
+            which sign is the decimal one. Otherwise a later cell such as 5,125 is ambiguous, and is not read.
     """
 
     decimal: Decimal = "point"
@@ -105,52 +123,61 @@ class Notation:
     thousands: bool = False
 
     def read(self, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers, NaN where a text is none in this notation, and which texts those are."""
+        """Return the numbers, and which texts are none in this notation: NaN stands for these."""
         if self == PLAIN and is_plain(texts):
             try:
                 return texts.astype(np.float64), np.zeros(len(texts), dtype=bool)
             except ValueError:
-                pass
-        known = {text: self._one(text) for text in dict.fromkeys(texts)}
-        found = [known[text] for text in texts]
+                pass  # some text needs a closer look
+        number_of = {text: self._read_one(text) for text in dict.fromkeys(texts)}
+        found = [number_of[text] for text in texts]
         bad = np.fromiter((number is None for number in found), dtype=bool, count=len(found))
         return np.array([np.nan if number is None else number for number in found], dtype=np.float64), bad
 
-    def _one(self, text: str) -> float | None:
-        cell = _taken_apart(text)
+    def _read_one(self, text: str) -> float | None:
+        """Return the number; None where the text is none in this notation, or is ambiguous."""
+        cell = _split(text)
         if cell is None:
-            return _not_finite(text)
-        other_currency = cell.currency and self.currency and cell.currency != self.currency
-        if cell.percent != self.percent or other_currency:
+            return _infinite(text)
+        if cell.percent != self.percent:
+            return None
+        if cell.currency and self.currency and cell.currency != self.currency:
+            return None
+        if not self.thousands and _is_ambiguous(cell, self.decimal):
             return None
         number = _number(cell, self.decimal)
-        return None if number is None or (not self.thousands and _may_be_either(cell, self.decimal)) else float(number)
+        return None if number is None else float(number)
 
-    def either(self, text: str) -> tuple[float, float] | None:
-        """Return the two numbers that a text may be where training has not told them apart; None where it is clear."""
-        cell = _taken_apart(text)
-        if cell is None or self.thousands or not _may_be_either(cell, self.decimal):
+    def both_readings(self, text: str) -> tuple[float, float] | None:
+        """Return the number with a decimal point and with a decimal comma, of an ambiguous text; None for any other."""
+        cell = _split(text)
+        if cell is None or self.thousands or not _is_ambiguous(cell, self.decimal):
             return None
-        point, comma = _number(cell, "point"), _number(cell, "comma")
+        point = _number(cell, "point")
+        comma = _number(cell, "comma")
         return None if point is None or comma is None else (float(point), float(comma))
 
     @property
     def told(self) -> str:
         """What differs from plain numbers, in words; empty where nothing does."""
-        parts = (
-            "decimal comma" if self.decimal == "comma" else "",
-            "percent as hundredths" if self.percent else "",
-            f"in {self.currency}" if self.currency else "",
-        )
-        return ", ".join(filter(None, parts)) or ("" if self.plain else "thousands apart")
+        parts = []
+        if self.decimal == "comma":
+            parts.append("decimal comma")
+        if self.percent:
+            parts.append("percent as hundredths")
+        if self.currency:
+            parts.append(f"in {self.currency}")
+        if not parts and not self.plain:
+            parts.append("thousands apart")
+        return ", ".join(parts)
 
 
 PLAIN = Notation()
 """Digits with a decimal point, as programs write them."""
 
 
-def _not_finite(text: str) -> float | None:
-    """Read the words inf and infinity, which the check of the numbers then refuses as infinite."""
+def _infinite(text: str) -> float | None:
+    """Read the words inf and infinity: the check of the numbers then refuses them as infinite."""
     if text.isascii() and text.strip("+-").lower() in ("inf", "infinity"):
         return float(text)
     return None
@@ -161,13 +188,13 @@ class Survey:
     """What the different texts of a column may mean as numbers.
 
     Attributes:
-        count: How many there are.
-        odd: Those that are no number with a decimal point, and those that are none with a decimal comma.
-        undecided: A text that both readings fit with different numbers, or None.
+        count: How many different texts there are.
+        odd: By decimal sign, the texts that are no number with it.
+        undecided: A text that is a number with either sign, and not the same one; None where there is none.
         plain: Whether ``float`` reads all of them.
         percents: How many have a percent sign.
         currencies: The currency signs among them.
-        grouped: Whether some have a sign between thousands, read with each decimal sign.
+        grouped: By decimal sign, whether in some text the other one stands between thousands.
     """
 
     count: int
@@ -185,52 +212,69 @@ class Survey:
 
     @property
     def decided(self) -> Decimal | None:
-        """The decimal sign where the texts leave one alone; None where there is none, or it makes no difference."""
-        if self.undecided is None or not self.readings:
+        """The only decimal sign that fits; None where both fit, none fits, or the sign makes no difference."""
+        if self.undecided is None or len(self.readings) != 1:
             return None
-        return self.readings[0] if len(self.readings) == 1 else None
+        return self.readings[0]
 
     def notation(self, decimal: Decimal) -> Notation:
         """Return the notation with a decimal sign."""
-        plain = self.plain and decimal == "point"
-        return Notation(decimal, self.percents > 0, (self.currencies or ("",))[0], plain, self.grouped[decimal])
+        return Notation(
+            decimal,
+            percent=self.percents > 0,
+            currency=self.currencies[0] if self.currencies else "",
+            plain=self.plain and decimal == "point",
+            thousands=self.grouped[decimal],
+        )
 
 
 def survey(texts: Iterable[str]) -> Survey:
-    """Look at the different texts of a column."""
+    """Return what the texts of a column may mean as numbers."""
     different = list(dict.fromkeys(texts))
     if _all_floats(different):
         return _plain_survey(different)
-    cells = {text: _taken_apart(text) for text in different}
-    read = {
-        text: {decimal: _number(cell, decimal) for decimal in _SIGN} for text, cell in cells.items() if cell is not None
-    }
-    odd: dict[Decimal, tuple[str, ...]] = {
-        decimal: tuple(
-            text
-            for text in different
-            if _not_finite(text) is None and (text not in read or read[text][decimal] is None)
-        )
-        for decimal in _SIGN
-    }
-    numbers = [cell for cell in cells.values() if cell is not None]
+    cells = {text: cell for text in different if (cell := _split(text)) is not None}
+    undecided = None
+    for text, cell in cells.items():
+        if _number(cell, "point") != _number(cell, "comma"):
+            undecided = text
+            break
+    currencies = dict.fromkeys(cell.currency for cell in cells.values() if cell.currency)
     return Survey(
         len(different),
-        odd,
-        next((text for text, found in read.items() if found["point"] != found["comma"]), None),
-        False,
-        sum(cell.percent for cell in numbers),
-        tuple(dict.fromkeys(cell.currency for cell in numbers if cell.currency)),
-        {decimal: any(_grouped(cell, decimal) for cell in numbers) for decimal in _SIGN},
+        odd={decimal: _no_numbers(different, cells, decimal) for decimal in _SIGN},
+        undecided=undecided,
+        plain=False,
+        percents=sum(cell.percent for cell in cells.values()),
+        currencies=tuple(currencies),
+        grouped={decimal: any(_grouped(cell, decimal) for cell in cells.values()) for decimal in _SIGN},
     )
 
 
+def _no_numbers(texts: list[str], cells: Mapping[str, _Cell], decimal: Decimal) -> tuple[str, ...]:
+    """Return the texts that are no number with a decimal sign."""
+    odd = []
+    for text in texts:
+        if _infinite(text) is not None:
+            continue
+        if text not in cells or _number(cells[text], decimal) is None:
+            odd.append(text)
+    return tuple(odd)
+
+
 def _plain_survey(different: list[str]) -> Survey:
-    """Look at texts that ``float`` reads; most columns are such, and their first text with a point decides."""
-    no_comma = next((text for text in different if not _DIGITS["comma"].fullmatch(text.lstrip("+-"))), None)
-    grouped = next((text for text in different if "." in text), None)
-    odd: dict[Decimal, tuple[str, ...]] = {"point": (), "comma": () if no_comma is None else (no_comma,)}
-    return Survey(len(different), odd, grouped, True, 0, (), {"point": False, "comma": grouped is not None})
+    """Survey texts that ``float`` reads; most columns are such, and their first text with a point decides."""
+    not_with_comma = next((text for text in different if not _DIGITS["comma"].fullmatch(text.lstrip("+-"))), None)
+    with_point = next((text for text in different if "." in text), None)
+    return Survey(
+        len(different),
+        odd={"point": (), "comma": () if not_with_comma is None else (not_with_comma,)},
+        undecided=with_point,
+        plain=True,
+        percents=0,
+        currencies=(),
+        grouped={"point": False, "comma": with_point is not None},
+    )
 
 
 def _all_floats(texts: list[str]) -> bool:

@@ -1,4 +1,4 @@
-"""How a refusal calls the table, and how it writes the option that would decide."""
+"""Name the table, and the option that decides how a column is read, in messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Wording:
     """Words for messages about columns.
 
     Attributes:
-        table: What the table is called.
-        command: Whether the reader is at the command line; otherwise the reader writes Python.
+        table: The name of the table.
+        command: Whether the message is read at the command line; otherwise it is read by someone who writes Python.
     """
 
     table: str = "X"
