@@ -319,5 +319,5 @@ def test_normal_errors_have_normal_quantiles(linear):
     """The calibrated 95% point of 60 rows is near the textbook's: a sanity check of the scale."""
     _, deviation = linear.predict(NEW, return_std=True)
     found = (linear.predict_quantiles(NEW, [0.9])[:, 0] - linear.predict(NEW)) / deviation
-    assert calibration.calibrated(linear, None)[0].source == "loo"
+    assert calibration.ensure_calibration(linear, None)[0].source == "loo"
     assert np.all(np.abs(found - norm.ppf(0.9)) < 4 * np.sqrt(0.09 / 60) / norm.pdf(norm.ppf(0.9)))

@@ -148,7 +148,7 @@ def test_a_model_of_a_messy_table_is_saved_and_says_the_same(tmp_path):
     np.testing.assert_array_equal(loaded.predict_interval(raw).upper, model.predict_interval(raw).upper)
     np.testing.assert_array_equal(loaded.feature_names_in_, raw.columns)
     encoded = loaded.encode(raw)
-    assert list(encoded.columns) == list(model.columns_.outputs)
+    assert list(encoded.columns) == list(model.columns_.network_inputs)
     np.testing.assert_array_equal(loaded.fitted_.interval(encoded).upper, model.predict_interval(raw).upper)
     np.testing.assert_array_equal(loaded.predict(encoded), model.predict(raw))
 
@@ -175,4 +175,4 @@ def test_columns_that_are_left_out_are_named_unless_that_was_asked_for():
     assert "columns={'note': 'skip'} says that this is meant" in str(record[0].message)
     asked = vhat.NetworkRegressor((), weight_decay=0.1, columns={"note": "skip", "one": "skip"})
     asked.fit(frame, y)  # warnings are errors
-    assert asked.columns_["note"].outputs == ()
+    assert asked.columns_["note"].network_inputs == ()

@@ -1,4 +1,4 @@
-"""A network with intervals as a scikit-learn estimator: the class, what it says, and how it is saved."""
+"""The scikit-learn estimator: a network with intervals, how it is calibrated, and how it is saved."""
 
 from vhat.estimator.regressor import NetworkRegressor
 from vhat.estimator.wrapped_estimators import interval_of

@@ -1,4 +1,4 @@
-"""Intervals for new responses of an estimator: calibrated where that is possible, by the bound where it is not."""
+"""Calibrate the intervals of an estimator for new responses; fall back to the bound where that is impossible."""
 
 from __future__ import annotations
 
@@ -23,21 +23,33 @@ if TYPE_CHECKING:
     from vhat.intervals.interval import Interval
     from vhat.intervals.noise_shape import NoiseShape
 
-__all__ = ["BOUND", "BY_ROWS", "calibrate", "calibrated", "describe", "for_report", "observation_interval", "restore"]
+__all__ = [
+    "BOUND",
+    "BY_ROWS",
+    "VARYING",
+    "calibrate",
+    "calibration_for_report",
+    "describe",
+    "ensure_calibration",
+    "observation_interval",
+    "restore",
+]
 
 BOUND = "isoperimetric"
 """The bound of intervals that are not calibrated."""
 _COPIES = 0.05
-"""Share of training rows that are copies of others above which leaving single rows out tells too little."""
+"""Share of training rows that are copies of others above which leave-one-out is replaced: the copies of a row that is
+left out stay in the fit, so that its error is too small."""
 VARYING = "prediction"
-"""Noise that may vary with the prediction: the default, see :mod:`vhat.intervals.noise_shape`."""
+"""Value of ``noise_shape`` for noise that may vary with the prediction: see :mod:`vhat.intervals.noise_shape`."""
 BY_ROWS = "network.calibrate(X_held_out, y_held_out) calibrates by rows that training did not see"
+"""The remedy for an estimator that its training rows cannot calibrate."""
 
 
 def calibrate(
     network: NetworkRegressor, X: Any, y: Any, names: RowNames | None = None, *, noise_shape: str = VARYING
 ) -> None:
-    """Calibrate an estimator by rows or, without any, by leave-one-out: see :meth:`vhat.NetworkRegressor.calibrate`."""
+    """Calibrate by held-out rows or, without any, by leave-one-out: see :meth:`vhat.NetworkRegressor.calibrate`."""
     check_choice("noise_shape", noise_shape, (VARYING, "constant"))
     if (X is None) != (y is None):
         raise InputError("calibrate(X, y) needs inputs and responses of held-out rows; calibrate() needs neither.")
@@ -57,6 +69,7 @@ def calibrate(
 def _by_held_out_rows(
     network: NetworkRegressor, X: Any, y: Any, names: RowNames | None, noise_shape: str
 ) -> Calibrated:
+    """Return the calibration by rows that training did not see."""
     X = as_pandas(X)
     y = as_pandas(y)
     validate.refuse_responses(y)
@@ -64,8 +77,10 @@ def _by_held_out_rows(
     if responses.ndim == 2 and responses.shape[1] == 1:
         responses = responses[:, 0]
     with calling_rows(names or RowNames.of(X, (*np.shape(X), 0)[0])):
-        responses = log_of(responses) if network.log_target else responses
-        # Of training rows alone: a shape that had seen the calibration rows would cost their level its guarantee.
+        if network.log_target:
+            responses = log_of(responses)
+        # The shape of the noise comes from training rows alone: a shape that depended on the calibration rows would
+        # cost split conformal its guarantee.
         shape = _shape_of_training_rows(network) if noise_shape == VARYING else None
         return network.fitted_.calibrate(network._points(X), responses, noise_shape=shape or "constant")
 
@@ -73,10 +88,10 @@ def _by_held_out_rows(
 def _shape_of_training_rows(network: NetworkRegressor) -> NoiseShape | None:
     """Return how the noise varies with the prediction, by the training rows; None where it is constant or unknown."""
     kept = network.calibrated_
-    # None may mean that constant noise was asked for, and not that it was found
+    # A calibration without a shape may have been asked for constant noise: then the training rows have to be asked.
     if (kept is None or kept.noise_shape is None) and sketch_of(network) is None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", VhatWarning)  # of a calibration that is not used
+            warnings.simplefilter("ignore", VhatWarning)  # this calibration is used for its shape only
             kept, _ = _by_training_rows(network)
     return None if kept is None else kept.noise_shape
 
@@ -84,26 +99,33 @@ def _shape_of_training_rows(network: NetworkRegressor) -> NoiseShape | None:
 def _by_training_rows(
     network: NetworkRegressor, noise: Any = None, *, noise_shape: str = VARYING
 ) -> tuple[Calibrated | None, str]:
-    """Calibrate by leave-one-out; by five folds where single rows matter too much for a first-order step.
+    """Calibrate by leave-one-out; by five refits where leaving single rows out to first order is too rough.
+
+    Args:
+        network: The estimator.
+        noise: As in :meth:`vhat.FittedModel.interval`.
+        noise_shape: :data:`VARYING` or ``"constant"``.
 
     Returns:
-        The calibration, or None and the reason why leaving rows out tells nothing of new ones.
+        The calibration and an empty text; or None and the reason why the training rows cannot calibrate this fit.
     """
     fitted = network.fitted_
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always", LeverageWarning)
         try:
             found = fitted.calibrate("loo", noise=noise, noise_shape=noise_shape)
         except VhatError as error:
             return None, f"{error}".rstrip(".")
     copies = copied_rows(fitted.problem)
+    many_copies = copies > _COPIES * fitted.problem.n
     folds = None
-    if not found.per_row and (found.leverage > LEVERAGE or copies > _COPIES * fitted.problem.n):
+    if not found.per_row and (found.leverage > LEVERAGE or many_copies):
         folds = by_folds(network, noise, found.leverage, varying=noise_shape == VARYING)
-    for each in said:
-        # of a calibration that is not used, the reason tells the same
-        if not ((folds or found.doubt) and isinstance(each.message, LeverageWarning)):
-            warnings.warn(each.message, stacklevel=outside())
+    for each in recorded:
+        # If leave-one-out is not used in the end, its warnings of high leverage say nothing that the reason does not.
+        if isinstance(each.message, LeverageWarning) and (folds or found.doubt):
+            continue
+        warnings.warn(each.message, stacklevel=outside())
     if folds is not None:
         if folds.doubt:
             warnings.warn(
@@ -112,9 +134,11 @@ def _by_training_rows(
                 stacklevel=outside(),
             )
         return folds, ""
-    if copies > _COPIES * fitted.problem.n:
+    if many_copies:
         return None, f"{copies:,} training rows are copies of others, which still tell a row that is left out alone"
-    return (None, found.doubt) if found.doubt else (found, "")
+    if found.doubt:
+        return None, found.doubt
+    return found, ""
 
 
 def observation_interval(
@@ -126,18 +150,18 @@ def observation_interval(
     noise: Any,
     observation_noise: Any,
 ) -> Interval:
-    """Return calibrated intervals for new responses; those of the bound, with a warning, where there are none.
+    """Return calibrated intervals for new responses; intervals by the bound, with a warning, where there are none.
 
     Raises:
-        InputError: For a noise level beside a calibration by held-out rows, which was made without.
+        InputError: For a noise level, where the calibration is by held-out rows and was made without one.
 
     Warns:
         CalibrationWarning: Where the intervals are those of the bound, with the reason and the call that helps.
     """
     check_delta(delta)
-    found, reason = calibrated(network, noise)
+    found, reason = ensure_calibration(network, noise)
     if found is not None and not reason:
-        reason = _why_not(found, len(points), delta, simultaneous, observation_noise)
+        reason = _unanswerable(found, len(points), delta, simultaneous, observation_noise)
     if found is not None and not reason:
         return found.interval(points, delta, simultaneous=bool(simultaneous), observation_noise=observation_noise)
     band = network.fitted_.interval(
@@ -158,8 +182,17 @@ def observation_interval(
     return band
 
 
-def calibrated(network: NetworkRegressor, noise: Any) -> tuple[Calibrated | None, str]:
-    """Return the calibration that the estimator keeps, made on the first request, or that under another noise."""
+def ensure_calibration(network: NetworkRegressor, noise: Any) -> tuple[Calibrated | None, str]:
+    """Return the calibration of an estimator under some noise; make it on the first request and keep it.
+
+    It is kept in ``calibrated_`` and ``not_calibrated_``; under a given noise level, in a cache of the fitted model.
+
+    Returns:
+        The calibration and an empty text; or None and the reason why there is none.
+
+    Raises:
+        InputError: For a noise level, where the calibration is by held-out rows and was made without one.
+    """
     kept = network.calibrated_
     if noise is None:
         if kept is None and not network.not_calibrated_:
@@ -172,21 +205,25 @@ def calibrated(network: NetworkRegressor, noise: Any) -> tuple[Calibrated | None
         )
     if sketch_of(network) is not None:
         return None, "noise= was given, and a sketch has no training rows to calibrate by under another noise"
-    mark = noise.encode() if isinstance(noise, str) else fingerprint(noise)
-    if mark is None:
+    key = noise.encode() if isinstance(noise, str) else fingerprint(noise)
+    if key is None:
         return _by_training_rows(network, noise)
-    # a table that is read in chunks asks again and again
-    return network.fitted_.workspace.remember(("calibrated", mark), lambda: _by_training_rows(network, noise))
+    # A table that is read in chunks asks once per chunk.
+    return network.fitted_.workspace.remember(("calibrated", key), lambda: _by_training_rows(network, noise))
 
 
-def _why_not(found: Calibrated, points: int, delta: float, simultaneous: bool | str, observation_noise: Any) -> str:
-    """Return why this question has no calibrated answer; empty where it has."""
+def _unanswerable(
+    found: Calibrated, points: int, delta: float, simultaneous: bool | str, observation_noise: Any
+) -> str:
+    """Return why a calibration cannot give the intervals that are asked for; empty where it can."""
     if isinstance(simultaneous, str):
         return f"simultaneous={simultaneous!r} is a band of the mean, and calibration knows the union bound alone"
     if observation_noise is not None and not found.per_row:
         return "observation_noise= says that new responses have other noise than the rows that calibrate"
-    outputs = 1 if found.scores.ndim == 1 else found.scores.shape[1]
-    share = delta / (points * outputs) if simultaneous else delta
+    share = delta
+    if simultaneous:  # the union bound shares delta among all values
+        outputs = 1 if found.scores.ndim == 1 else found.scores.shape[1]
+        share = delta / (points * outputs)
     try:
         found.quantile(share)
     except InputError:
@@ -197,28 +234,29 @@ def _why_not(found: Calibrated, points: int, delta: float, simultaneous: bool | 
     return ""
 
 
-def for_report(network: NetworkRegressor, delta: float, noise: Any) -> tuple[Calibrated | None, str]:
-    """Return what calibrates the intervals of a report at one level, or None and the reason."""
+def calibration_for_report(network: NetworkRegressor, delta: float, noise: Any) -> tuple[Calibrated | None, str]:
+    """Return the calibration for the intervals of a report at one level; or None and the reason why there is none."""
     if noise is not None and network.calibrated_ is not None and network.calibrated_.source == "split":
         return None, "the noise level was given, and the calibration by held-out rows was made without"
-    found, reason = calibrated(network, noise)
+    found, reason = ensure_calibration(network, noise)
     if found is None:
         return None, reason
     if found.per_row:
         return None, "the training rows have noise of different sizes, so that the noise of a new response is not known"
-    reason = _why_not(found, 1, delta, False, None)
+    reason = _unanswerable(found, 1, delta, simultaneous=False, observation_noise=None)
     return (None, reason) if reason else (found, "")
 
 
 def describe(network: NetworkRegressor) -> dict[str, Any]:
-    """Return what is known of the calibration, for the disk."""
+    """Return the calibration as plain data, for :func:`restore`."""
     found = network.calibrated_
     return {"found": None if found is None else found.record(), "not_calibrated": network.not_calibrated_}
 
 
 def restore(network: NetworkRegressor, saved: dict[str, Any] | None) -> None:
-    """Give an estimator the calibration that was saved with it; none where it was saved without."""
-    network.calibrated_, network.not_calibrated_ = None, ""
+    """Set the calibration of an estimator to the one that was saved with it; to none if it was saved without."""
+    network.calibrated_ = None
+    network.not_calibrated_ = ""
     if saved is None:
         return
     network.not_calibrated_ = saved["not_calibrated"]

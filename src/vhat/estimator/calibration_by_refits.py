@@ -1,7 +1,7 @@
-"""Calibration by refits without a fifth of the rows each, where leaving single rows out to first order is too hopeful.
+"""Calibrate by five refits, each without a fifth of the rows, where leave-one-out to first order is too optimistic.
 
-A network that spends much of a degree of freedom on every row predicts rows that it has not seen worse than a
-first-order step tells. Coverage of 90% intervals of such networks (400 rows, 6 columns, 16 units, noise of unequal
+A network that spends a large part of a degree of freedom on every row predicts new rows worse than a first-order step
+says. Coverage of 90% intervals of such networks (400 rows, 6 columns, 16 units, noise of unequal
 size, five draws each), by the mean leverage of the rows:
 
 =============  =============  ==========
@@ -12,8 +12,8 @@ mean leverage  leave-one-out  five folds
 0.32           82.4%          86.3%
 =============  =============  ==========
 
-Below :data:`LEVERAGE` a row moves its own prediction little, and first-order steps are kept. The refits begin at the
-fit itself and together take about as long as one.
+Below a mean leverage of :data:`LEVERAGE`, first-order steps are kept: no row moves its own prediction much. The refits
+start at the fit itself and together take about as long as one fit.
 """
 
 from __future__ import annotations
@@ -39,20 +39,22 @@ if TYPE_CHECKING:
 __all__ = ["LEVERAGE", "by_folds", "copied_rows"]
 
 LEVERAGE = 0.1
-"""Mean leverage of the training rows above which folds take the place of single rows."""
+"""Mean leverage of the training rows above which refits replace leave-one-out."""
 _FOLDS = 5
+"""Number of refits."""
 _CLOSE = 1e-3
-"""Relative gradient at which a refit ends; its errors at rows that it has not seen then move in the fourth digit."""
+"""Relative gradient at which a refit stops: further steps change the fourth digit of its errors at left-out rows."""
 _MOST_STEPS = 80
+"""Steps of a refit."""
 _MOST_LEVERAGE = 0.3
 """Mean leverage above which refits are not relied on either: 90% intervals covered 86% of new responses at 0.32 (see
 the table above), and 65% to 93% at 0.6 to 0.8. They are not widened instead: what is missing varies from fit to fit."""
 _STOPPED = 0.05
-"""Relative gradient above which a refit is too near to the fit that it began at, which has seen the rows left out."""
+"""Relative gradient above which a refit is refused: it is still too close to its start, the fit to all rows."""
 
 
 def copied_rows(problem: Problem) -> int:
-    """Return how many training rows are copies of an earlier one, input and response alike."""
+    """Return how many training rows are copies of an earlier one, in inputs and response."""
     return problem.n - int(_groups(problem).max()) - 1
 
 
@@ -68,24 +70,18 @@ def by_folds(
         varying: Whether the noise may vary with the prediction.
 
     Returns:
-        The calibration; None for networks that are not small, other recipes than the minimum, noise that differs
-        between rows, and where a refit fails.
+        The calibration; None for networks that are not small, recipes that do not train to a minimum, noise that
+        differs between rows, and where a refit fails.
     """
     net = _small_network(network)
     if net is None or isinstance(noise, str) or np.ndim(noise):
         return None
     fitted = network.fitted_
     problem = fitted.problem
-    parts = _parts(problem)
-    errors = HeldOutErrors(*(np.full(problem.targets.shape, np.nan) for _ in fields(HeldOutErrors)))
     try:
-        with warnings.catch_warnings(), bar("folds", _FOLDS) as advance:
-            warnings.simplefilter("ignore", VhatWarning)  # what is to be said of the fit is said of the fit
-            level = np.atleast_2d(fitted.interval(problem.X[:1], noise=noise).noise) / network.scaling_.unit
-            for part in range(_FOLDS):
-                held = np.flatnonzero(parts == part)
-                _fill(errors, held, _left_out(network, net, held, level), network.scaling_)
-                advance("")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", VhatWarning)  # these repeat what was said of the fit itself
+            errors = _held_out_errors(network, net, noise)
     except VhatError:
         return None
     shape = None
@@ -103,23 +99,38 @@ def by_folds(
     return Calibrated("cv", sizes_of(scores), 0, base, leverage=leverage, doubt=doubt, signed=scores, noise_shape=shape)
 
 
+def _held_out_errors(network: NetworkRegressor, net: Network, noise: Any) -> HeldOutErrors:
+    """Return the error of every training row, in the units of the user, by the refit that leaves it out."""
+    fitted = network.fitted_
+    problem = fitted.problem
+    parts = _parts(problem)
+    errors = HeldOutErrors(*(np.full(problem.targets.shape, np.nan) for _ in fields(HeldOutErrors)))
+    with bar("folds", _FOLDS) as advance:
+        level = np.atleast_2d(fitted.interval(problem.X[:1], noise=noise).noise) / network.scaling_.unit
+        for part in range(_FOLDS):
+            rows = np.flatnonzero(parts == part)
+            _fill(errors, rows, _errors_without(network, net, rows, level), network.scaling_)
+            advance("")
+    return errors
+
+
 def _parts(problem: Problem) -> np.ndarray:
-    """Return the part of each row, (n,): copies of a row are in one part, or a refit without one would know it."""
+    """Return the part of each row, 0 to 4, (n,); copies of a row are in one part, so that a refit leaves all out."""
     group = _groups(problem)
     order = np.random.default_rng(0).permutation(int(group.max()) + 1)
-    found: np.ndarray = order[group] % _FOLDS
-    return found
+    part: np.ndarray = order[group] % _FOLDS
+    return part
 
 
 def _groups(problem: Problem) -> np.ndarray:
-    """Number rows so that copies, input and response alike, have one number, (n,)."""
+    """Return a number for each row, (n,), the same for rows that agree in inputs and response."""
     rows = np.column_stack([problem.X, problem.targets])
     _, group = np.unique(rows, axis=0, return_inverse=True)
     return np.asarray(group).reshape(-1)
 
 
 def _small_network(network: NetworkRegressor) -> Network | None:
-    """Return the network, where refits of it are dense steps in NumPy; else None."""
+    """Return the network if refits of it take dense steps in NumPy; else None."""
     from vhat.fit.small_tables import is_served
     from vhat.models.dense_network.autodiff import NetworkAutodiff
 
@@ -131,7 +142,7 @@ def _small_network(network: NetworkRegressor) -> Network | None:
 
 
 def _fill(errors: HeldOutErrors, held: np.ndarray, found: HeldOutErrors, scaling: Scaling) -> None:
-    """Write the errors of some rows, which are in standardised units, in the units of the user."""
+    """Store the errors of some rows, ``held``, converted from standardised units to those of the user."""
     outputs = errors.error.shape[1]
     errors.prediction[held] = scaling.predictions(found.prediction.reshape(-1, outputs))
     errors.error[held] = scaling.unit * found.error.reshape(-1, outputs)
@@ -139,9 +150,10 @@ def _fill(errors: HeldOutErrors, held: np.ndarray, found: HeldOutErrors, scaling
     errors.noise[held] = scaling.unit * np.reshape(found.noise, (-1, outputs))
 
 
-def _left_out(network: NetworkRegressor, net: Network, held: np.ndarray, noise: np.ndarray) -> HeldOutErrors:
-    """Return the errors of some rows by a refit without them, in standardised units."""
-    problem, scaling = network.fitted_.problem, network.scaling_
+def _errors_without(network: NetworkRegressor, net: Network, held: np.ndarray, noise: np.ndarray) -> HeldOutErrors:
+    """Return the errors of some rows, ``held``, by a refit without them, in standardised units."""
+    problem = network.fitted_.problem
+    scaling = network.scaling_
     kept = np.setdiff1d(np.arange(problem.n), held)
     y = problem.targets[:, 0] if problem.squeeze else problem.targets
     X, responses = scaling.inputs(problem.X), scaling.responses(y)
@@ -152,13 +164,18 @@ def _left_out(network: NetworkRegressor, net: Network, held: np.ndarray, noise: 
 
 
 def _refit(network: NetworkRegressor, net: Network, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> FittedModel:
-    """Go on from the parameters of the fit to the minimum of some rows; lam keeps its weight against their sum."""
+    """Return the minimum over some rows, by steps that start at the fit to all rows.
+
+    The objective is a mean over rows plus the penalty. lam is multiplied by ``n / sum(weights)``, so that with fewer
+    rows the penalty keeps its weight against the sum over rows.
+    """
     from vhat.fit.levenberg_marquardt import Objective, descend
     from vhat.fitted.model import FittedModel
     from vhat.models.dense_network import network_problem
 
     problem = network.fitted_.problem
     lam = network.weight_decay_ * problem.n / float(weights.sum())
+    # The steps minimise a weighted mean, which takes weights of mean 1.
     relative = weights / weights.mean()
     objective = Objective(net, X, y.reshape(len(y), -1), relative, lam, single=True)
     found = descend(objective, problem.numpy(problem.theta), gtol=_CLOSE, max_steps=_MOST_STEPS)

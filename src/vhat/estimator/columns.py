@@ -1,4 +1,4 @@
-"""The columns of a data frame as the network sees them, when it is trained and when it is asked."""
+"""Read tables as inputs of the network: the training table, and the points to predict."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from vhat.errors import InputError, TableWarning, name_rows, outside
 from vhat.linalg.solvers import Status
 from vhat.tables import validate
 from vhat.tables.columns import MISSING, UNKNOWN, Column, Columns, Encoded, Wording
-from vhat.tables.columns.kinds import Skipped
+from vhat.tables.columns.kinds import Number, Skipped
 from vhat.tables.columns.texts import dtype_kind
+from vhat.tables.identifiers import looks_like_identifier
 
 if TYPE_CHECKING:
     from vhat.estimator.regressor import NetworkRegressor
     from vhat.intervals.interval import Interval
 
-__all__ = ["FAR", "Points", "Table", "ask", "learn"]
+__all__ = ["FAR", "Points", "Table", "read_points", "read_training_table", "warn_of_identifiers"]
 
 FAR = "outside training range"
-"""Status of a point that has an interval, and a value far outside the range that its column had in training."""
+"""Status of a point that has an interval, and a value far outside the training range of its column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +33,10 @@ class Table:
     """A training table as numbers.
 
     Attributes:
-        X: Inputs that the network sees, before they are standardised.
-        y: Responses.
+        X: Inputs of the network before they are standardised, (n, d).
+        y: Responses, (n,) or (n, outputs).
         names: The names of the columns of X, or None.
-        columns: How a data frame was read; None where X was no data frame.
+        columns: How a data frame was read; None for an array.
     """
 
     X: np.ndarray
@@ -44,18 +45,20 @@ class Table:
     columns: Columns | None
 
 
-def learn(network: NetworkRegressor, X: Any, y: Any, sample_weight: Any, decided: Columns | None) -> Table:
-    """Read a training table, and tell the estimator the names of its columns.
+def read_training_table(
+    network: NetworkRegressor, X: Any, y: Any, sample_weight: Any, decided: Columns | None
+) -> Table:
+    """Return a training table as numbers, and set ``n_features_in_`` and ``feature_names_in_`` of the estimator.
+
+    A data frame of numbers without gaps is taken as it is. So is an array: its columns have no kinds, and anything in
+    it that is not a finite number is refused.
 
     Args:
         network: The estimator.
         X: Inputs.
         y: Responses.
-        sample_weight: How much each row counts, or None.
-        decided: How to read the columns of X, where that is decided; else it is decided here.
-
-    A data frame of numbers without gaps is taken as it is. Arrays are, too: their columns have no kinds, and what is
-    not a finite number in them is refused.
+        sample_weight: Weight of each row, or None.
+        decided: How to read the columns of X; None to decide it here.
 
     Raises:
         InputError: For columns that cannot be read.
@@ -64,9 +67,11 @@ def learn(network: NetworkRegressor, X: Any, y: Any, sample_weight: Any, decided
         TableWarning: Of columns that are left out.
     """
     validate.refuse_responses(y)
-    columns = decided or _decided(X, sample_weight, network.columns)
-    if columns is not None and decided is None:  # who has decided has seen them
-        _warn_of_left_out(columns)
+    columns = decided
+    if columns is None:
+        columns = _decided(X, sample_weight, network.columns)
+        if columns is not None:
+            _warn_of_left_out(columns)
     if columns is None or (columns.plain and _all_numbers(X)):
         if columns is None:
             validate.refuse_text(X)
@@ -75,36 +80,74 @@ def learn(network: NetworkRegressor, X: Any, y: Any, sample_weight: Any, decided
         validate.refuse_missing(X, names)
         return Table(X, y, names, columns)
     encoded, y = _checked(network, columns.encode(X).numbers, y)
-    validate.refuse_missing(encoded, columns.outputs)
-    _validated(network, X, skip_check_array=True)  # the names and the number of the user's own columns
-    return Table(encoded, y, columns.outputs, columns)
+    validate.refuse_missing(encoded, columns.network_inputs)
+    # This second check sets the names and the number of the user's own columns, not those of the encoded table.
+    _validated(network, X, skip_check_array=True)
+    return Table(encoded, y, columns.network_inputs, columns)
 
 
 def _warn_of_left_out(columns: Columns) -> None:
-    """Name the columns that the network does not see, unless the user has asked for that."""
-    left = [column for column in columns.columns if not column.outputs and not _as_asked(column)]
-    if not left:
+    """Warn of columns that the network does not see, unless the user asked for that; constant ones are named later."""
+    dropped = [column for column in columns.columns if not column.network_inputs and not _as_asked(column)]
+    if not dropped:
         return
-    told = "; ".join(f"{column.name!r} ({column.detail})" for column in left)
-    noun = "column is" if len(left) == 1 else "columns are"
-    wording = Wording()
+    listed = "; ".join(f"{column.name!r} ({column.detail})" for column in dropped)
+    noun = "column is" if len(dropped) == 1 else "columns are"
     warnings.warn(
-        f"{len(left)} {noun} left out: {told}. {wording.override(left[0].name, 'skip')} says that this is meant; "
-        "another kind ('number', 'date', 'category') in its place reads the column as that.",
+        f"{len(dropped)} {noun} left out: {listed}. {Wording().override(dropped[0].name, 'skip')} says that this is "
+        "meant; another kind ('number', 'date', 'category') in its place reads the column as that. print(columns_) "
+        "shows how each column was read.",
         TableWarning,
         stacklevel=outside(),
     )
 
 
 def _as_asked(column: Column) -> bool:
+    """Return whether the user asked to leave the column out."""
     return isinstance(column, Skipped) and column.reason == Skipped.reason
+
+
+def warn_of_identifiers(columns: Columns | None, X: Any, asked: Mapping[str, str] | None) -> None:
+    """Warn of columns of a data frame that look like identifiers and are used as numbers.
+
+    Args:
+        columns: How the data frame was read; None for an array, of which nothing is said.
+        X: The training table.
+        asked: The kinds that the user asked for, by name: a column that is asked to be a number is meant to be one.
+
+    Warns:
+        TableWarning: With the option that leaves such a column out, and the one that says that it is meant.
+    """
+    if columns is None:
+        return
+    wording = Wording()
+    found = []
+    for at, column in enumerate(columns.columns):
+        if not isinstance(column, Number) or column.name in (asked or {}):
+            continue
+        if looks_like_identifier(column.read(X.iloc[:, at], wording)):
+            found.append(column.name)
+    if not found:
+        return
+    one = len(found) == 1
+    listed = ", ".join(map(repr, found))
+    warnings.warn(
+        f"{'column' if one else 'columns'} {listed} {'looks' if one else 'look'} like "
+        f"{'an identifier' if one else 'identifiers'}: whole numbers, all different, that count the rows. "
+        f"{'It is' if one else 'They are'} used as numbers, and later rows will lie beyond them. "
+        f"{wording.override(found[0], 'skip')} leaves a column out; {wording.override(found[0], 'number')} says that "
+        "it is a quantity.",
+        TableWarning,
+        stacklevel=outside(),
+    )
 
 
 def _validated(network: NetworkRegressor, *table: Any, **options: Any) -> Any:
     """Check a table as scikit-learn does.
 
     Raises:
-        InputError: In the words of scikit-learn; for masks, which it drops, and for arrays without numbers in our own.
+        InputError: With scikit-learn's message; with one of ours for masked arrays, whose mask scikit-learn drops, and
+            for arrays that hold no real numbers.
     """
     from sklearn.utils.validation import validate_data
 
@@ -116,19 +159,20 @@ def _validated(network: NetworkRegressor, *table: Any, **options: Any) -> Any:
 
 
 def _dense(name: str, part: Any) -> Any:
-    """Return arrays of other libraries as NumPy's; lists, data frames and sparse matrices are left to scikit-learn."""
+    """Return an array of another library as one of NumPy; lists, data frames and sparse matrices as they are."""
     refuse_masked(name, part)
     foreign = hasattr(part, "__array__") and not isinstance(part, np.ndarray) and not hasattr(part, "iloc")
     return as_real(name, part) if foreign else part
 
 
 def _checked(network: NetworkRegressor, X: Any, y: Any) -> tuple[Any, Any]:
+    """Return inputs and responses in float64, checked as scikit-learn does; gaps are refused later, by name."""
     X, y = _validated(network, X, y, dtype=np.float64, ensure_all_finite=False, multi_output=True, y_numeric=True)
     return X, y
 
 
 def _decided(X: Any, sample_weight: Any, asked: Mapping[str, str] | None) -> Columns | None:
-    """Return how to read a data frame; None for anything else, and for one without rows or different names."""
+    """Decide how to read a data frame; return None for anything else, and for one without rows or with equal names."""
     names = column_names(X)
     if names is None or not len(X) or len(set(map(str, names))) < len(names):
         return None
@@ -141,33 +185,36 @@ def _all_numbers(frame: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Points as the network sees them.
+    """Points as inputs of the network.
 
     Attributes:
-        numbers: (points, columns).
-        status: What is to be said of a point beside its interval, or nothing, one text a point; None for all nothing.
+        numbers: (points, inputs).
+        status: ``missing cell``, ``unknown level`` or an empty text, (points,); None where all are empty.
     """
 
     numbers: np.ndarray
     status: np.ndarray | None = None
 
-    def marked(self, band: Interval, far: np.ndarray) -> Interval:
-        """Let the status of points say what was filled in, or is far outside; that they converged is no news.
+    def with_status(self, band: Interval, far: np.ndarray) -> Interval:
+        """Return an interval whose status names points with replaced cells, and points far outside the training range.
+
+        Only the status ``converged`` is replaced: why a row has no interval matters more.
 
         Args:
             band: The interval.
             far: Which points are far outside the training range, (points,).
         """
         status = np.full(len(self.numbers), "", dtype=object) if self.status is None else self.status
-        status = np.where(far & (status == ""), FAR, status).reshape(-1, *(1,) * (band.status.ndim - 1))
-        told = (status != "") & (band.status == Status.CONVERGED)
-        if not told.any():
+        status = np.where(far & (status == ""), FAR, status)
+        per_output = status.reshape(-1, *(1,) * (band.status.ndim - 1))
+        replaced = (per_output != "") & (band.status == Status.CONVERGED)
+        if not replaced.any():
             return band
-        return replace(band, status=np.where(told, status, band.status))
+        return replace(band, status=np.where(replaced, per_output, band.status))
 
 
-def ask(network: NetworkRegressor, X: Any) -> Points:
-    """Read points as the training table was read.
+def read_points(network: NetworkRegressor, X: Any) -> Points:
+    """Return points as inputs of the network, read as the training table was.
 
     Args:
         network: The estimator.
@@ -177,7 +224,7 @@ def ask(network: NetworkRegressor, X: Any) -> Points:
         InputError: For cells that cannot be read.
 
     Warns:
-        TableWarning: Of gaps and levels of which training knew nothing.
+        TableWarning: Of gaps in columns without gaps in training, and of levels that were not in the training rows.
     """
     columns = network.columns_
     if columns is None or _is_plain(columns, X):
@@ -185,19 +232,17 @@ def ask(network: NetworkRegressor, X: Any) -> Points:
         points: np.ndarray = _validated(network, X, reset=False, dtype=np.float64, ensure_all_finite=False)
         validate.refuse_missing(points, getattr(network, "feature_names_in_", None))
         return Points(points)
-    if column_names(X) == columns.outputs and _is_complete(X):
+    if column_names(X) == columns.network_inputs and _is_complete(X):
         return Points(X.to_numpy(dtype=np.float64))
     encoded = encode(network, columns, X)
-    validate.refuse_missing(encoded.numbers, columns.outputs)
-    _warn(encoded)
+    validate.refuse_missing(encoded.numbers, columns.network_inputs)
+    _warn_of_replaced(encoded)
     return Points(encoded.numbers, encoded.status if encoded.missing or encoded.unknown else None)
 
 
 def _is_plain(columns: Columns, X: Any) -> bool:
-    """Whether points are numbers that need no reading: those of arrays, or of a data frame without gaps."""
-    if not columns.plain:
-        return False
-    return column_names(X) is None or _is_complete(X)
+    """Return whether points are inputs as they stand: numbers in an array, or in a data frame without gaps."""
+    return columns.plain and (column_names(X) is None or _is_complete(X))
 
 
 def _is_complete(frame: Any) -> bool:
@@ -205,31 +250,33 @@ def _is_complete(frame: Any) -> bool:
 
 
 def encode(network: NetworkRegressor, columns: Columns, X: Any) -> Encoded:
-    """Encode points; an array has the columns of the training table in their order."""
+    """Encode points; the columns of an array are those of the training table, in their order."""
     import pandas as pd
 
-    _validated(network, X, reset=False, skip_check_array=True)  # names and number of columns, as scikit-learn does
+    _validated(network, X, reset=False, skip_check_array=True)  # checks the names and the number of columns
     frame = X if column_names(X) is not None else pd.DataFrame(X)
     return columns.encode(frame.set_axis(list(columns.names), axis=1))
 
 
-def _warn(encoded: Encoded) -> None:
-    for kind, found in ((MISSING, encoded.missing), (UNKNOWN, encoded.unknown)):
+def _warn_of_replaced(encoded: Encoded) -> None:
+    """Warn of cells that are replaced, by column."""
+    for status, found in ((MISSING, encoded.missing), (UNKNOWN, encoded.unknown)):
         for name, rows in found.items():
             warnings.warn(
-                f"column {name!r}: {WHAT[kind]} in {name_rows(np.flatnonzero(rows))}. {RULE[kind]} The status of these "
-                f"rows is {kind!r}.",
+                f"column {name!r}: {_WHAT[status]} in {name_rows(np.flatnonzero(rows))}. {_RULE[status]} The status of "
+                f"these rows is {status!r}.",
                 TableWarning,
                 stacklevel=outside(),
             )
 
 
-WHAT = {
+_WHAT = {
     MISSING: "cells are missing, and none were in training,",
     UNKNOWN: "there are levels that training did not see",
 }
-RULE = {
+"""What is unusual about a cell."""
+_RULE = {
     MISSING: "Predictions take the training median, or an average level, as if it had been measured.",
     UNKNOWN: "Predictions take them for a rare level, or for an average one where there were no rare ones.",
 }
-"""What is done about cells of which training knew nothing."""
+"""What replaces such a cell."""

@@ -1,7 +1,7 @@
-"""A target that is fitted as its logarithm, and what comes back in its own units.
+"""Fit the logarithm of a target, and map intervals back to its own units.
 
-The network is fitted to log y, and ``fitted_`` and everything in it is about log y. exp is increasing, so that an
-interval of log y becomes one of y with the same level by mapping its limits. Limits are never negative.
+The network is fitted to log y; ``fitted_`` and everything in it is about log y. exp is increasing, so that an interval
+of log y becomes an interval of y with the same level if its limits are mapped. These limits are never negative.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ MEANING = (
     "the model is of log y: center is exp of the predicted mean of log y, the median of y where the noise of log y is "
     "symmetric and not its mean, limits are exp of those of log y, noise and V are of log y"
 )
+"""The clause that says what the center and the limits of a mapped interval mean."""
 
 
 def log_of(y: np.ndarray) -> np.ndarray:
@@ -47,8 +48,10 @@ def in_own_units(band: Interval) -> Interval:
 
     The standard error is that of the center to first order, exp(f) times the standard error of f.
     """
-    with np.errstate(over="ignore"):  # an upper limit that no float can hold is infinite
-        center, lower, upper = np.exp(band.center), np.exp(band.lower), np.exp(band.upper)
+    with np.errstate(over="ignore"):  # an upper limit beyond the largest float becomes infinite
+        center = np.exp(band.center)
+        lower = np.exp(band.lower)
+        upper = np.exp(band.upper)
     return replace(
         band,
         center=center,
@@ -62,6 +65,6 @@ def in_own_units(band: Interval) -> Interval:
 
 
 def _with_meaning(guarantee: str) -> str:
-    """Put the meaning of the center behind the claim, where printed intervals show it."""
+    """Insert the meaning of the center after the first sentence, which is the part that printed intervals show."""
     claim = headline(guarantee).rstrip(".")
     return f"{claim}; {MEANING}{guarantee.removeprefix(claim)}"

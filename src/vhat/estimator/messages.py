@@ -1,4 +1,4 @@
-"""What the estimator says: the findings of the library underneath, with what its own options can do about them."""
+"""Messages of the estimator: refusals and warnings that name the estimator's own options as the remedy."""
 
 from __future__ import annotations
 
@@ -26,25 +26,27 @@ from vhat.variance.weighted_norm import MOSTLY, hardly_supported
 if TYPE_CHECKING:
     from vhat.intervals.interval import Interval
 
-__all__ = ["refuse_kinks", "refuse_size", "spoken", "warn_of_support"]
+__all__ = ["refuse_kinks", "refuse_size", "warn_of_support", "warnings_reworded"]
 
 _SMOOTH = 'activation="tanh", "softplus", "gelu" or "silu"'
-
-
 _VECTORS = 4
-"""Vectors of parameters that training holds at least: parameters, gradient, direction and one before."""
+"""Vectors of length p that training holds at least: parameters, gradient, step direction and the previous gradient."""
 
 
 def refuse_size(widths: tuple[int, ...]) -> None:
-    """Refuse a network whose parameters alone would fill the memory, before any of it is taken.
+    """Refuse a network whose parameters alone would exceed the memory, before any of it is allocated.
+
+    Args:
+        widths: Units of each layer, from the inputs to the outputs.
 
     Raises:
         MemoryBudgetError: With the number of parameters.
     """
-    most = 10**99  # more than any memory, and still a float
+    most = 10**99  # more than any memory, and still within float64
     parameters = min(most, sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths)))
     shape = "-".join(f"{min(each, most):.6g}" for each in widths)
-    needed, budget = 8 * _VECTORS * parameters, check_memory(None)
+    needed = 8 * _VECTORS * parameters
+    budget = check_memory(None)
     if needed > budget:
         raise MemoryBudgetError(
             f"a network of {shape} units has {parameters:.3g} parameters, and training it takes "
@@ -53,10 +55,10 @@ def refuse_size(widths: tuple[int, ...]) -> None:
 
 
 def refuse_kinks(recipe: str, activation: str) -> None:
-    """Refuse a recipe that certifies a minimum for a network that has none in its sense.
+    """Refuse to certify a smooth minimum of a network with kinks.
 
     Raises:
-        InputError: With the choices that there are.
+        InputError: With the options that work.
     """
     if recipe == "minimum" and activation == "relu":
         raise InputError(
@@ -66,17 +68,18 @@ def refuse_kinks(recipe: str, activation: str) -> None:
 
 
 @contextmanager
-def spoken(recipe: Any, activation: str) -> Iterator[None]:
-    """Let warnings of a fit that is no minimum say what the options of the estimator can do about it."""
+def warnings_reworded(recipe: Any, activation: str) -> Iterator[None]:
+    """Reword warnings of a fit that is no minimum, so that they name the options of the estimator as the remedy."""
     from vhat.fit.decay_path import heard
 
-    with heard() as said:
+    with heard() as recorded:
         yield
-    for warning in said:
-        warnings.warn(_in_own_words(warning, recipe, activation), stacklevel=outside())
+    for warning in recorded:
+        warnings.warn(_reworded(warning, recipe, activation), stacklevel=outside())
 
 
-def _in_own_words(warning: VhatWarning, recipe: Any, activation: str) -> VhatWarning:
+def _reworded(warning: VhatWarning, recipe: Any, activation: str) -> VhatWarning:
+    """Return a warning with a remedy among the options of the estimator; any other warning unchanged."""
     name = f"recipe={recipe!r}" if isinstance(recipe, str) else "this recipe"
     what = f'{_SMOOTH} with recipe="minimum"' if activation == "relu" else 'recipe="minimum"'
     remedy = f"{what} trains to a certified minimum. network.audit() has the numbers."
@@ -97,21 +100,22 @@ def _in_own_words(warning: VhatWarning, recipe: Any, activation: str) -> VhatWar
     return warning
 
 
-def _in_the_width(band: Interval) -> str:
-    """Say whether the bias of single rows is in the width of an interval."""
+def _where_bias_is(band: Interval) -> str:
+    """Return whether the width of an interval includes bias, to end the sentence "the error is bias, which is ..."."""
     calibrated = band.bound in ("loo", "cv", "split")
     return "in a calibrated width as the mean over all rows has it" if calibrated else "not in the width"
 
 
 def warn_of_support(band: Interval, *, first: Callable[[str], bool]) -> None:
-    """Warn of a fit, or of rows, that the data do not decide.
+    """Warn of a fit that weight decay determines, and of rows for which the training data say little.
 
     Args:
         band: The interval.
-        first: Whether an event happens to this model for the first time: what is true of the fit is said once.
+        first: Returns whether an event, named by its argument, is the first of its kind for this model: what is true
+            of the whole fit is said once.
 
     Warns:
-        SupportWarning: The error there is bias, which is not in the width.
+        SupportWarning: Once for the fit, or for the rows of this call; the error there is bias.
     """
     if band.undetermined is not None and first("warned support"):
         text = (
@@ -125,7 +129,7 @@ def warn_of_support(band: Interval, *, first: Callable[[str], bool]) -> None:
             return
         text = (
             f"the training data hardly speak for {doubtful.size} of {len(band)} rows ({name_rows(doubtful, 6)}: "
-            f"unsupported above {MOSTLY}): the error there is bias, which is {_in_the_width(band)}. "
+            f"unsupported above {MOSTLY}): the error there is bias, which is {_where_bias_is(band)}. "
             f"band.abstain(max_unsupported={MOSTLY}) marks them."
         )
     warnings.warn(text, SupportWarning, stacklevel=outside())

@@ -1,4 +1,4 @@
-"""An estimator on disk: its options, what it has learned, and the fitted model."""
+"""Save and load an estimator: its options, what it has learned, and the fitted model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from vhat.errors import MissingPackage, StoreError, VhatError
 from vhat.estimator import calibration
-from vhat.estimator.held_out import KeptRows
+from vhat.estimator.held_out import HeldOutRows
 from vhat.estimator.sketch_of import sketch_of
 from vhat.evidence.audit import Audit, Line
 from vhat.schema import build, check
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["KIND", "load", "save"]
 
 KIND = "NetworkRegressor"
-"""What a directory that holds a saved estimator calls its content."""
+"""The kind of content that a directory with a saved estimator declares."""
 
 
 class _Names(TypedDict):
@@ -60,7 +60,7 @@ class _Selection(TypedDict):
 
 
 class _Saved(TypedDict):
-    """The entries of a document; those that earlier versions did not have may be missing."""
+    """The entries of a saved estimator; entries that earlier versions did not write may be missing."""
 
     params: dict[str, Any]
     weight_decay: float
@@ -90,7 +90,7 @@ def save(estimator: NetworkRegressor, directory: str | os.PathLike[str], *, fact
     params = {**estimator.get_params(deep=False), "recipe": recipe}
     for name, value in params.items():
         if not is_plain(value):
-            raise StoreError(f"{name}={value!r} is an object that no file without code can hold. Set it to a number.")
+            raise StoreError(f"{name}={value!r} is an object that cannot be saved. Set it to a number.")
     names = getattr(estimator, "feature_names_in_", None)
     sketch = sketch_of(estimator)
     document = {
@@ -134,12 +134,12 @@ def load(
             return _restore(cls(**params), saved)
         except (StoreError, MissingPackage):
             raise
-        except VhatError as error:  # there are no options that could be at fault
+        except VhatError as error:  # a saved estimator takes no options, so that the file must be at fault
             raise StoreError(f"{directory} does not hold an estimator that can be used: {error}") from error
 
 
 def _restore(loaded: NetworkRegressor, saved: dict[str, Any]) -> NetworkRegressor:
-    """Give an estimator with the saved options what it had learned."""
+    """Return an estimator with the saved options and everything that it had learned."""
     from vhat.fitted.construct import assemble
     from vhat.store import restore
 
@@ -152,7 +152,8 @@ def _restore(loaded: NetworkRegressor, saved: dict[str, Any]) -> NetworkRegresso
     loaded.scaling_ = scaling
     loaded.weight_decay_ = saved["weight_decay"]
     loaded.selection_ = _restore_selection(saved.get("selection"), loaded.fitted_, loaded.weight_decay_)
-    loaded.constants_, loaded.n_features_in_ = saved["constants"], saved["columns"]
+    loaded.constants_ = saved["constants"]
+    loaded.n_features_in_ = saved["columns"]
     encoder = saved.get("encoder")
     loaded.columns_ = None if encoder is None else Columns.restore(encoder)
     target = saved.get("target_column")
@@ -177,20 +178,22 @@ def _restore(loaded: NetworkRegressor, saved: dict[str, Any]) -> NetworkRegresso
 
 
 def _check_columns(loaded: NetworkRegressor, names: list[str] | None) -> None:
-    """Refuse names of columns that are not those of the encoder, or not as many as the estimator has columns."""
+    """Refuse names of columns that differ from those of the encoder, or are not one per column."""
+    if names is None:
+        return
     encoded = None if loaded.columns_ is None else list(loaded.columns_.names)
-    if names is not None and (len(names) != loaded.n_features_in_ or (encoded is not None and names != encoded)):
+    if len(names) != loaded.n_features_in_ or (encoded is not None and names != encoded):
         raise StoreError(f"the saved estimator is malformed: its columns are called {names} and encoded as {encoded}.")
 
 
 def _describe_names(names: RowNames) -> dict[str, Any]:
-    """Keep numbers as an array, and text as text."""
+    """Return names of rows as plain data: integer labels as an array, text as a list."""
     labels = names.labels.tolist() if names.labels.dtype == object else names.labels
     return {"labels": labels, "noun": names.noun, "origin": names.origin}
 
 
 def _restore_names(saved: dict[str, Any] | None, rows: np.ndarray) -> RowNames:
-    """Return the names that were saved; numbers in the table where a model was saved without."""
+    """Return the saved names of rows; numbers in the table for a model that was saved without names."""
     if saved is None:
         return RowNames(rows)
     check(_Names, saved, "names of rows")
@@ -201,21 +204,21 @@ def _restore_names(saved: dict[str, Any] | None, rows: np.ndarray) -> RowNames:
     return RowNames(np.array(labels, dtype=kind), saved["noun"], saved["origin"])
 
 
-def _describe_rows(rows: KeptRows | None) -> dict[str, Any] | None:
-    """Keep the rows that were kept apart."""
+def _describe_rows(rows: HeldOutRows | None) -> dict[str, Any] | None:
+    """Return held-out rows as plain data."""
     return None if rows is None else {"X": rows.X, "y": rows.y, "names": _describe_names(rows.names)}
 
 
-def _restore_rows(saved: dict[str, Any] | None) -> KeptRows | None:
-    """Return the rows that were kept apart; None where a model was saved without."""
+def _restore_rows(saved: dict[str, Any] | None) -> HeldOutRows | None:
+    """Return the saved held-out rows; None for a model that was saved without them."""
     if saved is None:
         return None
     check(_Rows, saved, "rows kept apart")
-    return KeptRows(saved["X"], saved["y"], _restore_names(saved["names"], np.arange(len(saved["X"]))))
+    return HeldOutRows(saved["X"], saved["y"], _restore_names(saved["names"], np.arange(len(saved["X"]))))
 
 
 def _describe_selection(selection: Selection | None) -> dict[str, Any] | None:
-    """Keep the curve; the model under the chosen lam is the fitted one."""
+    """Return the curve as plain data; the model under the chosen lam is the fitted one, and is not saved twice."""
     if selection is None:
         return None
     curve = selection.curve
@@ -225,7 +228,7 @@ def _describe_selection(selection: Selection | None) -> dict[str, Any] | None:
 
 
 def _restore_selection(saved: dict[str, Any] | None, fitted: FittedModel, weight_decay: float) -> Selection | None:
-    """Return the selection that was saved; its model is the fitted one in standardised units."""
+    """Return the saved selection; its model is the fitted one in standardised units."""
     from vhat.fit import Curve, Selection
     from vhat.fitted.model import FittedModel
 

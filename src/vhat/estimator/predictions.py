@@ -1,4 +1,4 @@
-"""Predictions in the forms of other libraries: standard deviations, quantiles, a table of statsmodels."""
+"""Predictions in the forms of other libraries: standard deviations, quantiles, the table of statsmodels."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["check_level", "quantiles", "standard_deviation", "summary_frame"]
 
 DELTA = 0.05
-"""The probability of a miss where neither it nor a level is given."""
+"""Default probability of a miss."""
 
 
 def check_level(delta: float | None, confidence_level: float | None) -> float:
-    """Return the probability of a miss from the one of two that was given.
+    """Return the probability of a miss, given itself or as ``1 - confidence_level``.
 
     Raises:
-        InputError: For both, and for numbers that are none.
+        InputError: If both are given, and for numbers outside (0, 1).
     """
     if confidence_level is None:
         return check_delta(DELTA if delta is None else delta)
@@ -46,15 +46,15 @@ def check_level(delta: float | None, confidence_level: float | None) -> float:
             f"confidence_level={reprlib.repr(confidence_level)} is not between 0 and 1: 0.95 asks for intervals that "
             "hold 95%."
         )
-    # 1 - 0.95 in binary is above 0.05, and would ask for one score more
+    # In binary, 1 - 0.95 is above 0.05 by rounding, which would need one more calibration score.
     return check_delta(float(np.round(1 - float(level), 15)))
 
 
 def standard_deviation(network: NetworkRegressor, points: np.ndarray) -> np.ndarray:
-    """Return the standard deviation of a new response at each point: of the noise and of the prediction together."""
+    """Return the standard deviation of a new response at each point, from noise and prediction together."""
     band = network.fitted_.interval(points, DELTA, bound="asymptotic", target="observation")
-    # its warnings are not held back: the calibration is kept, and they would never be given
-    found, _ = calibration.calibrated(network, None)
+    # Warnings of the calibration are not suppressed: it is kept, so that they would never appear.
+    found, _ = calibration.ensure_calibration(network, None)
     relative: Any = 1.0
     if found is not None and found.noise_shape is not None:
         relative = found.noise_shape(band.center)
@@ -66,31 +66,31 @@ def quantiles(network: NetworkRegressor, points: np.ndarray, levels: Sequence[fl
     asked = as_numbers("quantiles", levels)
     if asked.ndim != 1 or not asked.size or not np.all((asked > 0) & (asked < 1)):
         raise InputError(f"quantiles={levels!r} must be a list of numbers between 0 and 1, such as [0.05, 0.5, 0.95].")
-    found, reason = calibration.calibrated(network, None)
+    found, reason = calibration.ensure_calibration(network, None)
     if found is not None:
         try:
             return found.quantiles(points, asked)
         except InputError as error:
             reason = f"{error}".split(". ")[0]
-    found_by_level = [_textbook_quantile(network, points, q) for q in asked.tolist()]
+    per_level = [_textbook_quantile(network, points, level) for level in asked.tolist()]
     warnings.warn(
         f"these quantiles are not calibrated but those of Student's distribution around the prediction: {reason}. "
         f"{calibration.BY_ROWS}.",
         CalibrationWarning,
         stacklevel=outside(),
     )
-    return np.stack(found_by_level, axis=-1)
+    return np.stack(per_level, axis=-1)
 
 
 def _textbook_quantile(network: NetworkRegressor, points: np.ndarray, level: float) -> np.ndarray:
-    """Return a quantile of a new response: a limit of the two-sided interval that misses as much on its other side.
+    """Return a quantile of a new response: a limit of the two-sided interval with the same probability on each side.
 
-    Asking for the interval, rather than for its factor, allows for a V that a sketch has estimated by probes.
+    The interval, and not its factor, is computed: it allows for a V that a sketch has estimated by probes.
     """
     if level == 0.5:
         return np.asarray(network.fitted_.predict(points))
-    both = 2 * min(level, 1 - level)
-    band = network.fitted_.interval(points, both, bound="asymptotic", target="observation")
+    delta = 2 * min(level, 1 - level)
+    band = network.fitted_.interval(points, delta, bound="asymptotic", target="observation")
     return band.upper if level > 0.5 else band.lower
 
 

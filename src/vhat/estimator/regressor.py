@@ -1,4 +1,4 @@
-"""The estimator: a table in, a fitted network in the units of the table, intervals out."""
+"""The scikit-learn estimator: train a network on a table, and compute intervals in the units of the table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vhat.estimator.held_out import KeptRows
+    from vhat.estimator.held_out import HeldOutRows
     from vhat.evidence.audit import Audit
     from vhat.fit import Network, Selection
     from vhat.intervals.calibrate import Calibrated
@@ -63,28 +63,28 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
 
     Args:
         hidden_layer_sizes: Units of each hidden layer; ``()`` is a linear model.
-        activation: ``"tanh"``, ``"softplus"``, ``"gelu"`` or ``"silu"``; ``"relu"`` has kinks, and only the recipes
-            that certify nothing take it.
+        activation: ``"tanh"``, ``"softplus"``, ``"gelu"`` or ``"silu"``; also ``"relu"``, which has kinks, for the
+            recipes that do not certify a minimum.
         weight_decay: lam of ``1/(2n) sum_i (f_i - y_i)^2 + lam/2 |theta|^2`` in the *standardised* target, so that it
-            does not depend on the units of the table; the penalty acts on biases too. ``"auto"`` chooses it by
-            leave-one-out, without refitting for every row, over a grid of four decades: five to ten fits; where that
-            is too rough to choose by, by cross-validation with five folds, some fifty. A list or array of numbers is a
-            grid of your own to choose from, such as ``numpy.logspace(-8, -4, 9)``; the whole curve is in
-            ``selection_``. :func:`vhat.fit.choose_weight_decay` has other ways. Each fit of a grid starts at the
-            minimum of the one before, so that ``weight_decay_``, given as a number, may lead to another minimum.
+            does not depend on the units of the table; the penalty acts on biases too. ``"auto"`` chooses it over a grid
+            of four decades by leave-one-out, without refitting for every row (five to ten fits); where leave-one-out is
+            too rough, by cross-validation with five folds (about fifty fits). A list or array of numbers, such as
+            ``numpy.logspace(-8, -4, 9)``, is the grid to choose from; the whole curve is in ``selection_``.
+            :func:`vhat.fit.choose_weight_decay` has other ways. Each fit of a grid starts at the previous minimum, so
+            that ``weight_decay_``, given as a number, may lead to another minimum.
         recipe: ``"minimum"`` (what intervals assume), ``"adam"``, ``"adamw"``, ``"gradient_descent"``; or
             ``recipe(network, weight_decay)`` that returns one of :mod:`vhat.fit`, such as
             ``functools.partial(vhat.fit.AdamW, steps=2000)``.
-        columns: What some columns of a data frame are, by name, where that is not as it was decided: ``"number"``,
-            ``"decimal-point"``, ``"decimal-comma"``, ``"category"``, ``"date"``, ``"day-first"``, ``"month-first"`` or
-            ``"skip"``. ``docs/messy-tables.md`` has the rules.
+        columns: Kinds of some columns of a data frame, by name, in place of the kinds that ``fit`` would choose:
+            ``"number"``, ``"decimal-point"``, ``"decimal-comma"``, ``"category"``, ``"date"``, ``"day-first"``,
+            ``"month-first"`` or ``"skip"``. ``docs/messy-tables.md`` has the rules.
         log_target: Fit the logarithm of the target, for positive targets that are skewed or whose noise grows with
             them. Predictions and intervals come back in the units of y, never negative; the center is then exp of the
             mean of log y, a median. ``fitted_``, ``noise`` and the report are about log y.
-        transform_skewed: Whether columns whose skewness is beyond 1 are transformed by Yeo and Johnson's method before
-            the network sees them, so that a few far rows do not take most of its range. Linear models see columns as
-            they are. Which columns it was is in ``scaling_.transformed``.
-        random_state: Draws the first parameters. A number gives the same fit every time.
+        transform_skewed: Whether columns with a skewness beyond 1 are transformed by Yeo and Johnson's method before
+            they enter the network, so that a few far rows do not take most of the range. Linear models take columns as
+            they are. ``scaling_.transformed`` lists the transformed columns.
+        random_state: Seed of the initial parameters. A number gives the same fit every time.
 
     Attributes:
         fitted_: The fitted model, in the units of the table: :class:`vhat.FittedModel`; of :meth:`sketch`, a
@@ -92,29 +92,30 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         weight_decay_: The lam that was used.
         selection_: How it was chosen (:class:`vhat.fit.Selection`, in standardised units), or None.
         scaling_: Means and standard deviations of the columns and of the target, and the powers of skewed columns.
-        columns_: How the columns of a data frame were read (text, categories, dates, gaps), or None for an array:
-            ``columns_.columns`` has one entry a column. ``fitted_`` takes the columns that :meth:`encode` returns.
+        columns_: How the columns of a data frame were read (text, categories, dates, gaps), and which were left out;
+            None for an array. ``print(network.columns_)`` shows one line per column, ``columns_.columns`` has one entry
+            per column. ``fitted_`` takes the columns that :meth:`encode` returns.
         constants_: Columns that did not vary, by number, and their value: the model leaves them out.
         widths_: Units of each layer, from the columns that vary to the outputs.
-        audited_: What :meth:`audit` last found of this fit without being given the noise, or None; it is saved with it.
-        calibrated_: What calibrates the intervals of new responses (:class:`vhat.Calibrated`): leave-one-out, from the
-            first time that they are asked for (five folds where that is too rough), or the rows of :meth:`calibrate`;
+        audited_: The last result of :meth:`audit` without a given noise level, or None; it is saved with the fit.
+        calibrated_: The calibration of intervals of new responses (:class:`vhat.Calibrated`): by leave-one-out, made
+            on the first request (by five refits where leave-one-out is too rough), or by the rows of :meth:`calibrate`;
             None before. It is saved with the fit.
-        held_out_: The rows that ``vhat fit --hold-out`` kept apart, which :meth:`report` judges the intervals by; else
+        held_out_: The rows that ``vhat fit --hold-out`` kept apart, by which :meth:`report` tests the intervals; else
             None. They are saved with the fit.
-        not_calibrated_: Why leave-one-out cannot calibrate this fit; empty where it can.
+        not_calibrated_: Why the training rows cannot calibrate this fit; empty where they can.
         rows_: The rows of the table that ``fitted_`` holds, by number: all but those of weight zero. Row i of
             ``fitted_.leave_one_out()`` or ``fitted_.sensitivity(x)`` is row ``rows_[i]`` of the table.
-        row_names_: What a report calls these rows: by the index of X where it was a data frame, by ``rows_`` otherwise,
-            and by line of the file where ``vhat fit`` has read one.
+        row_names_: Names of these rows in a report: from the index of X for a data frame, from ``rows_`` for an array,
+            by line of the file for ``vhat fit``.
         n_iter_: Steps of the last descent, which led to this fit.
-        loss_curve_: The penalised objective after each of these steps, in the standardised target; where many steps are
-            compiled together (larger networks, the other recipes), after each few hundred of them. With a weight decay
-            that was chosen, the last descent begins where a candidate ended.
-        n_features_in_: How many columns X has.
-        feature_names_in_: Their names, where X was a data frame.
-        target_column_: How ``vhat fit`` has read the target where it was text, or None.
-        target_name_: The name of the target, where y was a series that has one, or None: what a report calls it.
+        loss_curve_: The penalised objective in the standardised target after each of these steps; where many steps are
+            compiled together (larger networks, the other recipes), after every few hundred. If the weight decay was
+            chosen, the last descent starts at the fit of a candidate.
+        n_features_in_: The number of columns of X.
+        feature_names_in_: The names of these columns, if X was a data frame.
+        target_column_: How ``vhat fit`` read a target that was text, or None.
+        target_name_: The name of the target in a report, if y was a series with a name; or None.
 
     Examples:
         >>> import numpy as np, vhat
@@ -159,65 +160,99 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
 
         Args:
             X: Numbers, (rows, columns), or a data frame of pandas, polars or Arrow, whose columns may also hold text,
-                categories, dates, yes and no, and gaps: what was decided for each is in ``columns_``.
+                categories, dates, yes and no, and gaps: ``print(network.columns_)`` shows how each was read.
             y: The target, (rows,), or (rows, outputs).
-            sample_weight: How much each row counts in the loss. A row with weight 2 is fitted like two copies of it;
-                its noise is taken to be that of the others. A row with weight 0 is left out (see ``rows_``).
+            sample_weight: Weight of each row in the loss. A row with weight 2 is fitted like two copies of it; its
+                noise is assumed to be that of the others. A row with weight 0 is left out (see ``rows_``).
 
         Returns:
             The estimator itself.
 
         Raises:
-            InputError: For a table that nothing can be learned from, and options that are not known.
-            PolishError: When there is no certified minimum to be reached, with a lam that would do.
+            InputError: For a table from which nothing can be learned, and for unknown options.
+            PolishError: When no certified minimum can be reached, with a lam that would work.
 
         Warns:
-            TableWarning: Of columns that are left out (constant, empty, or text that differs in every row), of fewer
-                rows than columns, and of too few rows to choose the weight decay by.
+            TableWarning: Of columns that are left out (constant, empty, or text that differs in every row), of columns
+                of a data frame that look like identifiers, of fewer rows than columns, and of too few rows to choose
+                the weight decay by.
         """
-        return self._fit(X, y, sample_weight, None)
+        self._fit(X, y, sample_weight, None)
+        table_columns.warn_of_identifiers(self.columns_, as_pandas(X), self.columns)
+        return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, decided: Columns | None) -> NetworkRegressor:
-        """Train on a table, whose columns may have been read before, together with rows that are kept apart."""
-        X, y = as_pandas(X), as_pandas(y)
-        called, frame = getattr(y, "name", None), X
-        table = table_columns.learn(self, X, y, sample_weight, decided)
-        y, names = np.asarray(table.y, dtype=np.float64), table.names
-        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-        y = log_target.log_of(y) if self.log_target else y
-        weights = check_weights(sample_weight, len(y))
-        rows = validate.weighted(table.X, y, weights)
-        kept = validate.check_table(rows, names)
+        """Train on a table.
+
+        Args:
+            X: As in :meth:`fit`.
+            y: As in :meth:`fit`.
+            sample_weight: As in :meth:`fit`.
+            decided: How to read the columns of X, where ``vhat fit`` has decided it by all rows of a file, held-out
+                rows included; None to decide it by X.
+        """
+        X = as_pandas(X)
+        y = as_pandas(y)
+        target_name = getattr(y, "name", None)
+        table = table_columns.read_training_table(self, X, y, sample_weight, decided)
+        responses = np.asarray(table.y, dtype=np.float64)
+        if responses.ndim == 2 and responses.shape[1] == 1:
+            responses = responses[:, 0]
+        if self.log_target:
+            responses = log_target.log_of(responses)
+        weights = check_weights(sample_weight, len(responses))
+        rows = validate.weighted(table.X, responses, weights)
+        kept = validate.check_table(rows, table.names)
+        # The weight decay is chosen by leave-one-out, which has to leave out all copies of a row together.
         training = validate.merge_copies(rows)
-        # A linear model is to be linear in the columns as they are.
-        powers = bool(self._hidden()) and self.transform_skewed
-        spreads = None if table.columns is None else table.columns.spreads
-        scaling = Scaling.of(training.X, training.y, training.weights, kept, powers=powers, spreads=spreads)
+        scaling = self._scaling(training, kept, table.columns)
         standardised = replace(training, X=scaling.inputs(training.X), y=scaling.responses(training.y))
         with loss_recorded() as record:
             trained = self._train(standardised)
-        self.n_iter_, self.loss_curve_ = record.steps, record.losses
+        self.n_iter_ = record.steps
+        self.loss_curve_ = record.losses
         self.columns_ = table.columns
         self.target_column_: Column | None = None
-        self.scaling_, self.rows_ = scaling, np.flatnonzero(weights)
-        self.row_names_ = RowNames.of(frame, len(weights)).take(self.rows_)
-        self.fitted_ = in_user_units(trained, scaling, rows, self.weight_decay_, names)
+        self.scaling_ = scaling
+        self.rows_ = np.flatnonzero(weights)
+        self.row_names_ = RowNames.of(X, len(weights)).take(self.rows_)
+        self.fitted_ = in_user_units(trained, scaling, rows, self.weight_decay_, table.names)
         self.constants_ = scaling.constants(rows.X)
-        self.target_name_: str | None = called if isinstance(called, str) else None
+        self.target_name_: str | None = target_name if isinstance(target_name, str) else None
         self.audited_: Audit | None = None
         self.calibrated_: Calibrated | None = None
         self.not_calibrated_ = ""
-        self.held_out_: KeptRows | None = None
+        self.held_out_: HeldOutRows | None = None
         return self
 
-    def _train(self, rows: validate.Rows) -> FittedModel:
-        """Train on standardised rows, at the lam that was given or chosen."""
+    def _scaling(self, rows: validate.TrainingRows, kept: np.ndarray, columns: Columns | None) -> Scaling:
+        """Return how the rows are standardised.
+
+        Args:
+            rows: The training rows.
+            kept: The columns that vary, as indices.
+            columns: How a data frame was read, or None.
+        """
+        has_hidden_layers = bool(self._hidden())
+        return Scaling.of(
+            rows.X,
+            rows.y,
+            rows.weights,
+            kept,
+            powers=has_hidden_layers and self.transform_skewed,  # a linear model stays linear in the columns
+            spreads=None if columns is None else columns.spreads,
+        )
+
+    def _train(self, rows: validate.TrainingRows) -> FittedModel:
+        """Train on standardised rows, at the lam that was given or is chosen here."""
         outputs = 1 if rows.y.ndim == 1 else rows.y.shape[1]
         widths = (rows.X.shape[1], *self._hidden(), outputs)
         messages.refuse_size(widths)
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
         network = _network(widths, self.activation)
-        seed, recipe, decay = self._seed(), functools.partial(self._recipe, network), Decay.of(self.weight_decay)
+        seed = self._seed()
+        recipe = functools.partial(self._recipe, network)
+        decay = Decay.of(self.weight_decay)
         given = decay.number(len(rows.X))
         self.selection_: Selection | None = None
         if given is None:
@@ -233,6 +268,11 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         return (len(self.scaling_.kept), *self._hidden(), self.fitted_.problem.outputs)
 
     def _hidden(self) -> tuple[int, ...]:
+        """Return the units of each hidden layer.
+
+        Raises:
+            InputError: For anything but positive integers.
+        """
         sizes = self.hidden_layer_sizes
         units = tuple(sizes) if isinstance(sizes, list | tuple | np.ndarray | range) else (sizes,)
         if not all(isinstance(size, numbers.Integral) and size > 0 for size in units):
@@ -240,6 +280,11 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         return tuple(int(size) for size in units)
 
     def _recipe(self, network: Network, weight_decay: float) -> Any:
+        """Return the recipe that trains a network under a weight decay.
+
+        Raises:
+            InputError: For an unknown recipe, and for a function that returns no recipe.
+        """
         from vhat import fit
         from vhat.fit.recipe import NetworkRecipe
 
@@ -258,6 +303,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         return made
 
     def _seed(self) -> int:
+        """Return ``random_state`` as an integer; a generator draws one."""
         if isinstance(self.random_state, numbers.Integral):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -289,9 +335,9 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> np.ndarray:
         """Predict quantiles of a new response, calibrated on each side on its own.
 
-        They come from the signed misses of the training rows, each left out in turn, or of the rows of
-        :meth:`calibrate`; that of 0.5 is the prediction moved by the median miss. Skewed responses have skewed
-        quantiles, where :meth:`predict_interval` is symmetric.
+        They come from the signed errors of the training rows, each left out in turn, or of the rows of
+        :meth:`calibrate`; the quantile of 0.5 is the prediction plus the median error. Skewed responses have skewed
+        quantiles, whereas :meth:`predict_interval` is symmetric.
 
         Args:
             X: Points, with the columns of the training table.
@@ -307,7 +353,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             CalibrationWarning: Where they cannot be calibrated, so that they are those of Student's distribution.
         """
         points = self._points(X)
-        with messages.spoken(self.recipe, self.activation):
+        with messages.warnings_reworded(self.recipe, self.activation):
             found = predictions.quantiles(self, points, quantiles)
         return np.exp(found) if self.log_target else found
 
@@ -326,12 +372,12 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         """Compute an interval for every prediction, in the units of the target.
 
         The interval is for the mean of the prediction over the noise in the training responses, or for a new response:
-        ``docs/which-interval.md`` tells which question is whose. That of a new response is calibrated: its width is
-        read off the misses of the training rows, each left out in turn, or of the held-out rows of :meth:`calibrate`,
-        bias included. Where the fit spends more than a tenth of a degree of freedom on each row, five refits without a
-        fifth of the rows take the place of leaving out single rows. In the interval of the mean, bias is outside: where
-        the training data hardly speak for a row (``band.unsupported`` near 1) the error is bias, and
-        ``band.abstain(max_unsupported=0.5)`` marks it.
+        ``docs/which-interval.md`` says which one answers which question. The interval of a new response is calibrated:
+        its width comes from the errors of the training rows, each left out in turn, or of the held-out rows of
+        :meth:`calibrate`, and includes bias. If the fit spends more than a tenth of a degree of freedom on each row,
+        five refits without a fifth of the rows each replace leave-one-out. The interval of the mean does not include
+        bias: where the training data say little about a row (``band.unsupported`` near 1) the error is bias, and
+        ``band.abstain(max_unsupported=0.5)`` marks such rows.
 
         Args:
             X: Points, with the columns of the training table.
@@ -339,8 +385,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             confidence_level: The same as ``1 - delta``, in place of it: 0.95.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
             bound: None for the isoperimetric bound of the mean, and for calibrated intervals of a new response. A name
-                asks for a bound in either case: ``"isoperimetric"``, or ``"asymptotic"`` for the width of the
-                textbooks. :meth:`vhat.FittedModel.interval` has the table of all bounds, and more options:
+                asks for a bound in either case: ``"isoperimetric"``, or ``"asymptotic"`` for the textbook width.
+                :meth:`vhat.FittedModel.interval` has the table of all bounds, and more options:
                 ``fitted_.interval(X, ...)``.
             simultaneous: As in :meth:`vhat.FittedModel.interval`; of calibrated intervals, the union bound alone.
             noise: Standard deviation of the target's noise where it is known, in the units of y; with ``log_target``,
@@ -359,28 +405,29 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             NoiseError: When the noise has to be estimated and the fit interpolates.
 
         Warns:
-            SupportWarning: Of rows that the training data hardly speak for, and, once, of a fit that weight decay
-                decides: there the error is bias, which is not in the width. Of rows far outside the range that a column
-                had in training; their status says so, too.
+            SupportWarning: Of rows about which the training data say little and, once, of a fit that weight decay
+                determines: there the error is bias, which is not in the width. Of rows far outside the training range
+                of a column; their status says so too.
             NoiseWarning: Once, of sample weights that vary where ``noise`` does not say what they mean.
-            NotMinimumWarning: Once, of a recipe that has not ended at a minimum.
-            CalibrationWarning: Where leave-one-out cannot calibrate the intervals of new responses, so that they are
-                those of the bound: a fit that is no minimum or leans on single rows, too few rows for delta, new
-                responses of other noise.
+            NotMinimumWarning: Once, of a recipe that did not end at a minimum.
+            CalibrationWarning: Where the training rows cannot calibrate the intervals of new responses, so that the
+                bound gives them: a fit that is no minimum or depends on single rows, too few rows for delta, new
+                responses with other noise.
         """
         delta = predictions.check_level(delta, confidence_level)
-        asked = self._asked(X)
+        asked = self._read_points(X)
         options: dict[str, Any] = {"simultaneous": simultaneous, "noise": noise, "observation_noise": observation_noise}
-        with messages.spoken(self.recipe, self.activation):
+        with messages.warnings_reworded(self.recipe, self.activation):
             if target == "observation" and bound is None:
                 band = calibration.observation_interval(self, asked.numbers, delta, **options)
             else:
                 chosen = bound or calibration.BOUND
                 band = self.fitted_.interval(asked.numbers, delta, target=target, bound=chosen, **options)
-        told = sketch_of(self) or self.fitted_.workspace
-        messages.warn_of_support(band, first=told.first)
+        model = sketch_of(self) or self.fitted_.workspace
+        messages.warn_of_support(band, first=model.first)
         far = np.asarray(self.scaling_.far(asked.numbers).any(axis=1))
-        band = asked.marked(replace(band, index=X.index if hasattr(X, "iloc") else None), far)
+        band = replace(band, index=X.index if hasattr(X, "iloc") else None)
+        band = asked.with_status(band, far)
         return log_target.in_own_units(band) if self.log_target else band
 
     def summary_frame(self, X: Any, alpha: float = 0.05, *, bound: str | None = None, noise: Any = None) -> Any:
@@ -432,7 +479,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         if X is None:
             refuse_sketched(self, "calibrate() without rows")
-        with messages.spoken(self.recipe, self.activation):
+        with messages.warnings_reworded(self.recipe, self.activation):
             calibration.calibrate(self, X, y, noise_shape=noise_shape)
         return self
 
@@ -495,11 +542,11 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
             the audit of before; :meth:`report` needs the training rows and refuses.
         """
         check_is_fitted(self)
-        with messages.spoken(self.recipe, self.activation):
+        with messages.warnings_reworded(self.recipe, self.activation):
             return sketched(self, probes, seed)
 
     def encode(self, X: Any) -> pd.DataFrame:
-        """Return a table as the network sees it: the columns that ``fitted_`` takes, before they are standardised.
+        """Return a table as inputs of the network, before they are standardised: the columns that ``fitted_`` takes.
 
         Args:
             X: A table with the columns of the training table.
@@ -507,31 +554,33 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         import pandas as pd
 
         points = self._points(X)
-        names = None if self.columns_ is None else list(self.columns_.outputs)
+        names = None if self.columns_ is None else list(self.columns_.network_inputs)
         return pd.DataFrame(points, columns=names, index=X.index if hasattr(X, "iloc") else None)
 
     def _points(self, X: Any) -> np.ndarray:
-        return self._asked(X).numbers
+        """Return points as inputs of the network, (points, inputs)."""
+        return self._read_points(X).numbers
 
-    def _asked(self, X: Any) -> table_columns.Points:
+    def _read_points(self, X: Any) -> table_columns.Points:
+        """Return points as inputs of the network, with a status for those with replaced cells."""
         check_is_fitted(self)
-        return table_columns.ask(self, as_pandas(X))
+        return table_columns.read_points(self, as_pandas(X))
 
     # -- on disk -------------------------------------------------------------------------------
     def save(self, directory: str | os.PathLike[str], *, factorisation: bool = False) -> None:
         """Save for :meth:`load`: parameters, scaling, column names and training data; safetensors and JSON, no pickle.
 
-        A model that the directory holds is replaced without asking, at once or, if this call is interrupted, not at
-        all: the new one is written beside it as the next version (``v0002``), ``vhat.json`` is pointed to it, and only
-        then is the old version removed. There is no history to go back to: give a new directory to keep both.
+        A model in the directory is replaced without asking. If this call is interrupted, the old model stays: the new
+        one is written beside it as the next version (``v0002``), then ``vhat.json`` is pointed to it, and only then is
+        the old version removed. No history is kept: give a new directory to keep both.
 
         Args:
             directory: A new or empty directory, or one that was saved to before; one that holds anything else is
                 refused.
-            factorisation: Keep the matrix or kernel that has been worked out, so that it is not made again.
+            factorisation: Save the factorised matrix or kernel too, so that it is not computed again.
 
         Raises:
-            StoreError: When the directory cannot be written, or an option is an object that no file can hold.
+            StoreError: When the directory cannot be written, or an option is an object that cannot be saved.
         """
         check_is_fitted(self)
         persistence.save(self, directory, factorisation=factorisation)
@@ -550,8 +599,8 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
         return persistence.load(cls, directory, recipe)
 
 
-def _trained(recipe: Any, rows: validate.Rows, seed: int) -> FittedModel:
-    """Carry out a recipe: by dense steps where the network and the table are small, as it is written otherwise."""
+def _trained(recipe: Any, rows: validate.TrainingRows, seed: int) -> FittedModel:
+    """Train by a recipe: with dense steps if network and table are small, else as the recipe is written."""
     from vhat.fit.small_tables import fit_small, is_served
 
     if is_served(recipe, len(rows.X)):
@@ -562,7 +611,7 @@ def _trained(recipe: Any, rows: validate.Rows, seed: int) -> FittedModel:
 
 @functools.lru_cache(maxsize=64)
 def _network(widths: tuple[int, ...], activation: str) -> Network:
-    """One network of each kind: what is compiled for it serves every fit."""
+    """Return the one network of these widths, so that all fits share its compiled functions."""
     from vhat.fit import Network
 
     return Network(widths, activation)

@@ -1,4 +1,4 @@
-"""Whether an estimator has its training rows, or was sketched."""
+"""Tell whether an estimator has its training rows, or is a sketch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["refuse_sketched", "sketch_of"]
 
 
 def sketch_of(network: NetworkRegressor) -> Sketch | None:
-    """Return the sketch that an estimator without training rows asks; None where it has them."""
+    """Return the sketch of an estimator without training rows; None for one that has them."""
     fitted: Any = network.fitted_
     return fitted if isinstance(fitted, Sketch) else None
 
@@ -24,10 +24,10 @@ def refuse_sketched(network: NetworkRegressor, what: str) -> None:
 
     Args:
         network: The estimator.
-        what: What was asked for, such as ``"report()"``.
+        what: The call, such as ``"report()"``.
 
     Raises:
-        InputError: Naming where to ask.
+        InputError: For a sketch.
     """
     if sketch_of(network) is not None:
         raise InputError(f"{what} needs the training rows, which a sketch does not have. Ask the model it was made of.")

@@ -1,4 +1,4 @@
-"""An estimator without its training rows: what is deployed."""
+"""Make the estimator that is deployed: it predicts the same without its training rows."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["sketched"]
 def sketched(network: NetworkRegressor, probes: int, seed: int) -> NetworkRegressor:
     """Return an estimator that predicts the same without its training rows: see :meth:`NetworkRegressor.sketch`."""
     refuse_sketched(network, "sketch()")
-    found, reason = calibration.calibrated(network, None)
+    found, reason = calibration.ensure_calibration(network, None)
     if network.audited_ is None:
         network.audit()
     made = copy(network)
     sketch = network.fitted_.sketch(probes, seed)
-    made.fitted_ = cast(Any, sketch)  # which answers what a deployed estimator asks of a fitted model
+    made.fitted_ = cast(Any, sketch)  # a sketch has the methods of a fitted model that a deployed estimator calls
     assert sketch.problem.scaling is not None
     made.scaling_ = sketch.problem.scaling
     made.calibrated_ = None
@@ -40,7 +40,7 @@ def sketched(network: NetworkRegressor, probes: int, seed: int) -> NetworkRegres
     if found is not None:
         made.calibrated_ = Calibrated.restored(found.record(), OwnInterval(sketch, {"noise": None}))
     made.not_calibrated_ = reason
-    # what is left of the rows: their numbers and names, the fits of the selection, and rows that were kept apart
+    # These hold training or held-out rows, or numbers and names of rows.
     made.rows_ = np.arange(0)
     made.row_names_ = RowNames(made.rows_)
     made.selection_ = None

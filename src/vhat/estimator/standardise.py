@@ -1,4 +1,4 @@
-"""From a model of standardised rows to one in the units of the user."""
+"""Express a model that was fitted to standardised rows in the units of the user."""
 
 from __future__ import annotations
 
@@ -19,9 +19,17 @@ __all__ = ["in_user_units"]
 
 
 def in_user_units(
-    trained: FittedModel, scaling: Scaling, rows: validate.Rows, weight_decay: float, names: Any
+    trained: FittedModel, scaling: Scaling, rows: validate.TrainingRows, weight_decay: float, names: Any
 ) -> FittedModel:
-    """Put the parameters that were found with all rows of the table, copies among them, in the user's units."""
+    """Return the trained parameters as a model of all rows of the table, copies included, in the units of the user.
+
+    Args:
+        trained: The fit to standardised rows, in which copies were merged.
+        scaling: How the rows were standardised.
+        rows: All rows, in the units of the user.
+        weight_decay: lam.
+        names: The names of the columns, or None.
+    """
     standardised = _standardised(trained, scaling.inputs(rows.X), scaling.responses(rows.y), rows.weights, weight_decay)
     problem = replace(
         standardised,
@@ -35,7 +43,7 @@ def in_user_units(
 def _standardised(
     trained: FittedModel, X: np.ndarray, y: np.ndarray, weights: np.ndarray, weight_decay: float
 ) -> Problem:
-    """Return the problem of the network with these rows: in NumPy where it is small, else in JAX."""
+    """Return the problem of the network with these rows: in NumPy if it is small, else in JAX."""
     from vhat.models.dense_network import is_small, network_problem
     from vhat.models.dense_network.autodiff import NetworkAutodiff
 
@@ -56,7 +64,7 @@ def _standardised(
 
 
 def _at(record: Polished | None, problem: Problem) -> Polished | None:
-    """Return the record of a polish at the same parameters in another framework."""
+    """Return the record of a polish for the same parameters in another framework."""
     if record is None:
         return None
     with problem.scope():

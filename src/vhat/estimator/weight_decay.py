@@ -1,4 +1,4 @@
-"""The weight decay of an estimator: a number, a grid to choose from, or a grid of the estimator's own."""
+"""The option ``weight_decay`` of an estimator: a number, a grid to choose from, or ``"auto"``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Decay"]
 _ENOUGH = 10
 """Rows, copies counted once, below which leave-one-out cannot choose a weight decay."""
 _SAFE = 0.1
-"""The weight decay of such a small table: a little flexibility, in the standardised target."""
+"""Weight decay for such a small table, in units of the standardised target: it leaves the fit little flexibility."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +30,8 @@ class Decay:
     """The option ``weight_decay``, checked.
 
     Attributes:
-        given: The number, or None where it is to be chosen.
-        grid: The numbers to choose from; None for the estimator's own.
+        given: The number, or None if it has to be chosen.
+        grid: The numbers to choose from; None for the estimator's own grid.
     """
 
     given: float | None = None
@@ -42,7 +42,7 @@ class Decay:
         """Read the option.
 
         Raises:
-            InputError: When it is neither a number, nor a grid, nor ``"auto"``.
+            InputError: For anything but a number, a grid or ``"auto"``.
         """
         if isinstance(option, str) and option == "auto":
             return cls()
@@ -59,29 +59,34 @@ class Decay:
         )
 
     def number(self, different: int) -> float | None:
-        """Return the number: as given, or a safe one for too few rows to choose by; None where it is to be chosen.
+        """Return the number as given; a safe one if there are too few rows to choose by; None if it has to be chosen.
 
         Args:
-            different: How many rows there are, copies counted once.
+            different: The number of rows, copies counted once.
 
         Warns:
             TableWarning: Of too few rows.
         """
         if self.given is not None or different >= _ENOUGH:
             return self.given
-        safe, whose = (_SAFE, 'weight_decay="auto"') if self.grid is None else (self.grid[-1], "a grid of weight_decay")
+        if self.grid is None:
+            safe = _SAFE
+            option = 'weight_decay="auto"'
+        else:
+            safe = float(self.grid[-1])
+            option = "a grid of weight_decay"
         warnings.warn(
-            f"{whose} holds rows out to choose one, and {different} different rows are too few for that (it takes "
+            f"{option} holds rows out to choose one, and {different} different rows are too few for that (it takes "
             f"{_ENOUGH}): {safe:g} is taken. Give more rows, or the number that you want.",
             TableWarning,
             stacklevel=outside(),
         )
-        return float(safe)
+        return safe
 
     def choose(
         self, recipe: NetworkRecipe, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray, seed: int
     ) -> Selection:
-        """Choose by leave-one-out."""
+        """Choose lam by leave-one-out: from the given grid, or by few fits along the estimator's own grid."""
         from vhat.fit.quick_selection import choose_from, choose_sparingly
 
         if self.grid is None:

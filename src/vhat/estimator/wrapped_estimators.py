@@ -1,9 +1,9 @@
-"""Intervals of an estimator that stands inside others of scikit-learn: a pipeline, a search, a transformed target.
+"""Intervals of an estimator inside another one of scikit-learn: a pipeline, a search, a transformed target.
 
-A pipeline and a search leave the target as it is, so that the interval is that of their last step or best estimator. A
-target that was transformed is mapped back: by an increasing inverse ``h`` the limits of ``g(y)`` become those of y, and
-an interval that holds ``g(y)`` holds y with the same probability. A decreasing one exchanges them. Anything else has no
-interval of the same kind.
+A pipeline and a search leave the target as it is: the interval is that of the last step or of the best estimator. For a
+transformed target ``g(y)``, the limits are mapped back by the inverse of g. If it increases, an interval that contains
+``g(y)`` becomes one that contains y with the same probability; if it decreases, the limits are exchanged. Any other
+inverse has no interval of the same level.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["interval_of"]
 
 _GRID = 257
-"""Values between the smallest and the largest limit at which the inverse of a transformation is tried."""
+"""Values between the smallest and the largest limit at which the inverse is checked for monotony."""
 _TAKEN = "a NetworkRegressor; a Pipeline, a search (GridSearchCV and others) or a TransformedTargetRegressor around one"
 
 
@@ -34,10 +34,10 @@ def interval_of(model: Any, X: Any, delta: float | None = None, **options: Any) 
     Args:
         model: A fitted estimator of scikit-learn that ends in a :class:`vhat.NetworkRegressor`: the regressor itself, a
             ``Pipeline`` whose last step it is, a search such as ``GridSearchCV``, a ``TransformedTargetRegressor``, and
-            these within each other.
+            these nested in each other.
         X: Points, as for ``model.predict``.
         delta: As in :meth:`vhat.NetworkRegressor.predict_interval`.
-        options: The others of that method: ``confidence_level``, ``target``, ``bound``, ``simultaneous``, ``noise``,
+        options: Other options of that method: ``confidence_level``, ``target``, ``bound``, ``simultaneous``, ``noise``,
             ``observation_noise``; the last two in the unit of the transformed target.
 
     Returns:
@@ -82,9 +82,10 @@ def interval_of(model: Any, X: Any, delta: float | None = None, **options: Any) 
 
 
 def _indexed(band: Interval, X: Any) -> Interval:
-    """Give an interval the index of the table that was asked about; a step of a pipeline may have lost it."""
-    frame = as_pandas(X)
-    return replace(band, index=frame.index) if hasattr(X, "iloc") and band.index is None else band
+    """Return an interval with the index of the table, which a step of a pipeline may have lost."""
+    if band.index is not None or not hasattr(X, "iloc"):
+        return band
+    return replace(band, index=as_pandas(X).index)
 
 
 def _mapped_back(band: Interval, transformer: Any) -> Interval:
@@ -102,40 +103,44 @@ def _mapped_back(band: Interval, transformer: Any) -> Interval:
     def inverse(values: np.ndarray) -> np.ndarray:
         return np.asarray(transformer.inverse_transform(values.reshape(-1, 1)), dtype=np.float64).reshape(-1)
 
-    falls = _direction(inverse, band, transformer) < 0
-    first, last = inverse(band.lower), inverse(band.upper)
-    lower, upper = (last, first) if falls else (first, last)
-    nearby = np.abs(inverse(band.center + band.standard_error) - inverse(band.center - band.standard_error)) / 2
+    decreases = _direction(inverse, band, transformer) < 0
+    lower = inverse(band.lower)
+    upper = inverse(band.upper)
+    if decreases:
+        lower, upper = upper, lower
+    # Half the image of one standard error on either side: the standard error to first order.
+    standard_error = np.abs(inverse(band.center + band.standard_error) - inverse(band.center - band.standard_error)) / 2
     return replace(
         band,
         center=inverse(band.center),
         lower=lower,
         upper=upper,
         half_width=(upper - lower) / 2,
-        standard_error=nearby,
+        standard_error=standard_error,
         noise_source=f"{band.noise_source}, in the unit of the transformed target",
         observation_noise=None,
-        guarantee=f"{band.guarantee} {_said(band)}",
+        guarantee=f"{band.guarantee} {_meaning(band)}",
     )
 
 
-def _said(band: Interval) -> str:
+def _meaning(band: Interval) -> str:
+    """Return what the limits are about after they were mapped back."""
     what = "a new response" if band.target == "observation" else "the mean of the transformed response, mapped back"
     return f"Limits were mapped back through the transformation of the target: they are about {what}."
 
 
 def _direction(inverse: Callable[[np.ndarray], np.ndarray], band: Interval, transformer: Any) -> float:
-    """Return 1 where the inverse rises between the limits, and -1 where it falls.
+    """Return 1 if the inverse increases between the limits, and -1 if it decreases.
 
     Raises:
-        InputError: Where it does neither, or is not finite.
+        InputError: For an inverse that does neither, or is not finite.
     """
     ends = np.concatenate([band.lower, band.center, band.upper])
     known = ends[np.isfinite(ends)]
     if not known.size:
         return 1.0
     tried = np.unique(np.concatenate([known, np.linspace(known.min(), known.max(), _GRID)]))
-    # neighbours that differ by rounding alone may have one and the same image
+    # Neighbours that differ by rounding only may have the same image.
     apart = tried[np.concatenate([[True], np.diff(tried) > 1e-9 * np.ptp(tried)])]
     values = inverse(apart)
     steps = np.diff(values)
