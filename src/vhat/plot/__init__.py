@@ -1,4 +1,4 @@
-"""Pictures of results: each takes a result and an optional axis, returns the axis, and computes nothing."""
+"""Plots of results. Each function takes a result and an optional axis, and returns the axis; none computes a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bands over a single input: one, or one panel a method."""
+"""Confidence bands over a single input: one plot, or one small panel per method."""
 
 from __future__ import annotations
 
@@ -18,32 +18,37 @@ if TYPE_CHECKING:
 __all__ = ["Band", "band", "gallery"]
 
 _SMALL = {"font.size": 7.5, "axes.titlesize": 8.0, "axes.titlepad": 3.0}
+"""Style of small panels, beside the common style."""
 _THIN = 0.65
-"""Lines and dots of a small panel, in those of a large one."""
+"""Width of lines and dots in a small panel, relative to those of a large plot."""
 _CUT = 0.25
-"""The share of bands that may leave the frame at its lower and at its upper edge."""
-_LINE, _MOST = 33, 190
-"""Letters in a line of a panel, and in a panel."""
+"""Share of the bands that may extend beyond the frame, at its lower edge and at its upper edge."""
+_TAIL = 0.02
+"""Share of the points of a band that is ignored at each end, for the limits of the vertical axis."""
+_MARGIN = 0.05
+"""Margin above and below what is drawn, as a share of its height."""
+_LINE_LETTERS = 33
+"""Letters per line of a sentence in a panel."""
+_PANEL_LETTERS = 190
+"""Letters of a sentence in a panel; more are cut."""
+_LEGEND_LETTERS = 50
+"""Letters of a legend that fit into one line above an axis of column width."""
 
 
 class Band(Protocol):
-    """What can be drawn: a prediction and its limits at each point, (points,) each."""
+    """A prediction and its limits at each point, shape (points,) each."""
 
     @property
     def center(self) -> np.ndarray:
-        """The prediction."""
+        """Return the predictions."""
 
     @property
     def lower(self) -> np.ndarray:
-        """The lower limits."""
+        """Return the lower limits."""
 
     @property
     def upper(self) -> np.ndarray:
-        """The upper limits."""
-
-
-_ONE_LINE = 50
-"""Letters of a legend that fit into one line above an axis of column width."""
+        """Return the upper limits."""
 
 
 def band(
@@ -57,24 +62,24 @@ def band(
     label: str = "confidence interval",
     legend: bool = True,
 ) -> Axes:
-    """Draw an interval over a single input: shaded band, prediction, truth, data.
+    """Plot intervals over a single input: shaded band, prediction, truth and data.
 
     Args:
-        interval: A result with ``center``, ``lower`` and ``upper``, (points,) each. Points whose limits are
-            NaN (not converged) are left open.
+        interval: A result with ``center``, ``lower`` and ``upper``, shape (points,) each. The band has a gap where the
+            limits are NaN (not converged).
         x: The points, (points,) or (points, 1), in any order.
-        ax: Where to draw; None makes a figure of column width, reached by ``ax.figure``.
-        truth: The regression function at the points, where it is known.
+        ax: The axis to draw on; None makes a figure of column width, available as ``ax.figure``.
+        truth: The regression function at the points, if it is known.
         data: Training inputs and responses.
-        gap: Ends of a stretch without data, to be shaded.
-        label: What the band is, for the legend.
-        legend: Whether to write a legend above the axis.
+        gap: Ends of a range without data, which is shaded.
+        label: The name of the band in the legend.
+        legend: Whether to draw a legend above the axis.
 
     Returns:
         The axis.
 
     Raises:
-        InputError: When the points are not one-dimensional or do not belong to the interval.
+        InputError: If the points are not one-dimensional or not as many as those of the interval.
     """
     points, lines = _sorted(interval, x, truth)
     rows = None if data is None else _pairs(data)
@@ -84,8 +89,8 @@ def band(
         ax.set_xlabel("$x$")
         ax.set_ylabel("$y$")
         if legend:
-            written = sum(len(each) for each in ax.get_legend_handles_labels()[1])
-            columns = 5 if written <= _ONE_LINE else 1
+            letters = sum(len(each) for each in ax.get_legend_handles_labels()[1])
+            columns = 5 if letters <= _LEGEND_LETTERS else 1
             ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False, **LEGEND)
     return ax
 
@@ -100,24 +105,25 @@ def gallery(
     notes: Mapping[str, str] | None = None,
     columns: int = 3,
 ) -> Figure:
-    """Draw bands over the same points, one small panel each, on the same axes.
+    """Plot bands over the same points, in one small panel each, with shared axes.
 
-    The axes are wide enough for most bands; the widest leave the frame, so that they do not flatten the others.
+    The vertical axis shows most bands completely. The widest bands extend beyond the frame, so that the others are not
+    squeezed.
 
     Args:
-        bands: What to draw, by name; a sentence, where there is no band, is written into its panel.
+        bands: The bands by name; or a sentence instead of a band, which is written into its panel.
         x: The points, (points,) or (points, 1).
-        truth: The regression function at the points, where it is known.
+        truth: The regression function at the points, if it is known.
         data: Training inputs and responses.
-        gap: Ends of a stretch without data, to be shaded.
+        gap: Ends of a range without data, which is shaded.
         notes: A few letters for the upper right corner of a panel, by name.
-        columns: Panels in a row.
+        columns: The number of panels in a row.
 
     Returns:
-        The figure, outside pyplot.
+        The figure. It is not registered with pyplot.
 
     Raises:
-        InputError: When there is nothing to draw, or the points are not one-dimensional.
+        InputError: If there is nothing to draw, or the points are not one-dimensional.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -128,64 +134,87 @@ def gallery(
         raise InputError("there is no band to draw: every method refused.")
     pairs = None if data is None else _pairs(data)
     columns = min(columns, len(bands))
-    rows = -(-len(bands) // columns)
+    rows = -(-len(bands) // columns)  # rounded up
     with mpl.rc_context({**STYLE, **_SMALL}):
         layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.03, hspace=0.03)
         figure = Figure(figsize=(2.4 * columns, 1.42 * rows + 0.4), dpi=220, layout=layout)
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for axis, (name, each) in zip(panels.flat, bands.items(), strict=False):
             if isinstance(each, str):
-                _write(axis, each)
+                _write_reason(axis, each)
             else:
                 _draw(axis, *_sorted(each, x, truth), pairs, gap, "interval", size=_THIN)
             axis.set_title(name, loc="left")
             axis.set_title((notes or {}).get(name, ""), loc="right", color=DARK, fontsize=7.0)
         panels[0, 0].set_ylim(*_limits(drawn, truth, data))
-        for at, axis in enumerate(panels.flat):
-            axis.set_visible(at < len(bands))
-            lowest = at + columns >= len(bands)  # nothing is drawn below it
-            if lowest and at < columns * (rows - 1):
-                axis.xaxis.set_in_layout(False)  # there is room below, and no need to part the rows
-            axis.tick_params(labelbottom=lowest, labelleft=at % columns == 0)
-            axis.set_xlabel("$x$" if lowest else "")
-            axis.set_ylabel("$y$" if at % columns == 0 else "")
-        _explain(figure, panels.flat[list(bands).index(next(iter(drawn)))], list(panels.flat[len(bands) :]))
+        for index, axis in enumerate(panels.flat):
+            _label_panel(axis, index, len(bands), columns)
+        first_drawn = list(bands).index(next(iter(drawn)))
+        _draw_legend(figure, panels.flat[first_drawn], list(panels.flat[len(bands) :]))
     return figure
 
 
-def _explain(figure: Figure, panel: Axes, free: Sequence[Axes]) -> None:
-    """Write the legend of a panel into the last free place of a gallery, or above it where there is none."""
+def _label_panel(axis: Axes, index: int, count: int, columns: int) -> None:
+    """Label the axes of a panel at the left and the lower edge of the gallery, and hide panels beyond the last band.
+
+    Args:
+        axis: The panel.
+        index: Its position, counted row by row.
+        count: The number of bands.
+        columns: The number of panels in a row.
+    """
+    rows = -(-count // columns)  # rounded up
+    axis.set_visible(index < count)
+    is_lowest = index + columns >= count  # there is no band below this panel
+    if is_lowest and index < columns * (rows - 1):
+        axis.xaxis.set_in_layout(False)  # the label uses the free panel below, and the rows need not move apart
+    is_leftmost = index % columns == 0
+    axis.tick_params(labelbottom=is_lowest, labelleft=is_leftmost)
+    axis.set_xlabel("$x$" if is_lowest else "")
+    axis.set_ylabel("$y$" if is_leftmost else "")
+
+
+def _draw_legend(figure: Figure, panel: Axes, free: Sequence[Axes]) -> None:
+    """Draw the legend of a panel into the last free panel of a gallery, or above the gallery if there is none."""
     handles, labels = panel.get_legend_handles_labels()
     if free:
-        figure.draw_without_rendering()  # settles where the places are
+        figure.draw_without_rendering()  # computes the positions of the panels
         place = free[-1].get_position().bounds
         figure.legend(handles, labels, loc="center", bbox_to_anchor=place, frameon=False, fontsize=8.0)
     else:
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, **LEGEND)
 
 
-def _write(ax: Axes, sentence: str) -> None:
-    """Write into a panel why it has no band."""
-    lines = textwrap.fill(textwrap.shorten(sentence, _MOST, placeholder=" ..."), _LINE)
+def _write_reason(ax: Axes, sentence: str) -> None:
+    """Write the reason for the missing band into a panel."""
+    lines = textwrap.fill(textwrap.shorten(sentence, _PANEL_LETTERS, placeholder=" ..."), _LINE_LETTERS)
     ax.text(0.5, 0.5, lines, transform=ax.transAxes, ha="center", va="center", fontsize=6.5, color=DARK)
 
 
 def _limits(bands: Mapping[str, Band], truth: Any, data: tuple[Any, Any] | None) -> tuple[float, float]:
-    """Return vertical limits that show truth and data whole, and the better part of most bands."""
-    lows, highs = (
-        [float(np.nanquantile(getattr(each, name), share)) for each in bands.values()]
-        for name, share in (("lower", 0.02), ("upper", 0.98))
-    )
-    low, high = float(np.quantile(lows, _CUT)), float(np.quantile(highs, 1 - _CUT))
-    shown = [values for values in (truth, None if data is None else data[1]) if values is not None]
+    """Return limits of the vertical axis that show truth and data completely, and most of the bands."""
+    lows = [float(np.nanquantile(band.lower, _TAIL)) for band in bands.values()]
+    highs = [float(np.nanquantile(band.upper, 1 - _TAIL)) for band in bands.values()]
+    low = float(np.quantile(lows, _CUT))
+    high = float(np.quantile(highs, 1 - _CUT))
+    shown = []
+    if truth is not None:
+        shown.append(truth)
+    if data is not None:
+        shown.append(data[1])
     for values in shown:
-        low, high = min(low, float(np.min(values))), max(high, float(np.max(values)))
-    margin = 0.05 * (high - low)
+        low = min(low, float(np.min(values)))
+        high = max(high, float(np.max(values)))
+    margin = _MARGIN * (high - low)
     return low - margin, high + margin
 
 
 def _sorted(interval: Band, x: Any, truth: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the points in order with the lines over them, or say which of them does not fit."""
+    """Return the points in increasing order, and the lines over them by name.
+
+    Raises:
+        InputError: If a line has another number of points.
+    """
     points = column("x", x)
     lines = {name: column(name, getattr(interval, name)) for name in ("center", "lower", "upper")}
     if truth is not None:
@@ -198,8 +227,9 @@ def _sorted(interval: Band, x: Any, truth: Any) -> tuple[np.ndarray, dict[str, n
 
 
 def _pairs(data: tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Return inputs and responses as vectors of one length."""
-    rows, responses = column("data[0]", data[0]), column("data[1]", data[1])
+    """Return inputs and responses as vectors of the same length."""
+    rows = column("data[0]", data[0])
+    responses = column("data[1]", data[1])
     if len(rows) != len(responses):
         raise InputError(f"data has {len(rows)} inputs and {len(responses)} responses.")
     return rows, responses
@@ -215,14 +245,24 @@ def _draw(
     *,
     size: float = 1.0,
 ) -> None:
-    """Draw the sorted band, its centre, the truth, the data and the gap; lines and dots ``size`` times as thick."""
+    """Draw the band, the prediction, the truth, the data and the gap.
+
+    Args:
+        ax: The axis to draw on.
+        points: The points in increasing order.
+        lines: ``lower``, ``upper``, ``center`` and, if it is known, ``truth`` at these points.
+        rows: Training inputs and responses, or None.
+        gap: Ends of a range without data, or None.
+        label: The name of the band in the legend.
+        size: Width of lines and dots, relative to a large plot.
+    """
     ax.fill_between(
         points,
         lines["lower"],
         lines["upper"],
         facecolor=(BLUE, 0.25),
         edgecolor=(BLUE, 0.7),
-        linewidth=0.0 if size == 1 else 0.4,  # in a small panel a narrow band is seen by its edges
+        linewidth=0.0 if size == 1 else 0.4,  # edges keep a narrow band visible in a small panel
         label=label,
         zorder=1,
     )

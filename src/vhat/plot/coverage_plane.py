@@ -1,4 +1,4 @@
-"""Coverage against width: where a method stands among others."""
+"""Plot coverage against width, to compare methods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["coverage_plane"]
 
 _SIZE = (6.0, 4.0)
-_WIDE = 20.0
+"""Width and height of the figure, in inches."""
+_LOGARITHMIC = 20.0
 """Widths that span more than this factor are drawn on a logarithmic axis."""
 
 
@@ -31,16 +32,16 @@ def coverage_plane(
     notes: Sequence[str] = (),
     ax: Axes | None = None,
 ) -> Axes:
-    """Mark every method by its width and its coverage: up is safer, left is sharper.
+    """Mark every method at its width and its coverage: higher is safer, further left is narrower.
 
     Args:
         names: The methods.
         widths: Their median widths, (methods,).
         coverages: Their coverages, between 0 and 1.
-        errors: Standard errors of the coverages, NaN where there is none.
-        level: The coverage that was asked for, drawn as a line.
-        notes: Lines below the picture.
-        ax: Where to draw; None makes a figure, reached by ``ax.figure``.
+        errors: Standard errors of the coverages, NaN if unknown.
+        level: The nominal coverage, drawn as a line.
+        notes: Lines below the plot.
+        ax: The axis to draw on; None makes a figure, available as ``ax.figure``.
 
     Returns:
         The axis.
@@ -48,7 +49,7 @@ def coverage_plane(
     with style(ax is None):
         ax = new_axis(_SIZE) if ax is None else ax
         positive = widths[widths > 0]
-        if positive.size and positive.max() > _WIDE * positive.min():
+        if positive.size and positive.max() > _LOGARITHMIC * positive.min():
             ax.set_xscale("log")
             ax.xaxis.set_major_formatter("{x:g}")
         if level is not None:
@@ -67,7 +68,7 @@ def coverage_plane(
 
 
 def _draw_level(ax: Axes, level: float) -> None:
-    """Draw the coverage that was asked for, its name outside the frame, where no mark can be."""
+    """Draw the nominal coverage as a line, with its label outside the frame, where no mark can be."""
     ax.axhline(100 * level, color=ORANGE, linewidth=0.9, linestyle="--", zorder=1)
     ax.annotate(
         f"{level_text(1 - level)}\nasked for",
@@ -82,7 +83,7 @@ def _draw_level(ax: Axes, level: float) -> None:
 
 
 def _write_notes(ax: Axes, notes: Sequence[str]) -> None:
-    """Write lines below the label of the lower axis, where a figure's layout makes room for them."""
+    """Write lines below the label of the horizontal axis, where the layout of the figure makes room for them."""
     ax.annotate(
         "\n".join(notes),
         (0.0, 0.0),

@@ -1,4 +1,4 @@
-"""The ellipse of two parameters."""
+"""Plot the confidence set of two parameters, an ellipse."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
 __all__ = ["Outline", "ellipse"]
 
 _SIZE = (3.6, 3.1)
+"""Width and height of the figure, in inches."""
 
 
 class Outline(Protocol):
-    """What can be drawn: a closed curve around a point."""
+    """A closed curve around a point."""
 
     @property
     def center(self) -> np.ndarray:
-        """The fitted parameters, (2,)."""
+        """Return the fitted parameters, shape (2,)."""
 
     @property
     def indices(self) -> tuple[int, int]:
-        """Their positions in the flat vector."""
+        """Return their positions in the flat vector of parameters."""
 
     def boundary(self, count: int = 200) -> np.ndarray:
         """Return points on the curve, (count, 2)."""
@@ -35,9 +36,9 @@ def ellipse(outline: Outline, ax: Axes | None = None, *, label: str = "confidenc
     """Draw the confidence set of two parameters.
 
     Args:
-        outline: What ``ConfidenceSet.project`` returns.
-        ax: Where to draw; None makes a figure, reached by ``ax.figure``.
-        label: What the set is, for the legend.
+        outline: The result of ``ConfidenceSet.project``.
+        ax: The axis to draw on; None makes a figure, available as ``ax.figure``.
+        label: The name of the set in the legend.
 
     Returns:
         The axis.

@@ -1,4 +1,4 @@
-"""Scores along a grid."""
+"""Plot scores over a grid of weight decays."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ _LOGARITHMIC = 8.0
 
 
 class Scores(Protocol):
-    """Scores over a grid of weight decays, (lams,) each, as :class:`vhat.fit.Curve` has them."""
+    """Scores over a grid of weight decays, such as :class:`vhat.fit.Curve`; arrays have the shape (grid points,)."""
 
     @property
     def weight_decay(self) -> np.ndarray:
-        """The grid, rising."""
+        """Return the weight decays, increasing."""
 
     @property
     def score(self) -> np.ndarray:
-        """The scores; not finite where there is none."""
+        """Return the scores; not finite where a fit has none."""
 
     @property
     def standard_error(self) -> np.ndarray:
-        """Their standard errors."""
+        """Return the standard errors of the scores."""
 
     @property
     def status(self) -> np.ndarray:
-        """How the fits ended: all is well where it is ``"converged"``."""
+        """Return the status of each fit, ``"converged"`` if it succeeded."""
 
     @property
     def best(self) -> int | None:
-        """The index of the best."""
+        """Return the index of the best score, or None."""
 
     @property
     def measure(self) -> str:
-        """What the score is."""
+        """Return the name of the score."""
 
 
 def decay_curve(curve: Scores, ax: Axes | None = None, *, legend: bool = True) -> Axes:
-    """Draw scores over weight decays, with one standard error either side, the best lam marked.
+    """Plot scores over weight decays with a band of one standard error, and mark the best weight decay.
 
     Args:
-        curve: The scores. A lam without one is a cross at the foot of the axis.
-        ax: Where to draw; None makes a figure of column width, reached by ``ax.figure``.
-        legend: Whether to write a legend above the axis.
+        curve: The scores. A weight decay without a score is a cross at the foot of the plot.
+        ax: The axis to draw on; None makes a figure of column width, available as ``ax.figure``.
+        legend: Whether to draw a legend above the axis.
 
     Returns:
         The axis.
@@ -61,7 +61,7 @@ def decay_curve(curve: Scores, ax: Axes | None = None, *, legend: bool = True) -
         ax = new_axis() if ax is None else ax
         ax.set_xscale("log")
         if usable.any() and curve.score[usable].max() > _LOGARITHMIC * curve.score[usable].min() > 0:
-            _plain_logarithmic(ax)
+            _set_log_scale(ax)
         _draw_scores(ax, curve, usable)
         if curve.best is not None:
             _draw_best(ax, curve, curve.best)
@@ -73,9 +73,11 @@ def decay_curve(curve: Scores, ax: Axes | None = None, *, legend: bool = True) -
 
 
 def _draw_scores(ax: Axes, curve: Scores, usable: np.ndarray) -> None:
-    """Draw the line of scores, left open where there is none, and mark the lams that are not quite in order."""
-    lam, size = curve.weight_decay, 3.6
-    score, error = (np.where(usable, values, np.nan) for values in (curve.score, curve.standard_error))
+    """Draw the line of scores, and mark fits that did not converge or have no score."""
+    lam = curve.weight_decay
+    size = 3.6  # of the dots, in points
+    score = np.where(usable, curve.score, np.nan)
+    error = np.where(usable, curve.standard_error, np.nan)
     label = "one standard error"
     ax.fill_between(lam, score - error, score + error, color=BLUE, alpha=0.2, linewidth=0, label=label, zorder=1)
     ax.plot(lam, score, "o-", color=BLUE, linewidth=1.4, markersize=size, zorder=3)
@@ -84,11 +86,13 @@ def _draw_scores(ax: Axes, curve: Scores, usable: np.ndarray) -> None:
         names = " or ".join(dict.fromkeys(str(status) for status in curve.status[doubtful]))
         ax.plot(lam[doubtful], score[doubtful], "o", color=BLUE, mfc="white", markersize=size, label=names, zorder=4)
     if not usable.all():
-        foot, lost = ax.get_xaxis_transform(), lam[~usable]
-        ax.plot(lost, np.full(lost.size, 0.03), "x", color=BLACK, markersize=5, transform=foot, label="no score")
+        failed = lam[~usable]
+        foot = np.full(failed.size, 0.03)  # as a share of the height of the axis
+        ax.plot(failed, foot, "x", color=BLACK, markersize=5, transform=ax.get_xaxis_transform(), label="no score")
 
 
 def _draw_best(ax: Axes, curve: Scores, best: int) -> None:
+    """Mark the best weight decay, and say in the legend if it is an end of the grid."""
     lam = curve.weight_decay
     where = ", end of the grid" if best in (0, len(lam) - 1) else ""
     ax.axvline(lam[best], color=ORANGE, linewidth=0.9, linestyle="--", zorder=2)
@@ -96,8 +100,8 @@ def _draw_best(ax: Axes, curve: Scores, best: int) -> None:
     ax.plot(lam[best], curve.score[best], "D", color=ORANGE, markersize=6.5, markeredgewidth=0, label=label, zorder=5)
 
 
-def _plain_logarithmic(ax: Axes) -> None:
-    """Make the vertical axis logarithmic, with numbers a reader need not decode."""
+def _set_log_scale(ax: Axes) -> None:
+    """Make the vertical axis logarithmic, with plain numbers such as 0.2 and 5 in place of powers of ten."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     ax.set_yscale("log")

@@ -1,4 +1,4 @@
-"""The one look of all pictures: palette, type, and figures that no global state remembers."""
+"""The common style of all plots: colours, letters, and figures that are not registered with pyplot."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["BLACK", "BLUE", "DARK", "GREY", "LEGEND", "ORANGE", "STYLE", "column", "new_axis", "style"]
 
-# Okabe and Ito's palette: told apart by readers with any kind of colour vision.
-BLUE, ORANGE, BLACK, DARK, GREY = "#0072B2", "#D55E00", "#000000", "#555555", "#999999"
+# Blue and orange of the palette of Okabe and Ito, which readers with colour blindness can tell apart.
+BLUE = "#0072B2"
+ORANGE = "#D55E00"
+BLACK = "#000000"
+DARK = "#555555"
+GREY = "#999999"
 
 STYLE = {
     "font.size": 9.0,
@@ -30,7 +34,11 @@ LEGEND = {"handlelength": 1.4, "handletextpad": 0.5, "columnspacing": 1.2, "bord
 
 
 def column(name: str, values: Any) -> np.ndarray:
-    """Return (points,) or (points, 1) as a vector, or refuse it."""
+    """Return an array of shape (points,) or (points, 1) as a vector.
+
+    Raises:
+        InputError: For another shape.
+    """
     array = np.asarray(values, dtype=float)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
@@ -42,14 +50,14 @@ def column(name: str, values: Any) -> np.ndarray:
 
 
 def style(own: bool) -> AbstractContextManager[Any]:
-    """Return the style for a figure of our own; a caller's axis keeps the caller's."""
+    """Return the context of the common style for a new figure. The axis of a caller keeps the style of the caller."""
     import matplotlib as mpl
 
     return mpl.rc_context(STYLE) if own else nullcontext()
 
 
 def new_axis(size: tuple[float, float] = (5.0, 3.1)) -> Axes:
-    """Return the axis of a figure outside pyplot, which no global state remembers; the size in inches."""
+    """Return the axis of a new figure of this size in inches. The figure is not registered with pyplot."""
     from matplotlib.figure import Figure
 
     axis: Axes = Figure(figsize=size, dpi=220, layout="constrained").add_subplot()
