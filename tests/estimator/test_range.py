@@ -74,3 +74,39 @@ def test_the_command_line_counts_such_rows_and_gives_them_a_status(network, tmp_
     assert "(first in line 3)" in told
     status = pd.read_csv(tmp_path / "out.csv")["status"]
     assert list(status) == ["converged", "outside training range", "converged", "outside training range"]
+
+
+NUMBERED = TABLE.assign(id=np.arange(1, 61))
+
+
+def test_an_identifier_is_named_when_it_is_learned_from_and_when_later_rows_lie_beyond_it():
+    network = vhat.NetworkRegressor((2,), weight_decay=1e-2)
+    with pytest.warns(vhat.TableWarning, match=r"column 'id' looks like an identifier.*columns={'id': 'skip'}"):
+        network.fit(NUMBERED, WEAR)
+    rows = NUMBERED[:3].assign(id=[1001, 1002, 1003])
+    with pytest.warns(vhat.SupportWarning, match=r"count the rows.*if it is an identifier, fit again with columns="):
+        network.predict(rows)
+    with pytest.warns(vhat.SupportWarning, match="column 'load' .* Do not rely on these rows.$"):
+        network.predict(NUMBERED[:1].assign(load=99.0))
+
+
+def test_a_quantity_that_counts_the_rows_is_not_named_where_the_user_says_number():
+    network = vhat.NetworkRegressor((2,), weight_decay=1e-2, columns={"id": "number"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", vhat.TableWarning)
+        network.fit(NUMBERED, WEAR)
+
+
+def test_a_column_of_an_array_that_counts_the_rows_is_named_by_number():
+    network = vhat.NetworkRegressor((2,), weight_decay=1e-2).fit(NUMBERED.to_numpy(), WEAR)
+    with pytest.warns(vhat.SupportWarning, match="if it is an identifier, fit without column 2 of X"):
+        network.predict([[1.0, 0.0, 2000.0]])
+
+
+@pytest.mark.filterwarnings("ignore:column 'id' looks like:vhat.TableWarning")
+def test_the_command_line_names_the_call_that_leaves_an_identifier_out(tmp_path):
+    vhat.NetworkRegressor((2,), weight_decay=1e-2).fit(NUMBERED, WEAR).save(tmp_path / "model")
+    NUMBERED[:3].assign(id=5000).to_csv(tmp_path / "new.csv", index=False)
+    done = run("predict", tmp_path / "model", tmp_path / "new.csv", "--out", tmp_path / "out.csv")
+    assert done.exit_code == 0, done.output
+    assert "if it is an identifier, fit again with --columns id=skip." in " ".join(done.stderr.split())

@@ -260,3 +260,35 @@ def test_dates_of_any_year_are_read(cells):
     start = datetime.date(1970, 1, 1)
     want = [(datetime.date(1500, 1, 2) - start).days, (datetime.date(2020, 3, 14) - start).days]
     assert found.tolist() == want
+
+
+@pytest.mark.parametrize(("trained", "cell"), [("1'234.5", "5,125"), ("1 234,5", "5.125"), ("1 234", "5,125")])
+def test_other_signs_between_thousands_do_not_tell_what_a_comma_or_a_point_is(trained, cell):
+    columns = Columns.of(pd.DataFrame({"size": [trained, "3", "7"]}))
+    with pytest.raises(vhat.InputError, match="not clear: it may be"):
+        columns.encode(pd.DataFrame({"size": [cell]}))
+
+
+def test_a_cell_that_is_not_clear_counts_as_missing_where_the_user_said_number():
+    frame = pd.DataFrame({"size": ["2.5", "3", "7"]})
+    found = Columns.of(frame, {"size": "number"}).encode(pd.DataFrame({"size": ["5,125", "3"]}))
+    assert found.status.tolist() == ["missing cell", ""]
+
+
+def test_columns_are_printed_one_a_line_with_what_was_left_out():
+    columns = Columns.of(messy().assign(floor=2.0, same="x"))
+    lines = str(columns).split("\n")
+    assert lines[0] == "13 columns, 3 left out:"
+    assert lines[1] == "  number    number"
+    assert lines[5].split() == ["time", "date:", "year-month-day"]
+    assert lines[-3:] == [
+        "  name      left out: text, 24 different in 24 rows",
+        "  floor     left out: the same in all rows",
+        "  same      left out: 'x' in all rows",
+    ]
+    assert str(Columns.of(pd.DataFrame({"a": [1, 2]}))) == "1 column:\n  a  number"
+
+
+def test_a_doubtful_reading_is_printed_with_the_option_that_changes_it():
+    columns = Columns.of(pd.DataFrame({"a": ["1.234", "5.678"]}))
+    assert "if the point stands between thousands: columns={'a': 'decimal-comma'}" in str(columns)

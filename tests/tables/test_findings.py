@@ -9,6 +9,7 @@ from scipy import stats
 
 from vhat.tables.columns import Columns, Wording
 from vhat.tables.findings import findings, log_would_help, skewness
+from vhat.tables.identifiers import looks_like_identifier
 from vhat.tables.row_names import RowNames
 
 ROWS = 60
@@ -84,3 +85,19 @@ def test_the_log_of_a_target_is_offered_where_it_is_positive_and_skewed(unit):
     assert not log_would_help(rng.normal(loc=20, size=200) * unit)
     assert not log_would_help((np.exp(rng.normal(size=200)) - 0.5) * unit)
     assert not log_would_help(rng.uniform(1e-3, 1, size=200) * unit)
+
+
+def test_numbers_of_rows_in_any_order_are_an_identifier_and_sparse_ones_are_not():
+    rng = np.random.default_rng(6)
+    kept = rng.permutation(np.arange(1, 101))[:80]  # a random part of a table that is numbered 1 to 100
+    assert looks_like_identifier(kept.astype(float))
+    assert not looks_like_identifier(kept[:10].astype(float))
+    assert not looks_like_identifier(rng.permutation(np.arange(0, 4000, 50)).astype(float))
+    assert not looks_like_identifier(np.append(kept, kept[0]).astype(float))
+
+
+def test_an_identifier_that_the_user_calls_a_number_is_not_named():
+    frame = usual(id=np.arange(ROWS))
+    y = np.random.default_rng(9).normal(size=ROWS)
+    columns = Columns.of(frame, {"id": "number"})
+    assert not findings(frame, y, columns, RowNames(np.arange(ROWS)), "price", Wording(), asked={"id": "number"})

@@ -15,6 +15,7 @@ import numpy as np
 
 from vhat.cli.encode_rows import Filled, encode_rows
 from vhat.errors import ConvergenceWarning, InputError, SupportWarning, TableWarning
+from vhat.tables.validate import identifier_remedy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,6 +83,7 @@ class Tally:
         unsupported: Number of rows that the training data hardly support.
         moved: By column that was constant in training: number of rows with another value, and place of the first.
         far: By column: number of rows far outside the training range, and place of the first.
+        remedies: What to do about each of these columns, if it looks like an identifier; else an empty text.
         filled: Cells that were replaced, because they are missing or hold an unknown level.
         guarantee: The guarantee sentence of the intervals.
     """
@@ -92,6 +94,7 @@ class Tally:
     unsupported: int = 0
     moved: dict[str, tuple[int, str]] = field(default_factory=dict)
     far: dict[str, tuple[int, str]] = field(default_factory=dict)
+    remedies: dict[str, str] = field(default_factory=dict)
     filled: Filled = field(default_factory=Filled)
     guarantee: str = ""
 
@@ -120,7 +123,11 @@ class Tally:
         """Count the rows that are far outside the training range of a column."""
         far = network.scaling_.far(inputs.to_numpy(dtype=np.float64))
         for k in np.flatnonzero(far.any(axis=0)):
-            name = str(inputs.columns[network.scaling_.kept[k]])
+            column = int(network.scaling_.kept[k])
+            name = str(inputs.columns[column])
+            if name not in self.far:
+                numbers = network.fitted_.problem.X[:, column]
+                self.remedies[name] = identifier_remedy(numbers, column, list(inputs.columns), command=True)
             _add_rows(self.far, name, far[:, k], chunk)
 
     def moved_warnings(self, table: TableFile) -> list[str]:
@@ -137,7 +144,7 @@ class Tally:
         return [
             f"warning: column {name!r} is far outside the range that it had in training in {count:,} "
             f"{'row' if count == 1 else 'rows'} of {table.name} (first in {first}): the model was fitted to nothing "
-            "there, and no interval tells how it errs. Do not rely on these predictions."
+            f"there, and no interval tells how it errs. Do not rely on these predictions.{self.remedies.get(name, '')}"
             for name, (count, first) in self.far.items()
         ]
 

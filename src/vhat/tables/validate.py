@@ -304,13 +304,14 @@ def warn_of_far(
         )
 
 
-def identifier_remedy(numbers: np.ndarray, column: int, names: Sequence[Any] | None) -> str:
-    """Return what to do about a column that looks like an identifier, a sentence; empty for any other column.
+def identifier_remedy(numbers: np.ndarray, column: int, names: Sequence[Any] | None, *, command: bool = False) -> str:
+    """Return what to do about a column that counts the rows, a sentence; empty for any other column.
 
     Args:
         numbers: The training cells of the column, (n,).
         column: The column, as an index.
         names: The names of all columns, or None.
+        command: Whether the reader is at the command line.
     """
     from vhat.tables.columns.wording import Wording
 
@@ -319,8 +320,11 @@ def identifier_remedy(numbers: np.ndarray, column: int, names: Sequence[Any] | N
     if names is None:
         call = f"fit without column {column} of X"
     else:
-        call = f"fit again with {Wording().override(str(names[column]), 'skip')}"
-    return f" It looks like an identifier, so that all later rows lie beyond it: {call}."
+        call = f"fit again with {Wording(command=command).override(str(names[column]), 'skip')}"
+    return (
+        " Its training values are whole numbers that count the rows, as identifiers and dates are, so that later rows "
+        f"lie beyond them: if it is an identifier, {call}."
+    )
 
 
 def _refuse_unresolved(where: str, column: np.ndarray) -> None:

@@ -40,6 +40,7 @@ def joined_tally(files: Sequence[Finished], *, together: bool) -> Tally:
         whole.unsupported += tally.unsupported
         _add(whole.moved, tally.moved, file.name)
         _add(whole.far, tally.far, file.name)
+        whole.remedies |= tally.remedies
         _add(cells, tally.filled.cells, file.name)
     whole.filled = Filled(cells)
     with_rows = [file for file in files if file.tally.rows]
