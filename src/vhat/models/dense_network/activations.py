@@ -13,6 +13,7 @@ __all__ = ["DERIVATIVES", "VALUES"]
 _INVERSE_ROOT_2PI = 1.0 / np.sqrt(2.0 * np.pi)
 
 Derivatives = tuple[np.ndarray, np.ndarray]
+"""First and second derivative."""
 
 
 def _relu(a: np.ndarray) -> np.ndarray:
@@ -57,15 +58,15 @@ def _gelu_derivatives(a: np.ndarray, value: np.ndarray) -> Derivatives:
 
 
 def _silu_derivatives(a: np.ndarray, value: np.ndarray) -> Derivatives:
-    share = expit(a)
-    slope = share * (1.0 - share)
-    return share + value * (1.0 - share), slope * (2.0 + a * (1.0 - 2.0 * share))
+    s = expit(a)
+    s_derivative = s * (1.0 - s)
+    return s + value * (1.0 - s), s_derivative * (2.0 + a * (1.0 - 2.0 * s))
 
 
 VALUES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
     {"relu": _relu, "tanh": np.tanh, "softplus": _softplus, "gelu": _gelu, "silu": _silu}
 )
-"""Each activation by its name."""
+"""Activations by name."""
 
 DERIVATIVES: Mapping[str, Callable[[np.ndarray, np.ndarray], Derivatives]] = MappingProxyType(
     {
@@ -76,4 +77,4 @@ DERIVATIVES: Mapping[str, Callable[[np.ndarray, np.ndarray], Derivatives]] = Map
         "silu": _silu_derivatives,
     }
 )
-"""First and second derivative of each, as a function of its argument and its value; relu's are 0 at the kink."""
+"""First and second derivatives by name, as functions of argument and value. Those of relu are 0 at the kink."""

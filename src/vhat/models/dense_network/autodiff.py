@@ -1,4 +1,4 @@
-"""A network of the library's own and the square loss as functions of a flat parameter vector, in NumPy."""
+"""One of the library's own networks and the square loss as functions of a flat parameter vector, in NumPy."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ class NetworkAutodiff:
 
     @property
     def linear(self) -> bool:
-        """Whether there is no hidden layer."""
+        """Whether the network has no hidden layer."""
         return len(self.network.widths) == 2
 
     @property
     def kinks(self) -> KinkedOperations:
-        """The kinks of relu, where it acts; every other activation is smooth."""
+        """The kink of relu, if there is a hidden layer; all other activations are smooth."""
         kinked = self.network.activation == "relu" and not self.linear
         return KinkedOperations(("relu",), known=True) if kinked else NO_KINKS
 
     @property
     def leaves(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of biases and weights, in the order of the flat vector."""
+        """Shapes of biases and weights, in the order of the flat vector."""
         return layers.leaf_shapes(self.network)
 
     def check(self, x: Any, X: np.ndarray, /) -> np.ndarray:
         """Check test inputs against the training inputs."""
-        found: np.ndarray = match_inputs(x, X)
-        return found.astype(np.float64, copy=False)
+        rows: np.ndarray = match_inputs(x, X)
+        return rows.astype(np.float64, copy=False)
 
     def count(self, inputs: np.ndarray, /) -> int:
-        """Return how many rows checked inputs hold."""
+        """Return the number of rows in checked inputs."""
         return len(inputs)
 
     def take(self, inputs: np.ndarray, index: Any, /) -> np.ndarray:
@@ -86,7 +86,7 @@ class NetworkAutodiff:
         return tuple({"b": biases.copy(), "w": weights.copy()} for biases, weights in parts)
 
     def functional(self, theta: np.ndarray, q: Callable[[Any], Any], /) -> Functional:
-        """Return value and gradient of ``q(params)``, which JAX differentiates: the function is the user's own."""
+        """Return value and gradient of ``q(params)``. The user's function is differentiated by JAX."""
         import jax
         import jax.numpy as jnp
 
@@ -104,7 +104,7 @@ class NetworkAutodiff:
             gradient = np.array(jax.jacrev(flat)(point)).reshape(-1, len(theta))
             try:
                 affine = is_affine(lambda _, theta, __: flat(theta), (), point, ())
-            except Exception:  # a functional that asks for numbers has derivatives, but cannot be traced
+            except Exception:  # a functional that needs concrete values can be differentiated, but not traced
                 affine = False
         refuse_flat_functional(gradient)
         return Functional(value.astype(np.float64), gradient, affine)

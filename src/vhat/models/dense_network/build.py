@@ -1,4 +1,4 @@
-"""A network of the library's own and checked numbers as a problem in NumPy."""
+"""Problems from the library's own networks and checked data, computed in NumPy."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from vhat.models.problem import Problem
 
 __all__ = ["is_small", "network_problem"]
 
-_MOST_PARAMETERS = 2000
-"""Parameters up to which matrices of p x p numbers (32 MB) are formed and factorised at every step of a fit."""
-_MOST_NUMBERS = 1.5e7
-"""Numbers of the Jacobian, n K p, that are kept: 120 MB, and two or three times as much while it is used."""
-_MOST_FLOPS = 1e10
-"""Operations n K p^2 of one Gauss-Newton matrix: some 0.3 CPU seconds, of which a choice of weight decay takes a
-hundred."""
+_MAX_PARAMETERS = 2000
+"""Largest p for which p x p matrices (32 MB) are formed and factorised at every step of a fit."""
+_MAX_JACOBIAN_NUMBERS = 1.5e7
+"""Largest size n K p of the Jacobian, which is kept: 120 MB, and two or three times as much while it is used."""
+_MAX_FLOPS = 1e10
+"""Largest cost n K p^2 of one Gauss-Newton matrix, about 0.3 CPU seconds. A choice of weight decay forms about a
+hundred of them."""
 
 
 def is_small(network: Network, rows: int) -> bool:
-    """Return whether a network with so many training rows is computed in NumPy.
+    """Return whether a network with this number of training rows is computed in NumPy.
 
-    A function of the sizes alone, so that no result depends on the machine.
+    The answer depends on the sizes only, so that no result depends on the machine.
     """
-    p, pairs = network.parameters, rows * network.widths[-1]
-    return p <= _MOST_PARAMETERS and pairs * p <= _MOST_NUMBERS and pairs * p**2 <= _MOST_FLOPS
+    p = network.parameters
+    predictions = rows * network.widths[-1]
+    return p <= _MAX_PARAMETERS and predictions * p <= _MAX_JACOBIAN_NUMBERS and predictions * p**2 <= _MAX_FLOPS
 
 
 def network_problem(
@@ -44,20 +45,20 @@ def network_problem(
     memory: float | None = None,
     dtype: str = "float64",
 ) -> Problem:
-    """Make a problem of a network, its parameters and its training data, ``loss="half_mse"``.
+    """Return the problem of a network, its parameters and its training data, with ``loss="half_mse"``.
 
     Args:
         network: The network.
         params: In the structure of ``network.init``, or the flat vector (p,).
         X: Rows, (n, inputs), float64.
         y: Responses, (n,) or (n, outputs).
-        weight_decay: lam, a number or one a parameter, (p,).
-        sample_weight: One weight a row.
+        weight_decay: lam, a number or one per parameter, (p,).
+        sample_weight: One weight per row.
         memory: Budget in bytes.
         dtype: The dtype in which the parameters were trained.
 
     Raises:
-        InputError: When the parameters are not those of the network, or the data are not of its shape.
+        InputError: When the number of parameters or the shape of the data is not that of the network.
     """
     theta = np.array(params, dtype=np.float64) if isinstance(params, np.ndarray) else flatten(params)
     if theta.shape != (network.parameters,):

@@ -1,12 +1,12 @@
 """The Gauss-Newton matrix ``sum_i w_i g_i g_i'`` of a fully connected network over many rows.
 
-With one hidden layer and one output the gradient of row i is ``(e_i ⊗ d_i, q_i)``: ``e`` the inputs extended by a one,
-``d = phi'(a) * W_2`` and ``q`` the hidden values extended by a one. The large block of the matrix is then ::
+With one hidden layer and one output the gradient of row i is ``(e_i ⊗ d_i, q_i)``. Here ``e`` are the inputs extended
+by a one, ``d = phi'(a) * W_2``, and ``q`` are the hidden values extended by a one. The large block of the matrix is ::
 
     sum_i w_i (e_ia e_ib) (d_ij d_ik)
 
-which is one product of the distinct pairs ``a <= b`` with the distinct pairs ``j <= k``: half of the multiplications
-that ``J'J`` takes, and J is not formed.
+It is computed as one matrix product of the distinct pairs ``a <= b`` with the distinct pairs ``j <= k``, which takes
+half of the multiplications of ``J'J`` and does not form J.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from vhat.models.dense_network.layers import Pass
 
 __all__ = ["gauss_newton", "pair_numbers", "pair_products"]
 
-_ROWS_TOGETHER = 1024
-"""Rows of one product: their pairs (4 MB in double precision for 32 units) stay near the processor."""
+_BLOCK_ROWS = 1024
+"""Rows of one product. Their pairs (4 MB in double precision for 32 units) stay in the cache."""
 
 
 def gauss_newton(rows: Pass, weights: np.ndarray) -> np.ndarray:
@@ -26,61 +26,70 @@ def gauss_newton(rows: Pass, weights: np.ndarray) -> np.ndarray:
 
     Args:
         rows: The forward pass.
-        weights: One a row, (n,), none of them negative.
+        weights: One per row, (n,), none of them negative.
     """
     if len(rows.layers) == 2 and rows.outputs == 1:
         return _one_hidden_layer(rows, np.sqrt(weights))
     J = rows.jacobian()
     J *= np.repeat(np.sqrt(weights), rows.outputs)[:, None]
-    found: np.ndarray = J.T @ J
-    return found
+    matrix: np.ndarray = J.T @ J
+    return matrix
 
 
 def pair_products(values: np.ndarray) -> np.ndarray:
     """Return the products of all pairs of rows ``a <= b``, (k, m) to (k (k + 1) / 2, m)."""
     count = len(values)
-    found = np.empty((count * (count + 1) // 2, values.shape[1]))
-    at = 0
-    for number in range(count):
-        end = at + count - number
-        np.multiply(values[number:], values[number], out=found[at:end])
-        at = end
-    return found
+    products = np.empty((count * (count + 1) // 2, values.shape[1]))
+    start = 0
+    for row in range(count):
+        stop = start + count - row
+        np.multiply(values[row:], values[row], out=products[start:stop])
+        start = stop
+    return products
 
 
 def pair_numbers(count: int) -> np.ndarray:
-    """Return where the product of each pair stands in :func:`pair_products`, (k, k), symmetric."""
-    found = np.zeros((count, count), dtype=np.intp)
-    found[np.triu_indices(count)] = np.arange(count * (count + 1) // 2)
-    return np.maximum(found, found.T)
+    """Return the index of each pair (a, b) in :func:`pair_products`, (k, k), symmetric."""
+    numbers = np.zeros((count, count), dtype=np.intp)
+    numbers[np.triu_indices(count)] = np.arange(count * (count + 1) // 2)
+    return np.maximum(numbers, numbers.T)
 
 
 def _one_hidden_layer(rows: Pass, roots: np.ndarray) -> np.ndarray:
-    """Return the matrix by products of pairs; ``roots`` are the square roots of the weights."""
+    """Return the matrix for one hidden layer and one output.
+
+    Args:
+        rows: The forward pass.
+        roots: The square roots of the weights, (n,).
+    """
+    # One row per parameter index, so that pairs of rows are contiguous. The weights enter d and q as square roots.
     inputs = _transposed(rows.hidden[0], np.ones(len(roots)))
     slopes = np.ascontiguousarray((rows.first[0] * (roots[:, None] * rows.layers[1][1][:, 0])).T)
     top = _transposed(rows.hidden[1] * roots[:, None], roots)
-    columns, units = len(inputs), len(slopes)
-    first = columns * units
+    columns = len(inputs)
+    units = len(slopes)
+    lower = columns * units  # parameters of the hidden layer; those of the output layer follow
     pairs = np.zeros((columns * (columns + 1) // 2, units * (units + 1) // 2))
-    between = np.zeros((first, units + 1))
-    for start in range(0, len(roots), _ROWS_TOGETHER):
-        cut = slice(start, start + _ROWS_TOGETHER)
-        e, d = inputs[:, cut], slopes[:, cut]
+    mixed = np.zeros((lower, units + 1))
+    for start in range(0, len(roots), _BLOCK_ROWS):
+        block = slice(start, start + _BLOCK_ROWS)
+        e = inputs[:, block]
+        d = slopes[:, block]
         pairs += pair_products(e) @ pair_products(d).T
-        between += (e[:, None, :] * d).reshape(first, -1) @ top[:, cut].T
-    found = np.empty((first + units + 1, first + units + 1))
+        mixed += (e[:, None, :] * d).reshape(lower, -1) @ top[:, block].T
+    matrix = np.empty((lower + units + 1, lower + units + 1))
+    # Entry (a, j), (b, k) is that of the pairs (a, b) and (j, k).
     spread = pairs[pair_numbers(columns)[:, None, :, None], pair_numbers(units)[None, :, None, :]]
-    found[:first, :first] = spread.reshape(first, first)
-    found[:first, first:] = between
-    found[first:, :first] = between.T
-    found[first:, first:] = top @ top.T
-    return found
+    matrix[:lower, :lower] = spread.reshape(lower, lower)
+    matrix[:lower, lower:] = mixed
+    matrix[lower:, :lower] = mixed.T
+    matrix[lower:, lower:] = top @ top.T
+    return matrix
 
 
 def _transposed(values: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Return the columns of ``values`` below the row ``first``, (1 + columns, n)."""
-    found = np.empty((values.shape[1] + 1, len(values)))
-    found[0] = first
-    found[1:] = values.T
-    return found
+    """Return ``first`` as a row above the transpose of ``values``, (1 + columns, n)."""
+    stacked = np.empty((values.shape[1] + 1, len(values)))
+    stacked[0] = first
+    stacked[1:] = values.T
+    return stacked

@@ -1,4 +1,4 @@
-"""Dense derivatives of a network in NumPy over its training rows, made when first asked for, and kept."""
+"""Dense derivatives of a network in NumPy over its training rows, computed on first use and cached."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ if TYPE_CHECKING:
 __all__ = ["NetworkLinearised"]
 
 _ACCURACY = 1e-14
-"""Relative accuracy of derivatives in closed form: some dozens of roundings."""
-_FEW_VECTORS = 8
-"""Products with the curvature at one parameter vector that are made without its matrix. A pass over the rows takes
-about a tenth of the time that the matrix takes, and checks along a line ask for one product at each of many points."""
+"""Relative accuracy of derivatives in closed form, some dozens of roundings."""
+_MAX_PRODUCTS_BY_ROWS = 8
+"""Number of curvature products at one parameter vector that are computed by passes over the rows before the matrix is
+formed. One pass takes about a tenth of the time of the matrix. Line searches need only one product at each of many
+points."""
 
 
 class NetworkLinearised(Linearised):
     """Derivatives of a network in closed form: see :class:`vhat.models.protocols.Linearised`.
 
-    The Jacobian and both curvature matrices are formed: networks of this kind are small
-    (:func:`vhat.models.dense_network.is_small`), and one product of matrices is faster than many of vectors.
+    The Jacobian and both curvature matrices are formed: these networks are small
+    (:func:`vhat.models.dense_network.is_small`), and one matrix product is faster than many products with vectors.
     """
 
     _autodiff: NetworkAutodiff
@@ -41,24 +42,27 @@ class NetworkLinearised(Linearised):
     _jacobian: Lazy[np.ndarray]
     _gauss_newton: Lazy[np.ndarray]
     _residual: Lazy[np.ndarray]
-    _vectors: int
+    _products: int
+    """Number of right-hand sides multiplied so far."""
 
     def __init__(self, autodiff: NetworkAutodiff, point: Point, before: Linearised | None) -> None:
         earlier = before if isinstance(before, NetworkLinearised) else None
-        here = point.shared(earlier, "theta", "X")
-        self._pass = here._pass if here else Lazy(partial(forward, autodiff.network, point.theta, point.X))
+        same_fit = point.shared(earlier, "theta", "X")
+        self._pass = same_fit._pass if same_fit else Lazy(partial(forward, autodiff.network, point.theta, point.X))
         super().__init__(autodiff, point)
         # The Jacobian of a linear model is the same at all parameters.
-        alike = point.shared(earlier, "X") if autodiff.linear else here
-        self._jacobian = alike._jacobian if alike else Lazy(partial(_jacobian, self._pass))
-        again = point.shared(alike, "weights")
-        self._gauss_newton = again._gauss_newton if again else Lazy(partial(_matrix, self._pass, point.weights))
-        same = point.shared(here, "weights", "y")
-        self._residual = same._residual if same else Lazy(partial(_residual, self._pass, self.loss, point.n))
-        self._vectors = 0
+        same_J = point.shared(earlier, "X") if autodiff.linear else same_fit
+        self._jacobian = same_J._jacobian if same_J else Lazy(partial(_jacobian, self._pass))
+        same_ggn = point.shared(same_J, "weights")
+        self._gauss_newton = (
+            same_ggn._gauss_newton if same_ggn else Lazy(partial(_gauss_newton, self._pass, point.weights))
+        )
+        same_loss = point.shared(same_fit, "weights", "y")
+        self._residual = same_loss._residual if same_loss else Lazy(partial(_residual, self._pass, self.loss, point.n))
+        self._products = 0
 
     def facts(self) -> ModelFacts:
-        """Return what is known of NumPy's networks."""
+        """Return the properties of a network in NumPy: deterministic, float64, derivatives in closed form."""
         return ModelFacts("numpy", self._autodiff.dtype, True, (), _ACCURACY, _ACCURACY)
 
     # -- gradients of single predictions ------------------------------------------------------
@@ -67,17 +71,17 @@ class NetworkLinearised(Linearised):
         return forward(self._autodiff.network, self.point.theta, inputs).jacobian()
 
     def row_factors(self, inputs: np.ndarray, /) -> Sequence[tuple[np.ndarray, ...]]:
-        """Return the same leaf by leaf, weights as the two factors of each outer product."""
+        """Return these gradients split by leaf, for weights the two factors of each outer product."""
         return forward(self._autodiff.network, self.point.theta, inputs).factors()
 
     @property
     def outer_leaves(self) -> frozenset[int]:
-        """The numbers of the leaves that are weights."""
+        """Indices of the leaves that are weights: the odd ones, since each layer has biases, then weights."""
         return frozenset(range(1, 2 * len(self._autodiff.network.widths) - 2, 2))
 
     @property
     def rows_are_new(self) -> bool:
-        """Return True: every call of ``row_gradients`` makes its rows."""
+        """True: every call of ``row_gradients`` returns a new array."""
         return True
 
     # -- sums over the training rows ----------------------------------------------------------
@@ -96,37 +100,42 @@ class NetworkLinearised(Linearised):
 
     def product(self, v: np.ndarray, curvature: Curvature, /) -> np.ndarray:
         """Return ``H v`` or its Gauss-Newton part for each row of v, without decay."""
-        if self._costs_less_than_matrices(len(v), curvature):
-            return np.stack([self._single_product(each, curvature) for each in v])
-        found: np.ndarray = v @ self._gauss_newton.result
-        return found if curvature == "ggn" else found + v @ self._residual.result
+        if self._by_rows(len(v), curvature):
+            return np.stack([self._product_by_rows(each, curvature) for each in v])
+        image: np.ndarray = v @ self._gauss_newton.result
+        if curvature == "ggn":
+            return image
+        return image + v @ self._residual.result
 
-    def _costs_less_than_matrices(self, vectors: int, curvature: Curvature) -> bool:
-        """Count vectors, and return whether so few were asked for that passes over the rows cost less than matrices."""
+    def _by_rows(self, vectors: int, curvature: Curvature) -> bool:
+        """Count right-hand sides, and return whether passes over the rows cost less than forming the matrices."""
         if self._gauss_newton.known and (curvature == "ggn" or self._residual.known):
             return False
-        self._vectors += vectors
-        return self._vectors <= _FEW_VECTORS
+        self._products += vectors
+        return self._products <= _MAX_PRODUCTS_BY_ROWS
 
-    def _single_product(self, v: np.ndarray, curvature: Curvature) -> np.ndarray:
-        move, n = unflatten(self._autodiff.network, v), self.point.n
+    def _product_by_rows(self, v: np.ndarray, curvature: Curvature) -> np.ndarray:
+        """Return the product with one vector, (p,), by a forward and a backward pass."""
+        direction = unflatten(self._autodiff.network, v)
+        n = self.point.n
         with np.errstate(all="ignore"):
             if curvature == "ggn":
-                return gauss_newton_product(self._pass.result, move, self.point.weights / n)
-            return hessian_product(self._pass.result, move, self.point.weights / n, self.loss.result.first / n)
+                return gauss_newton_product(self._pass.result, direction, self.point.weights / n)
+            return hessian_product(self._pass.result, direction, self.point.weights / n, self.loss.result.first / n)
 
 
 def _jacobian(rows: Lazy[Pass]) -> np.ndarray:
-    found = rows.result.jacobian()
-    check_finite("the gradient of the model's prediction on X", found, ModelError)
-    return found
+    """Return J, (n * K, p)."""
+    J = rows.result.jacobian()
+    check_finite("the gradient of the model's prediction on X", J, ModelError)
+    return J
 
 
-def _matrix(rows: Lazy[Pass], weights: np.ndarray) -> np.ndarray:
+def _gauss_newton(rows: Lazy[Pass], weights: np.ndarray) -> np.ndarray:
     """Return ``J'WJ/n``, (p, p)."""
-    found = gauss_newton(rows.result, weights / len(weights))
-    check_finite("the gradient of the model's prediction on X", found, ModelError)
-    return found
+    matrix = gauss_newton(rows.result, weights / len(weights))
+    check_finite("the gradient of the model's prediction on X", matrix, ModelError)
+    return matrix
 
 
 def _residual(rows: Lazy[Pass], loss: Lazy[LossDerivatives], n: int) -> np.ndarray:
