@@ -42,7 +42,7 @@ def test_what_a_model_closes_over_may_not_change_under_it(wrap):
     stats["scale"] = np.array([1.0, 3.0])
     same = fitted.interval(POINTS[:5], noise=0.1)  # compiled already
     np.testing.assert_array_equal(same.standard_error, before.standard_error)
-    with pytest.raises(vhat.ModelError, match="predict is not the function that it was"):
+    with pytest.raises(vhat.ModelError, match="predict has changed since this model was created"):
         fitted.interval(POINTS, noise=0.1)
     anew = vhat.from_jax(predict, PARAMS, X, Y, weight_decay=1e-3).polish()
     q = ridge(X * stats["scale"], 1e-3)
@@ -89,7 +89,7 @@ def test_a_whole_number_among_the_parameters_is_told_to_be_fixed():
     def line(q, Z):
         return q["a"] * Z[:, 0] + q["b"]
 
-    with pytest.warns(vhat.FixedParameterWarning, match=r"held fixed, for they are whole numbers: params\['a'\] = 2"):
+    with pytest.warns(vhat.FixedParameterWarning, match=r"held fixed, because they are whole numbers: params\['a'\] = 2"):
         assert vhat.from_jax(line, {"a": 2, "b": 0.5}, X, Y, weight_decay=1e-3).problem.p == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -73,7 +73,7 @@ def _arrays(params: Any, layout: trees.Layout) -> dict[str, np.ndarray]:
     leaves = jax.tree_util.tree_leaves_with_path(params)
     arrays = {}
     for (path, leaf), kind in zip(leaves, layout.shapes, strict=True):
-        if not isinstance(kind, trees.Held):  # a Held leaf is no array, such as a function or a string
+        if not isinstance(kind, trees.Static):  # a Static leaf is no array, such as a function or a string
             arrays[jax.tree_util.keystr(path)] = np.asarray(leaf)
     return arrays
 
@@ -149,7 +149,7 @@ def move(problem: Problem, to: Any) -> Problem:
         kinds = layout.shapes
         leaves = jax.tree.leaves(to)
     else:  # the parameters were saved as arrays by path
-        kinds = tuple(kind for kind in layout.shapes if not isinstance(kind, trees.Held))
+        kinds = tuple(kind for kind in layout.shapes if not isinstance(kind, trees.Static))
         leaves = list(to.values())
     trained = [np.ravel(leaf) for leaf, kind in zip(leaves, kinds, strict=True) if isinstance(kind, tuple)]
     with jax.enable_x64(True):

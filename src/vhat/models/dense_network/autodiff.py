@@ -91,13 +91,13 @@ class NetworkAutodiff:
         import jax.numpy as jnp
 
         from vhat.models.jax.affine import is_affine
-        from vhat.models.jax.pytrees import in_words
+        from vhat.models.jax.pytrees import wrap_errors
 
         def flat(theta: Any) -> Any:
             parts = layers.unflatten(self.network, theta)
             return jnp.asarray(q(tuple({"b": biases, "w": weights} for biases, weights in parts)))
 
-        with jax.enable_x64(True), in_words("differentiating the functional"):
+        with jax.enable_x64(True), wrap_errors("differentiating the functional"):
             point = jnp.asarray(theta)
             value, again = (np.asarray(flat(point)) for _ in range(2))
             refuse_functional(value, again)

@@ -1,4 +1,4 @@
-"""Whether a traced JAX program is affine in its parameters: see :mod:`vhat.models.affine`."""
+"""Proof that a traced JAX program is affine in its parameters: see :mod:`vhat.models.affine`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from vhat.models.affine import Dependence, Linearity, combine
 __all__ = ["dependence", "is_affine"]
 
 _ALL = range(sys.maxsize)
+"""All positions of arguments."""
 _CALLS = (
     "jit",
     "pjit",
@@ -27,9 +28,9 @@ _CALLS = (
     "custom_vjp_call",
     "custom_vjp_call_jaxpr",
 )
-"""Operations that run one program on their arguments. The names have changed between versions of JAX."""
+"""Operations that call one program with their arguments. The names differ between versions of JAX."""
 _PROGRAM = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-"""Under which of these parameters they hold it."""
+"""The parameter of a call that holds its program is one of these."""
 _FIRST = Linearity(terms=(0,))
 _BOTH = Linearity(terms=(0, 1))
 _PRODUCT = Linearity(factors=(0, 1))
@@ -49,7 +50,7 @@ _LINEAR = {
     "reduce_window_sum": _FIRST,
     "cumsum": _FIRST,
     "triangular_solve": Linearity(terms=(1,)),  # in the right-hand side, for a fixed matrix
-    # moves of numbers to other places; positions, predicates and indices must not depend on the parameters
+    # rearrangements; positions, predicates and indices must not depend on the parameters
     "reshape": _FIRST,
     "transpose": _FIRST,
     "broadcast_in_dim": _FIRST,
@@ -73,13 +74,14 @@ _LINEAR = {
     "copy_p": _FIRST,
     "convert_element_type": _FIRST,
 }
-"""Operations that are linear in the arguments listed, by position."""
-_LEAST_BITS = 32
-"""Narrower floats round so coarsely that a sum of them is a staircase."""
+"""Operations with the positions of the arguments in which they are linear."""
+_MIN_BITS = 32
+"""Width of the narrowest float that counts as real numbers. Narrower ones round so coarsely that a sum of them is a
+step function."""
 
 
 def is_affine(f: Callable[[Any, Any, Any], Any], fixed: Any, theta: Any, X: Any) -> bool:
-    """Return whether ``f(fixed, theta, X)`` is an affine function of ``theta`` whatever the values of all three.
+    """Return whether ``f(fixed, theta, X)`` is proved to be affine in ``theta``, for all values of its arguments.
 
     Args:
         f: A function that JAX can trace.
@@ -93,9 +95,9 @@ def is_affine(f: Callable[[Any, Any, Any], Any], fixed: Any, theta: Any, X: Any)
 def dependence(f: Callable[[Any, Any, Any], Any], fixed: Any, theta: Any, X: Any) -> Dependence:
     """Return how ``f(fixed, theta, X)`` depends on ``theta``: see :func:`is_affine`."""
     traced = jax.make_jaxpr(f)(fixed, theta, X)
-    kinds = ((Dependence.CONSTANT, fixed), (Dependence.AFFINE, theta), (Dependence.INPUT, X))
-    found = _results(traced.jaxpr, [kind for kind, tree in kinds for _ in jax.tree.leaves(tree)])
-    return max(found, default=Dependence.CONSTANT)
+    parts = ((Dependence.CONSTANT, fixed), (Dependence.AFFINE, theta), (Dependence.INPUT, X))
+    arguments = [kind for kind, tree in parts for _ in jax.tree.leaves(tree)]
+    return max(_results(traced.jaxpr, arguments), default=Dependence.CONSTANT)
 
 
 def _results(jaxpr: Any, arguments: Sequence[Dependence]) -> list[Dependence]:
@@ -113,12 +115,15 @@ def _results(jaxpr: Any, arguments: Sequence[Dependence]) -> list[Dependence]:
 
 
 def _equation(equation: Any, inputs: list[Dependence]) -> list[Dependence]:
-    name, params = equation.primitive.name, equation.params
-    most = max(inputs, default=Dependence.CONSTANT)
-    if most < Dependence.AFFINE:
-        return [most] * len(equation.outvars)
+    """Return the dependence of each result of one operation."""
+    name = equation.primitive.name
+    params = equation.params
+    strongest = max(inputs, default=Dependence.CONSTANT)
+    if strongest < Dependence.AFFINE:
+        return [strongest] * len(equation.outvars)
     if name in _CALLS:
-        return _call(next((params[key] for key in _PROGRAM if key in params), None), inputs, len(equation.outvars))
+        program = next((params[key] for key in _PROGRAM if key in params), None)
+        return _call(program, inputs, len(equation.outvars))
     if name == "scan":
         return _scan(params, inputs)
     if name == "cond":
@@ -130,6 +135,7 @@ def _equation(equation: Any, inputs: list[Dependence]) -> list[Dependence]:
 
 
 def _call(program: Any, inputs: list[Dependence], outputs: int) -> list[Dependence]:
+    """Return the dependence of each result of a called program; OTHER if its arguments cannot be matched."""
     inner = getattr(program, "jaxpr", program)
     if inner is None or len(inner.invars) != len(inputs):
         return [Dependence.OTHER] * outputs
@@ -137,13 +143,16 @@ def _call(program: Any, inputs: list[Dependence], outputs: int) -> list[Dependen
 
 
 def _scan(params: Any, inputs: list[Dependence]) -> list[Dependence]:
-    """Follow a loop until what it carries depends on the parameters no more than it did before.
+    """Return the dependence of each result of a loop, by a fixed point over its carried values.
 
-    The dependence of a carried value can only grow, in three steps, so this ends. Induction over the turns of the
-    loop then holds for any number of them.
+    The dependence of a carried value can only grow, at most three times, so the iteration ends. By induction the fixed
+    point holds for any number of iterations of the loop.
     """
-    consts, carries = params["num_consts"], params["num_carry"]
-    fixed, carried, rows = inputs[:consts], inputs[consts : consts + carries], inputs[consts + carries :]
+    consts = params["num_consts"]
+    carries = params["num_carry"]
+    fixed = inputs[:consts]
+    carried = inputs[consts : consts + carries]
+    rows = inputs[consts + carries :]
     while True:
         found = _results(params["jaxpr"].jaxpr, [*fixed, *carried, *rows])
         grown = [max(pair) for pair in zip(carried, found[:carries], strict=True)]
@@ -153,14 +162,16 @@ def _scan(params: Any, inputs: list[Dependence]) -> list[Dependence]:
 
 
 def _cond(branches: Sequence[Any], inputs: list[Dependence]) -> list[Dependence]:
-    """Join the branches; where the parameters choose the branch, nothing is proved."""
+    """Return the largest dependence over the branches; OTHER where the parameters select the branch."""
     found = [_results(branch.jaxpr, inputs[1:]) for branch in branches]
     joined = [max(each) for each in zip(*found, strict=True)]
-    return [Dependence.OTHER] * len(joined) if inputs[0] >= Dependence.AFFINE else joined
+    if inputs[0] >= Dependence.AFFINE:
+        return [Dependence.OTHER] * len(joined)
+    return joined
 
 
 def _updates_affinely(program: Any) -> bool:
-    """Whether a scatter puts an affine function of old and new in place: ``.at[i].apply(f)`` is a scatter by f."""
+    """Return whether a scatter combines old and new values affinely; ``.at[i].apply(f)`` is a scatter with f."""
     if program is None:
         return True
     inner = getattr(program, "jaxpr", program)
@@ -169,4 +180,4 @@ def _updates_affinely(program: Any) -> bool:
 
 def _is_wide_float(aval: Any) -> bool:
     dtype = getattr(aval, "dtype", None)
-    return dtype is not None and jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits >= _LEAST_BITS
+    return dtype is not None and jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits >= _MIN_BITS

@@ -28,12 +28,12 @@ class JaxAutodiff:
     """A JAX function: see :class:`vhat.models.protocols.Autodiff`.
 
     Attributes:
-        model: What compiled programs are specialised to: the functions and the layout of the parameters.
+        model: The functions and the layout of the parameters, for which programs are compiled.
         fixed: The arrays among the parameters that were not trained.
         dtype: The dtype in which the parameters were given.
-        leaf_columns: The names of the columns of each array of inputs that was a data frame.
-        selected: The names of the trained leaves, where ``parameters=`` has chosen them.
-        output: Which part of what the user's function returns is the prediction, as it was given.
+        leaf_columns: Column names of each array of inputs that was a data frame, None for other arrays.
+        selected: Names of the trained leaves, if ``parameters=`` has selected them.
+        output: The user's ``output=``, which selects the prediction in the function's return value.
     """
 
     model: kernels.Model
@@ -53,27 +53,27 @@ class JaxAutodiff:
 
     @property
     def linear(self) -> bool:
-        """Whether the predictions are an affine function of the parameters, as the traced program shows."""
+        """Whether the traced program proves the predictions affine in the parameters."""
         return self.model.affine
 
     @property
     def held_fixed(self) -> bool:
-        """Whether some leaves are held fixed by ``parameters=``: they may have been trained on the same responses."""
+        """Whether ``parameters=`` holds leaves fixed, which may have been trained on the same responses."""
         return self.selected is not None
 
     @property
     def kinks(self) -> KinkedOperations:
-        """The kinked operations that act on the parameters, as the traced program shows them."""
+        """The kinked operations of the traced program on parameter-dependent values."""
         return self.model.kinks
 
     @property
     def leaves(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the trained leaves, in the order of the flat vector."""
+        """Shapes of the trained leaves, in the order of the flat vector."""
         return self.model.layout.trained
 
     @property
     def columns(self) -> tuple[Any, ...] | None:
-        """The names of the columns, where the inputs were one data frame."""
+        """Column names, if the inputs were one data frame; else None."""
         return self.leaf_columns[0] if len(self.leaf_columns) == 1 else None
 
     # -- inputs ------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class JaxAutodiff:
         return pytrees.match_inputs(x, X, self.leaf_columns)
 
     def count(self, inputs: Any, /) -> int:
-        """Return how many rows checked inputs hold."""
+        """Return the number of rows in checked inputs."""
         return len(jax.tree.leaves(inputs)[0])
 
     def take(self, inputs: Any, index: Any, /) -> Any:
@@ -93,9 +93,9 @@ class JaxAutodiff:
     def predict(self, theta: jax.Array, inputs: Any, /) -> np.ndarray:
         """Return predictions at checked inputs, (m, K)."""
         m = self.count(inputs)
-        sizes = pytrees.chunk_sizes(m, self.model.rows_together)
-        parts = jax.tree.map(lambda leaf: pytrees.chunk(leaf, *sizes), inputs)
-        return pytrees.joined(kernels.predictions(self.model, self.fixed, theta, parts), m)
+        sizes = pytrees.chunk_sizes(m, self.model.chunk_rows)
+        chunks = jax.tree.map(lambda leaf: pytrees.chunk(leaf, *sizes), inputs)
+        return pytrees.joined(kernels.predictions(self.model, self.fixed, theta, chunks), m)
 
     def loss(self, f: np.ndarray, y: np.ndarray, weights: np.ndarray, /) -> LossDerivatives:
         """Return the loss of each row and its derivatives."""
@@ -103,12 +103,14 @@ class JaxAutodiff:
             return half_square(f, y, weights)
         with self.arrays.scope():
             value, first, second, cross = map(np.asarray, kernels.loss_parts(self.model, f, y))
+        # A loss of f - y has the cross derivative -second; other losses seldom have, at the fitted values of all rows.
+        location = bool(np.allclose(cross, -second, rtol=1e-9, atol=1e-12 * np.abs(second).max()))
         return LossDerivatives(
             weights * value,
             weights[:, None] * first,
             diagonal_if_separable(weights[:, None, None] * second),
             diagonal_if_separable(weights[:, None, None] * cross),
-            bool(np.allclose(cross, -second, rtol=1e-9, atol=1e-12 * np.abs(second).max())),
+            location,
         )
 
     def params(self, theta: jax.Array, /) -> Any:
@@ -121,23 +123,26 @@ class JaxAutodiff:
         def flat(theta: Any) -> Any:
             return jnp.asarray(q(self.model.layout.unflatten(theta, self.fixed)))
 
-        with pytrees.in_words("differentiating the functional"):
-            value, again = (np.asarray(flat(theta)) for _ in range(2))
+        with pytrees.wrap_errors("differentiating the functional"):
+            value = np.asarray(flat(theta))
+            again = np.asarray(flat(theta))
             refuse_functional(value, again)
             gradient = jax.jacrev(flat)(theta).reshape(-1, theta.shape[0])
         refuse_flat_functional(np.asarray(gradient))
         return Functional(value.astype(np.float64), gradient, self._is_affine(theta, q))
 
     def _is_affine(self, theta: jax.Array, q: Callable[[Any], Any]) -> bool:
+        """Return whether the traced program proves ``q`` affine in the parameters."""
+
         def flat(fixed: Any, theta: Any, _: Any) -> Any:
             return jnp.asarray(q(self.model.layout.unflatten(theta, fixed)))
 
         try:
             return is_affine(flat, self.fixed, theta, ())
-        except Exception:  # a functional that asks for numbers has derivatives, but cannot be traced
+        except Exception:  # a functional that needs concrete values can be differentiated, but not traced
             return False
 
     # -- derivatives -------------------------------------------------------------------------
     def linearise(self, point: Point, before: Linearised | None, /) -> JaxLinearised:
-        """Return the derivatives at a point; nothing is brought to the device yet."""
+        """Return the derivatives at a point; no data are copied to the device yet."""
         return JaxLinearised(self, point, before)

@@ -1,4 +1,4 @@
-"""The door for JAX: any ``predict(params, X)`` with any pytree of parameters, checked once."""
+"""Problems from JAX functions: any ``predict(params, X)`` with any pytree of parameters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from vhat.models.selection import ALL, LAST, Selection
 
 __all__ = ["jax_problem"]
 
-_FEW = 8
+_TRACED_ROWS = 8
+"""Number of rows in the example with which functions are traced."""
 
 
 def jax_problem(
@@ -47,22 +48,22 @@ def jax_problem(
     output: Any = None,
     memory: float | None = None,
 ) -> Problem:
-    """Check a JAX model and its data at the door and make a problem of them.
+    """Check a JAX model and its data and return their problem.
 
     Args:
-        predict: ``predict(params, X) -> (n,)`` or ``(n, outputs)``, each row on its own.
-        params: Any pytree; its floating-point leaves, Python floats among them, are the parameters. All other leaves
-            are held fixed: integers (a Python ``1`` too), flags, functions.
+        predict: ``predict(params, X) -> (n,)`` or ``(n, outputs)``; a row's prediction depends on that row only.
+        params: Any pytree. Its floating-point leaves, including Python floats, are the parameters. All other leaves
+            are held fixed: integers (also a Python ``1``), flags, functions.
         X: An array, or a dict or tuple of arrays, with one leading row axis.
         y: Responses, of the shape that ``predict`` returns.
-        weight_decay: lam, a number, a pytree prefix of ``params``, or a mapping from names of leaves; what a mapping
-            does not name has none.
+        weight_decay: lam, a number, a pytree prefix of ``params``, or a mapping from names of leaves; leaves that a
+            mapping does not name have none.
         loss: ``"half_mse"``, ``"mse"`` or a twice differentiable ``loss(f_i, y_i)`` of one row.
-        sample_weight: One weight a row.
-        parameters: What counts as trained: ``"all"`` floating-point leaves; ``"last"``, the last linear layer
+        sample_weight: One weight per row.
+        parameters: The leaves that count as trained: ``"all"`` floating-point leaves; ``"last"``, the last linear layer
             (:mod:`vhat.models.jax.last_layer`); names of leaves or subtrees (:mod:`vhat.models.jax.paths`); or a
-            function of a name. All else is held fixed.
-        output: The prediction in what ``predict`` returns: a key, an attribute, an index, or a function of it.
+            predicate of a name. All other leaves are held fixed.
+        output: The prediction in the return value of ``predict``: a key, an attribute, an index, or a function of it.
         memory: Budget in bytes.
 
     Returns:
@@ -89,10 +90,10 @@ def jax_problem(
         shape = _probe(lambda t, x: predict(layout.unflatten(t, fixed), x), theta, inputs)
         targets = check_targets(y, shape)
         decay = pytrees.decay_vector(weight_decay, params, selected) * decay_factor(loss, targets.shape[1])
-        held = None if isinstance(loss, str) else pytrees.Held(loss)
-        with pytrees.in_words("tracing predict(params, X) and the loss"):
-            example = pytrees.shapes_of((fixed, theta, pytrees.first_rows(inputs, _FEW)))
-            model = compiled.Model.of(pytrees.Held(predict), layout, held, len(shape) == 1, example)
+        custom_loss = None if isinstance(loss, str) else pytrees.Static(loss)
+        with pytrees.wrap_errors("tracing predict(params, X) and the loss"):
+            example = pytrees.shapes_of((fixed, theta, pytrees.first_rows(inputs, _TRACED_ROWS)))
+            model = compiled.Model.create(pytrees.Static(predict), layout, custom_loss, len(shape) == 1, example)
         problem = Problem(
             autodiff=JaxAutodiff(model, fixed, dtype, pytrees.columns_of(X), selected, output),
             theta=jnp.asarray(theta),
@@ -107,12 +108,12 @@ def jax_problem(
 
 
 def _probe(predict: Callable[..., Any], theta: Any, X: Any) -> tuple[int, ...]:
-    """Return the shape that the model gives for all rows, without running it on them."""
+    """Return the shape of the predictions for all rows, by tracing the model."""
     n = len(jax.tree.leaves(X)[0])
     try:
-        with pytrees.in_words("tracing predict(params, X)"):
+        with pytrees.wrap_errors("tracing predict(params, X)"):
             output = jax.eval_shape(lambda t, x: select(None, predict(t, x), "predict"), theta, X)
-    except ModelError as error:  # without the note that JAX adds to what is raised while it traces
+    except ModelError as error:  # raise it again without the note that JAX adds to exceptions while it traces
         raise ModelError(str(error)) from error.__cause__
     shape = output.shape
     check_prediction(shape, n, flatten_remedy(shape, n, None, output))

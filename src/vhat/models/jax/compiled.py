@@ -1,8 +1,8 @@
 """Compiled derivatives of a JAX model over chunks of training rows.
 
-Every function is compiled once per model and shape: the model is static, parameters and data are arguments (data
-that are closed over would be folded into the program as constants). Right-hand sides go one by one through
-``lax.map`` inside each chunk, so that a chunk's linearisation stays in cache.
+Every function is compiled once per model and shape. The model is a static argument; parameters and data are ordinary
+arguments (data in a closure would become constants of the program). Inside each chunk, ``lax.map`` applies the
+linearisation to one right-hand side at a time, so that the linearisation of the chunk stays in the cache.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import jax.numpy as jnp
 
 from vhat.errors import ModelError
 from vhat.models.jax.affine import is_affine
-from vhat.models.jax.fingerprint import mark, python_function
+from vhat.models.jax.fingerprint import fingerprint, python_function
 from vhat.models.jax.float32 import narrowed
 from vhat.models.jax.kinks import kinked_operations
 from vhat.models.jax.outer_products import Factors, find_outer, row_factors
 from vhat.models.jax.program_size import written_bytes
-from vhat.models.jax.pytrees import Held, Layout
+from vhat.models.jax.pytrees import Layout, Static
 from vhat.models.kinks import KinkedOperations
 
 __all__ = [
@@ -40,74 +40,80 @@ __all__ = [
     "vjp",
 ]
 
-_PASS_BYTES = 2**26
-"""What a pass over some rows may write; a compiled product takes up to twice that."""
-_MOST_ROWS = 512
-"""In one pass, however little a row writes: more would leave the cache."""
+_CHUNK_BYTES = 2**26
+"""Memory that the operations on one chunk of rows may write, in bytes. A compiled product takes up to twice that."""
+_MAX_CHUNK_ROWS = 512
+"""Upper limit on the rows of a chunk, for models that write little per row. Larger chunks would not fit the cache."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """What stays the same when parameters and data change.
+    """A user's functions: the static argument of compiled functions, which does not depend on parameters and data.
 
     Attributes:
         predict: The user's ``predict(params, X)``.
-        layout: How a flat vector fills params.
+        layout: Positions of the user's arrays in the flat parameter vector.
         loss: ``None`` for the half squared error summed over outputs, or the user's loss of one row.
         squeeze: Whether predict returns (n,).
-        example: Shapes of ``fixed``, of the parameters (p,) and of a few rows of X, for the marks.
-        marks: Of predict and of the loss, when the model was made: models with equal marks share compilations.
+        example: Shapes and dtypes of ``fixed``, of the parameters (p,) and of a few rows of X, for tracing.
+        fingerprints: Of predict and of the loss when the model was created. Models with equal fingerprints share
+            compilations.
     """
 
-    predict: Held
+    predict: Static
     layout: Layout
-    loss: Held | None
+    loss: Static | None
     squeeze: bool
     example: tuple[Any, Any, Any] = field(repr=False, compare=False)
-    marks: tuple[str, str] = field(repr=False)
+    fingerprints: tuple[str, str] = field(repr=False)
 
     @staticmethod
-    def of(predict: Held, layout: Layout, loss: Held | None, squeeze: bool, example: tuple[Any, Any, Any]) -> Model:
-        """Mark the functions as they are now.
+    def create(
+        predict: Static, layout: Layout, loss: Static | None, squeeze: bool, example: tuple[Any, Any, Any]
+    ) -> Model:
+        """Return the model with the fingerprints of its functions.
 
         Raises:
-            ModelError: When a function is another one each time it is called.
+            ModelError: When a function changes from one call to the next.
         """
-        bare = Model(predict, layout, loss, squeeze, example, ("", ""))
-        marks = bare._mark_of_predict(), bare._mark_of_loss()
-        if marks != (bare._mark_of_predict(), bare._mark_of_loss()):
+        model = Model(predict, layout, loss, squeeze, example, ("", ""))
+        fingerprints = (model._fingerprint_predict(), model._fingerprint_loss())
+        again = (model._fingerprint_predict(), model._fingerprint_loss())
+        if fingerprints != again:
             raise ModelError(
                 "two evaluations of the model on the same rows differ. Fix its random state or switch dropout off: "
                 "the interval of a random function is not defined."
             )
-        return replace(bare, marks=marks)
+        return replace(model, fingerprints=fingerprints)
 
-    def __reduce__(self) -> Any:  # marks are made anew: another version of JAX may write the same program otherwise
-        return Model.of, (self.predict, self.layout, self.loss, self.squeeze, self.example)
+    def __reduce__(self) -> Any:
+        # Fingerprints are computed again: another version of JAX may print the same program differently.
+        return Model.create, (self.predict, self.layout, self.loss, self.squeeze, self.example)
 
-    def _mark_of_predict(self) -> str:
-        return mark(self.unguarded, *self.example)
+    def _fingerprint_predict(self) -> str:
+        return fingerprint(self.predict_unchecked, *self.example)
 
-    def _mark_of_loss(self) -> str:
+    def _fingerprint_loss(self) -> str:
         if self.loss is None:
             return ""
         with jax.enable_x64(True):
-            outputs = jax.eval_shape(self.unguarded, *self.example).shape[1]
+            outputs = jax.eval_shape(self.predict_unchecked, *self.example).shape[1]
         row = jax.ShapeDtypeStruct(() if self.squeeze else (outputs,), self.example[1].dtype)
-        return mark(python_function(self.loss.value), row, row)
+        return fingerprint(python_function(self.loss.value), row, row)
 
-    def unguarded(self, fixed: tuple[Any, ...], theta: Any, X: Any) -> Any:
-        """Return predictions of the function as it is now, changed or not."""
-        return self._filled(fixed, self.layout.split(theta), X, theta.dtype)
+    def predict_unchecked(self, fixed: tuple[Any, ...], theta: Any, X: Any) -> Any:
+        """Return predictions, (m, K), without the check that predict is unchanged."""
+        return self._predict(fixed, self.layout.split(theta), X, theta.dtype)
 
-    def _filled(self, fixed: tuple[Any, ...], leaves: Sequence[Any], X: Any, dtype: Any) -> Any:
+    def _predict(self, fixed: tuple[Any, ...], leaves: Sequence[Any], X: Any, dtype: Any) -> Any:
+        """Return predictions, (m, K), as a function of the trained leaves."""
         output = python_function(self.predict.value)(self.layout.fill(leaves, fixed), X)
         return output.reshape(output.shape[0], -1).astype(dtype)
 
     def row(self, leaves: Sequence[Any], fixed_and_row: tuple[Any, Any]) -> Any:
-        """Return the outputs at one row, (K,), as a function of the leaves."""
+        """Return the outputs at one row, (K,), as a function of the trained leaves."""
         fixed, x = fixed_and_row
-        return self._filled(fixed, leaves, jax.tree.map(lambda leaf: leaf[None], x), leaves[0].dtype)[0]
+        return self._predict(fixed, leaves, jax.tree.map(lambda leaf: leaf[None], x), leaves[0].dtype)[0]
 
     @cached_property
     def outer(self) -> dict[int, Any]:
@@ -120,49 +126,50 @@ class Model:
 
     @cached_property
     def affine(self) -> bool:
-        """Whether predictions are an affine function of the parameters, as the program shows."""
+        """Whether the traced program proves predictions affine in the parameters."""
         with jax.enable_x64(True):
-            return is_affine(self.unguarded, *self.example)
+            return is_affine(self.predict_unchecked, *self.example)
 
     @cached_property
     def kinks(self) -> KinkedOperations:
-        """The kinked operations that act on the parameters, as the program shows them."""
+        """The kinked operations of the traced program on parameter-dependent values."""
         with jax.enable_x64(True):
-            return kinked_operations(self.unguarded, *self.example)
+            return kinked_operations(self.predict_unchecked, *self.example)
 
     @cached_property
     def row_bytes(self) -> int:
-        """What a pass over one row more writes."""
+        """Memory that one more row of a chunk writes, in bytes."""
         fixed, theta, X = self.example
 
         def written(rows: int) -> int:
             some = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype), X)
-            return written_bytes(jax.make_jaxpr(self.unguarded)(fixed, theta, some).jaxpr)
+            return written_bytes(jax.make_jaxpr(self.predict_unchecked)(fixed, theta, some).jaxpr)
 
         with jax.enable_x64(True):
+            # The difference leaves out what does not depend on the number of rows.
             return max(1, (written(8) - written(4)) // 4)
 
     @property
-    def rows_together(self) -> int:
-        """How many rows one pass takes, a power of two."""
-        fit = max(1, min(_MOST_ROWS, _PASS_BYTES // self.row_bytes))
-        return int(2 ** (fit.bit_length() - 1))
+    def chunk_rows(self) -> int:
+        """Number of rows in a chunk, a power of two."""
+        rows = max(1, min(_MAX_CHUNK_ROWS, _CHUNK_BYTES // self.row_bytes))
+        return int(2 ** (rows.bit_length() - 1))
 
     def __call__(self, fixed: tuple[Any, ...], theta: Any, X: Any) -> Any:
-        """Return predictions as (m, K) float64.
+        """Return predictions, (m, K), in the dtype of theta. The check runs when a caller is traced.
 
         Raises:
-            ModelError: When predict is not what it was when the model was made.
+            ModelError: When predict has changed since the model was created.
         """
-        if self._mark_of_predict() != self.marks[0]:
+        if self._fingerprint_predict() != self.fingerprints[0]:
             raise _changed("predict")
-        return self.unguarded(fixed, theta, X)
+        return self.predict_unchecked(fixed, theta, X)
 
     def row_loss(self, f: Any, y: Any) -> Any:
         """Return ``l(f_i, y_i)`` of one row, f and y (K,)."""
         if self.loss is None:
             return 0.5 * jnp.sum((f - y) ** 2)
-        if self._mark_of_loss() != self.marks[1]:
+        if self._fingerprint_loss() != self.fingerprints[1]:
             raise _changed("loss")
         if self.squeeze:
             f, y = f[0], y[0]
@@ -170,7 +177,9 @@ class Model:
 
     def row_curvature(self, f: Any, y: Any) -> Any:
         """Return ``d2l/df df`` of one row, (K, K)."""
-        return jnp.eye(f.shape[0], dtype=f.dtype) if self.loss is None else jax.hessian(self.row_loss)(f, y)
+        if self.loss is None:
+            return jnp.eye(f.shape[0], dtype=f.dtype)
+        return jax.hessian(self.row_loss)(f, y)
 
     def total(self, fixed: tuple[Any, ...], theta: Any, X: Any, y: Any, w: Any) -> Any:
         """Return ``sum_i w_i l_i`` over a chunk."""
@@ -179,14 +188,14 @@ class Model:
 
 def _changed(name: str) -> ModelError:
     return ModelError(
-        f"{name} is not the function that it was when this model was made: something that it reads has changed since "
-        f"(a setting, statistics that training updates). Keep a copy of what {name} closes over, and make the model "
-        "anew if the new values are meant."
+        f"{name} has changed since this model was created: a value that it reads is different (a setting, statistics "
+        f"that training updates). Keep a copy of what {name} closes over, or create the model again to use the new "
+        "values."
     )
 
 
 class Data(NamedTuple):
-    """Training rows in chunks: leaves (chunks, rows, ...); padding has weight zero."""
+    """Training rows in chunks: arrays of shape (chunks, rows, ...). Padding rows have weight zero."""
 
     X: Any
     y: Any
@@ -237,12 +246,13 @@ def residual_product(model: Model, fixed: Any, theta: Any, X: Any, first: Any, v
     """Return ``sum_i sum_a first_ia hess f_ia v`` for each row of v, (k, p) in float32.
 
     Raises:
-        CannotNarrowError: Where the model holds what has no single-precision twin.
+        CannotNarrowError: If the model contains an operation that cannot be converted to float32.
     """
 
     def body(part: tuple[Any, Any]) -> Any:
-        slope = jax.grad(lambda t: jnp.sum(part[1] * model(fixed, t, part[0])))
-        return jax.lax.map(narrowed(jax.linearize(slope, theta)[1], theta), v)
+        gradient = jax.grad(lambda t: jnp.sum(part[1] * model(fixed, t, part[0])))
+        _, linear = jax.linearize(gradient, theta)
+        return jax.lax.map(narrowed(linear, theta), v)
 
     return jax.lax.scan(lambda total, part: (total + body(part), None), jnp.zeros_like(v), (X, first))[0]
 
@@ -271,9 +281,11 @@ def vjp(model: Model, fixed: Any, theta: Any, X: Any, t: Any) -> Any:
 
 
 def _row_by_row(one: Any, X: Any, group: int) -> Any:
-    """Map ``one`` over rows, at most ``group`` of them at a time."""
+    """Map ``one`` over rows, in batches of at most ``group`` rows."""
     rows = len(jax.tree.leaves(X)[0])
-    return jax.vmap(one)(X) if rows <= group else jax.lax.map(one, X, batch_size=group)
+    if rows <= group:
+        return jax.vmap(one)(X)
+    return jax.lax.map(one, X, batch_size=group)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -288,13 +300,14 @@ def jacobian_rows(model: Model, group: int, fixed: Any, theta: Any, X: Any) -> A
 
 @partial(jax.jit, static_argnums=(0, 1))
 def factors(model: Model, group: int, fixed: Any, theta: Any, X: Any) -> Factors:
-    """Return the gradients at many rows, leaf by leaf: a pair (m * K, a), (m * K, b), or (m * K, size)."""
-    found = _factors(model, group, fixed, theta, X)
-    return tuple(tuple(part.reshape(-1, part.shape[-1]) for part in leaf) for leaf in found)
+    """Return the gradients at many rows by leaf: a pair (m * K, a), (m * K, b), or a 1-tuple (m * K, size)."""
+    factors = _factors(model, group, fixed, theta, X)
+    return tuple(tuple(part.reshape(-1, part.shape[-1]) for part in leaf) for leaf in factors)
 
 
 def _factors(model: Model, group: int, fixed: Any, theta: Any, X: Any) -> Factors:
-    model(fixed, theta, X)  # refuses a function that has changed
+    """Return the gradients by leaf, with axes (rows, outputs, size)."""
+    model(fixed, theta, X)  # for its check that predict is unchanged; the result is not used and not computed
     leaves = model.layout.split(theta)
     return _row_by_row(lambda x: row_factors(model.row, leaves, (fixed, x), model.outer), X, group)
 
@@ -305,8 +318,9 @@ def diagonal(model: Model, group: int, fixed: Any, theta: Any, data: Data) -> An
     data = jax.tree.map(lambda leaf: leaf.reshape(-1, group, *leaf.shape[2:]), data)
 
     def body(part: Data) -> Any:
-        own = jax.vmap(model.row_curvature)(model(fixed, theta, part.X), part.y)
-        weights = part.w[:, None] * jnp.maximum(jnp.diagonal(own, axis1=1, axis2=2), 0.0)
+        curvature = jax.vmap(model.row_curvature)(model(fixed, theta, part.X), part.y)
+        weights = part.w[:, None] * jnp.maximum(jnp.diagonal(curvature, axis1=1, axis2=2), 0.0)
+        # The squares of an outer product are the outer product of the squares.
         squares = jax.tree.map(jnp.square, _factors(model, group, fixed, theta, part.X))
         return jnp.concatenate([_weighted_sum(weights, *leaf) for leaf in squares])
 
@@ -314,16 +328,22 @@ def diagonal(model: Model, group: int, fixed: Any, theta: Any, data: Data) -> An
 
 
 def _weighted_sum(weights: Any, *parts: Any) -> Any:
-    """Sum the rows, or the outer products of two, over rows and outputs, (size,)."""
+    """Return the weighted sum of vectors, or of outer products of two vectors, over rows and outputs, (size,).
+
+    Args:
+        weights: (rows, outputs).
+        parts: The vectors, (rows, outputs, size); or the factors u and w of outer products ``u w'``.
+    """
     if len(parts) == 1:
         return jnp.einsum("ik,ikp->p", weights, parts[0])
-    return jnp.einsum("ika,ikb->ab", weights[:, :, None] * parts[0], parts[1]).ravel()
+    u, w = parts
+    return jnp.einsum("ika,ikb->ab", weights[:, :, None] * u, w).ravel()
 
 
 @partial(jax.jit, static_argnums=0)
 def loss_parts(model: Model, f: Any, y: Any) -> tuple[Any, Any, Any, Any]:
     """Return value, first, second and cross derivative of the loss of each row, unweighted."""
-    slope = jax.grad(model.row_loss)
-    value = jax.vmap(model.row_loss)(f, y)
-    cross = jax.vmap(jax.jacfwd(slope, argnums=1))(f, y)
-    return value, jax.vmap(slope)(f, y), jax.vmap(model.row_curvature)(f, y), cross
+    first = jax.grad(model.row_loss)
+    values = jax.vmap(model.row_loss)(f, y)
+    cross = jax.vmap(jax.jacfwd(first, argnums=1))(f, y)
+    return values, jax.vmap(first)(f, y), jax.vmap(model.row_curvature)(f, y), cross

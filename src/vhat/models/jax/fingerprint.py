@@ -1,9 +1,9 @@
-"""The mark of a function: whether it is still what it was when its model was made.
+"""Fingerprints of functions, to detect that a function has changed since its model was created.
 
-A compiled program keeps the numbers that the function closed over when it was traced. Were they changed afterwards,
-the shapes that are compiled already would go on with the old ones and new shapes would take the new: the answer would
-depend on how many rows are asked. So a function is traced on a small example again whenever it is compiled, and
-refused where the program or a number in it has changed.
+A compiled program keeps the values that the function closed over when it was traced. If these values change
+afterwards, shapes that are compiled already use the old values and new shapes use the new ones, so that the result
+depends on the number of rows. Therefore a function is traced again on a small example whenever it is compiled, and an
+error is raised if the program or a constant in it has changed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,21 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["mark", "python_function"]
+__all__ = ["fingerprint", "python_function"]
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
+"""Memory addresses in printed programs, which differ between runs."""
 
 
-def mark(function: Callable[..., Any], *example: Any) -> str:
-    """Return a digest of the program that ``function`` is for arguments like ``example``, its constants included."""
-    with jax.enable_x64(True):  # through a new function each time: JAX remembers what it has traced
+def fingerprint(function: Callable[..., Any], *example: Any) -> str:
+    """Return a digest of the traced program of ``function``, including its constants.
+
+    Args:
+        function: A function that JAX can trace.
+        example: Arguments, or their shapes and types.
+    """
+    with jax.enable_x64(True):
+        # JAX caches traces by function. The new partial object forces a new trace.
         traced = jax.make_jaxpr(partial(function))(*example)
     digest = hashlib.blake2b(_ADDRESS.sub("", str(traced.jaxpr)).encode(), digest_size=16)
     for constant in _constants(traced):
@@ -34,13 +41,15 @@ def mark(function: Callable[..., Any], *example: Any) -> str:
 
 
 def python_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function inside ``jax.jit``, which would answer from its own memory."""
-    inside = getattr(function, "__wrapped__", None)
-    return inside if callable(inside) and hasattr(function, "lower") else function
+    """Return the Python function inside ``jax.jit``, whose own cache would hide a change; else the function itself."""
+    wrapped = getattr(function, "__wrapped__", None)
+    if callable(wrapped) and hasattr(function, "lower"):
+        return wrapped
+    return function
 
 
 def _constants(program: Any) -> Iterator[Any]:
-    """The numbers in a program and in the programs inside it, in order."""
+    """Yield the constants of a program and of the programs inside it, in order."""
     yield from getattr(program, "consts", ())
     for equation in getattr(program, "jaxpr", program).eqns:
         yield from (entry.val for entry in equation.invars if hasattr(entry, "val"))

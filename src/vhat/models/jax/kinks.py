@@ -17,9 +17,9 @@ _KINKED = {
     *("reduce_window_max", "reduce_window_min", "reduce_window", "select_and_gather_add", "sort", "top_k"),
     *("gt", "ge", "lt", "le", "eq", "ne", "floor", "ceil", "round", "rem", "nextafter"),
 }
-"""Operations whose derivative jumps somewhere. ``select_n`` itself has no kink: the comparison behind it has."""
+"""Operations whose derivative jumps somewhere. ``select_n`` is not listed: the comparison that it uses has the kink."""
 _SMOOTH = {
-    # sums, products and moves of numbers
+    # sums, products and rearrangements
     *("add", "add_any", "sub", "mul", "div", "neg", "dot_general", "conv_general_dilated", "reduce_sum", "reduce_prod"),
     *("reduce_window_sum", "cumsum", "cumprod", "triangular_solve", "reshape", "transpose", "broadcast_in_dim"),
     *("squeeze", "expand_dims", "rev", "slice", "split", "concatenate", "stack", "unstack", "pad", "select_n"),
@@ -30,81 +30,102 @@ _SMOOTH = {
     *("acos", "atan", "atan2", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma", "digamma"),
     *("pow", "integer_pow", "square", "sqrt", "rsqrt", "cbrt", "is_finite", "cumlogsumexp"),
 }
-"""Operations without a jump in the derivative inside their domain."""
+"""Operations whose derivative has no jump inside their domain."""
 _SMOOTH_RULES = ("logaddexp", "logaddexp2")
-"""Functions with a derivative of their own that are smooth although written with extremes: softplus is one."""
+"""Functions with a custom derivative that are smooth although their programs use ``max``, such as softplus."""
 _PROGRAM = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-"""Under which of these parameters a call holds its program."""
+"""The parameter of a call that holds its program is one of these."""
 _UNNAMED = ("", "<lambda>", "_where", "clip")
-"""Names of calls that say less than the operation inside."""
+"""Names of calls that are less informative than the operation inside."""
 
-Behind = tuple[str, ...] | None
-"""The kinked operations behind a value; None where no parameter is behind it."""
+Label = tuple[str, ...] | None
+"""The kinked operations applied in the computation of a value; None if it does not depend on the parameters."""
 
 
-class _Walk:
-    """Follow a program; ``understood`` turns False at an operation that is neither listed as kinked nor as smooth."""
+class _Labeller:
+    """Propagate labels through a program.
+
+    Attributes:
+        complete: Whether all operations so far are listed as kinked or as smooth.
+    """
 
     def __init__(self) -> None:
-        self.understood = True
+        self.complete = True
 
-    def results(self, jaxpr: Any, arguments: Sequence[Behind], within: str = "") -> list[Behind]:
-        """Return what is behind each result of a program, given what is behind its arguments."""
-        known: dict[Any, Behind] = dict.fromkeys(jaxpr.constvars)
-        known.update(zip(jaxpr.invars, arguments, strict=True))
+    def results(self, jaxpr: Any, arguments: Sequence[Label], caller: str = "") -> list[Label]:
+        """Return the labels of the results of a program.
 
-        def read(variable: Any) -> Behind:
-            return None if isinstance(variable, Literal) else known[variable]
+        Args:
+            jaxpr: The program.
+            arguments: The labels of its arguments.
+            caller: The name of the function that the program belongs to, such as "relu"; empty if unknown. A kinked
+                operation is reported under this name.
+        """
+        labels: dict[Any, Label] = dict.fromkeys(jaxpr.constvars)
+        labels.update(zip(jaxpr.invars, arguments, strict=True))
+
+        def read(variable: Any) -> Label:
+            return None if isinstance(variable, Literal) else labels[variable]
 
         for equation in jaxpr.eqns:
-            found = self._equation(equation, [read(variable) for variable in equation.invars], within)
-            known.update(zip(equation.outvars, found, strict=True))
+            found = self._equation(equation, [read(variable) for variable in equation.invars], caller)
+            labels.update(zip(equation.outvars, found, strict=True))
         return [read(variable) for variable in jaxpr.outvars]
 
-    def _equation(self, equation: Any, inputs: list[Behind], within: str) -> list[Behind]:
-        name, params = equation.primitive.name, equation.params
+    def _equation(self, equation: Any, inputs: list[Label], caller: str) -> list[Label]:
+        """Return the labels of the results of one operation."""
+        name = equation.primitive.name
+        params = equation.params
         outputs = len(equation.outvars)
-        before = _joined(inputs)
+        before = _union(inputs)
         if before is None or name == "stop_gradient":
             return [None] * outputs
         if name == "scan":
-            return self._scan(params, inputs, within)
+            return self._scan(params, inputs, caller)
         if name == "cond":
-            branches = [self.results(branch.jaxpr, inputs[1:], within) for branch in params["branches"]]
-            chosen: Behind = None if inputs[0] is None else (*inputs[0], within or "cond")
-            return [_joined([chosen, *each]) for each in zip(*branches, strict=True)]
+            return self._cond(params["branches"], inputs, caller)
         program = next((params[key] for key in _PROGRAM if key in params), None)
         if program is not None:
-            inner = getattr(program, "jaxpr", program)
-            called = params.get("name") or _source_name(inner)
-            smooth = name.startswith("custom") and called in _SMOOTH_RULES
-            return [before] * outputs if smooth else self._call(inner, inputs, outputs, called, within)
+            return self._call(equation, getattr(program, "jaxpr", program), inputs, caller)
         if name in _KINKED:
-            return [_joined([before, (within or name,)])] * outputs
+            return [_union([before, (caller or name,)])] * outputs
         if name not in _SMOOTH:
-            self.understood = False
+            self.complete = False
         return [before] * outputs
 
-    def _call(self, inner: Any, inputs: list[Behind], outputs: int, name: str, within: str) -> list[Behind]:
-        if len(inner.invars) != len(inputs):
-            self.understood = False
-            return [_joined(inputs)] * outputs
-        return self.results(inner, inputs, within if name in _UNNAMED else name)
+    def _call(self, equation: Any, program: Any, inputs: list[Label], caller: str) -> list[Label]:
+        """Return the labels of the results of a called program."""
+        called = equation.params.get("name") or _source_name(program)
+        if equation.primitive.name.startswith("custom") and called in _SMOOTH_RULES:
+            return [_union(inputs)] * len(equation.outvars)
+        if len(program.invars) != len(inputs):
+            self.complete = False
+            return [_union(inputs)] * len(equation.outvars)
+        return self.results(program, inputs, caller if called in _UNNAMED else called)
 
-    def _scan(self, params: Any, inputs: list[Behind], within: str) -> list[Behind]:
-        """Follow a loop until what is behind the carried values grows no further."""
-        consts, carries = params["num_consts"], params["num_carry"]
-        fixed, carried, rows = inputs[:consts], inputs[consts : consts + carries], inputs[consts + carries :]
+    def _cond(self, branches: Sequence[Any], inputs: list[Label], caller: str) -> list[Label]:
+        """Return the union over the branches. Where the parameters select the branch, the selection is a kink."""
+        found = [self.results(branch.jaxpr, inputs[1:], caller) for branch in branches]
+        selection: Label = None if inputs[0] is None else (*inputs[0], caller or "cond")
+        return [_union([selection, *each]) for each in zip(*found, strict=True)]
+
+    def _scan(self, params: Any, inputs: list[Label], caller: str) -> list[Label]:
+        """Propagate labels through the body of a loop until those of the carried values no longer change."""
+        consts = params["num_consts"]
+        carries = params["num_carry"]
+        fixed = inputs[:consts]
+        carried = inputs[consts : consts + carries]
+        rows = inputs[consts + carries :]
         while True:
-            found = self.results(params["jaxpr"].jaxpr, [*fixed, *carried, *rows], within)
-            grown = [_joined(pair) for pair in zip(carried, found[:carries], strict=True)]
+            found = self.results(params["jaxpr"].jaxpr, [*fixed, *carried, *rows], caller)
+            grown = [_union(pair) for pair in zip(carried, found[:carries], strict=True)]
             if grown == carried:
                 return [*carried, *found[carries:]]
             carried = grown
 
 
 def kinked_operations(f: Callable[[Any, Any, Any], Any], fixed: Any, theta: Any, X: Any) -> KinkedOperations:
-    """Return the kinked operations of ``f(fixed, theta, X)`` that act on what depends on ``theta``.
+    """Return the kinked operations that ``f(fixed, theta, X)`` applies to values which depend on ``theta``.
 
     Args:
         f: A function that JAX can trace.
@@ -113,21 +134,24 @@ def kinked_operations(f: Callable[[Any, Any, Any], Any], fixed: Any, theta: Any,
         X: Inputs of a few rows, or their shapes and types.
     """
     traced = jax.make_jaxpr(f)(fixed, theta, X)
-    walk = _Walk()
-    parts: tuple[tuple[Behind, Any], ...] = ((None, fixed), ((), theta), (None, X))
-    found = _joined(walk.results(traced.jaxpr, [behind for behind, tree in parts for _ in jax.tree.leaves(tree)]))
-    return UNKNOWN_KINKS if found is None else KinkedOperations(found, walk.understood)
+    parts: tuple[tuple[Label, Any], ...] = ((None, fixed), ((), theta), (None, X))
+    arguments = [label for label, tree in parts for _ in jax.tree.leaves(tree)]
+    labeller = _Labeller()
+    found = _union(labeller.results(traced.jaxpr, arguments))
+    if found is None:  # no result depends on the parameters
+        return UNKNOWN_KINKS
+    return KinkedOperations(found, labeller.complete)
 
 
 def _source_name(jaxpr: Any) -> str:
-    """Return the name of the function that was traced, where the program remembers it: ``"relu at file:line"``."""
-    told = getattr(getattr(jaxpr, "debug_info", None), "func_src_info", None) or ""
-    return str(told).split(" at ")[0]
+    """Return the name of the traced function from the program's debug information, ``"relu at file:line"``."""
+    source = getattr(getattr(jaxpr, "debug_info", None), "func_src_info", None) or ""
+    return str(source).split(" at ")[0]
 
 
-def _joined(parts: Sequence[Behind]) -> Behind:
-    """Return every name once, in the order in which they come; None where no part depends on the parameters."""
-    dependent = [part for part in parts if part is not None]
+def _union(labels: Sequence[Label]) -> Label:
+    """Return every name once, in order of first occurrence; None if no value depends on the parameters."""
+    dependent = [label for label in labels if label is not None]
     if not dependent:
         return None
-    return tuple(dict.fromkeys(name for part in dependent for name in part))
+    return tuple(dict.fromkeys(name for label in dependent for name in label))

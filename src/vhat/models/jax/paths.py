@@ -1,6 +1,6 @@
-"""Names for the leaves of a pytree of parameters, and what a user says by them.
+"""Names for the leaves of a pytree of parameters, and options that refer to leaves by name.
 
-A leaf is named by the keys on the way to it, joined by slashes: ``"params/Dense_1/kernel"`` for
+The name of a leaf is its path, keys joined by slashes: ``"params/Dense_1/kernel"`` for
 ``params["params"]["Dense_1"]["kernel"]``, ``"layers/2/weight"`` for ``model.layers[2].weight``.
 """
 
@@ -30,11 +30,11 @@ def selected_paths(parameters: Selection, names: list[str]) -> tuple[str, ...] |
     """Return the names of the leaves that count as trained; None for all floating-point leaves.
 
     Args:
-        parameters: ``"all"``, names of leaves or of subtrees, or a function of a name.
+        parameters: ``"all"``, names of leaves or of subtrees, or a predicate of a name.
         names: The names of the floating-point leaves.
 
     Raises:
-        InputError: For names that there are not.
+        InputError: For names that do not exist.
     """
     if isinstance(parameters, str) and parameters == ALL:
         return None
@@ -42,7 +42,7 @@ def selected_paths(parameters: Selection, names: list[str]) -> tuple[str, ...] |
 
 
 def completed(weight_decay: Any, params: Any) -> Any:
-    """Return a decay that has a number wherever params has a leaf: what a mapping does not name has none.
+    """Return the decay as a pytree prefix of params, with 0 for keys and leaves that a mapping does not name.
 
     Args:
         weight_decay: A number, a pytree prefix of params from whose dicts keys may be missing, or a mapping from names
@@ -58,7 +58,7 @@ def completed(weight_decay: Any, params: Any) -> Any:
 
 
 def _by_path(weight_decay: Mapping[str, Any], params: Any) -> Any:
-    """Return a decay that is given by names as a tree."""
+    """Return a decay that is given by names as a tree with the structure of params."""
     names = leaf_paths(params)
     for path in weight_decay:
         if not any(under(name, str(path), _SEPARATOR) for name in names):
@@ -68,7 +68,7 @@ def _by_path(weight_decay: Mapping[str, Any], params: Any) -> Any:
             )
 
     def decay(name: str) -> Any:
-        # The longest path decides: a leaf's own name, then the innermost subtree.
+        # The longest matching path applies: a leaf's own name before its innermost subtree.
         paths = [path for path in weight_decay if under(name, path, _SEPARATOR)]
         return np.asarray(weight_decay[max(paths, key=len)]) if paths else 0.0
 

@@ -1,4 +1,4 @@
-"""How many bytes a traced program writes, before anything is compiled."""
+"""Estimate of the memory that a traced program writes, before it is compiled."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ import jax
 __all__ = ["written_bytes"]
 
 _CALLS = ("jit", "pjit", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
-"""Operations that give what the last operation of their program gives."""
+"""Operations that contain a program and return its results, which are not counted twice."""
 
 
 def written_bytes(jaxpr: Any) -> int:
-    """Return the bytes of all that the operations of a program give: what its derivative may have to keep.
+    """Return the size of the results of all operations in a program, which its derivative may have to keep, in bytes.
 
-    An operation that holds a program of its own counts as that program as well, once for every turn of a loop whose
-    length is known. Operations that are fused never write what they give, so that this is more than is taken.
+    An operation that contains a program adds the size of that program, times the number of iterations of a loop if it
+    is known. This is an upper bound: fused operations do not write their results.
     """
     total = 0
     for equation in jaxpr.eqns:
-        turns = equation.params.get("length", 1)
-        total += turns * sum(map(written_bytes, _programs(equation)))
-        total += 0 if equation.primitive.name in _CALLS else sum(_bytes(variable.aval) for variable in equation.outvars)
+        iterations = equation.params.get("length", 1)
+        total += iterations * sum(map(written_bytes, _programs(equation)))
+        if equation.primitive.name not in _CALLS:
+            total += sum(_bytes(variable.aval) for variable in equation.outvars)
     return total
 
 
 def _programs(equation: Any) -> Iterator[Any]:
+    """Yield the programs that an operation contains."""
     for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda v: hasattr(v, "jaxpr")):
         if hasattr(value, "jaxpr"):
             yield value.jaxpr
@@ -36,4 +38,7 @@ def _programs(equation: Any) -> Iterator[Any]:
 
 
 def _bytes(aval: Any) -> int:
-    return int(aval.size) * int(aval.dtype.itemsize) if hasattr(aval, "dtype") and hasattr(aval, "size") else 0
+    """Return the size of an array, 0 for values that are no arrays (tokens)."""
+    if not (hasattr(aval, "dtype") and hasattr(aval, "size")):
+        return 0
+    return int(aval.size) * int(aval.dtype.itemsize)

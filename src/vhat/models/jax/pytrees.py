@@ -1,4 +1,4 @@
-"""Pytrees of parameters and of inputs: flattening, checking, slicing into chunks."""
+"""Pytrees of parameters and of inputs: flattening, checks, division into chunks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from vhat.models.jax.paths import completed, leaf_paths
 from vhat.models.leaves import leaf_slices
 
 __all__ = [
-    "Held",
     "Layout",
+    "Static",
     "as_inputs",
     "chunk",
     "chunk_sizes",
@@ -27,7 +27,6 @@ __all__ = [
     "decay_vector",
     "first_rows",
     "flatten",
-    "in_words",
     "joined",
     "leaf_paths",
     "match_inputs",
@@ -35,14 +34,19 @@ __all__ = [
     "pad",
     "shapes_of",
     "trainable_paths",
+    "wrap_errors",
 ]
 
 
-@dataclass(frozen=True, eq=False)
-class Held:
-    """An object that may be a static argument of a compiled function: what has no hash is compared by identity.
+_MAX_LISTED = 5
+"""Number of leaves that a warning lists."""
 
-    Two networks of one shape are equal and share compilations; two functions are equal only if they are the same one.
+
+@dataclass(frozen=True, eq=False)
+class Static:
+    """An object as a static argument of a compiled function. An object without a hash is compared by identity.
+
+    Equal networks share compilations; two functions are equal only if they are the same object.
     """
 
     value: Any
@@ -59,44 +63,49 @@ class Held:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Held) or type(self.value) is not type(other.value):
+        if not isinstance(other, Static) or type(self.value) is not type(other.value):
             return False
         return self.value is other.value or bool(self._key == other._key)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a flat parameter vector fills the user's pytree. Equal layouts share compilations.
+    """Positions of the leaves of the user's pytree in a flat parameter vector. Equal layouts share compilations.
 
     Attributes:
         treedef: The structure of the tree.
-        shapes: One entry a leaf: the shape of a trained array, ``None`` for an array that is held fixed, or a
-            ``Held`` object (an activation function, a flag).
+        shapes: One entry per leaf: the shape of a trained array, ``None`` for an array that is held fixed, or a
+            ``Static`` object (an activation function, a flag).
     """
 
     treedef: Any
-    shapes: tuple[tuple[int, ...] | Held | None, ...]
+    shapes: tuple[tuple[int, ...] | Static | None, ...]
 
     @property
     def trained(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the trained leaves."""
+        """Shapes of the trained leaves."""
         return tuple(shape for shape in self.shapes if isinstance(shape, tuple))
 
     def unflatten(self, theta: Any, fixed: tuple[Any, ...]) -> Any:
-        """Return the user's pytree with its trained leaves read off ``theta``, (p,)."""
+        """Return the user's pytree with the trained leaves from ``theta``, (p,)."""
         return self.fill(self.split(theta), fixed)
 
     def split(self, theta: Any) -> list[Any]:
-        """Cut ``theta``, (p,), into the trained leaves."""
+        """Split ``theta``, (p,), into the trained leaves."""
         return [theta[at].reshape(shape) for shape, at in zip(self.trained, leaf_slices(self.trained), strict=True)]
 
     def fill(self, trained: Sequence[Any], fixed: tuple[Any, ...]) -> Any:
-        """Return the user's pytree with these trained leaves."""
-        own, held = iter(trained), iter(fixed)
-        leaves = [
-            shape.value if isinstance(shape, Held) else next(held) if shape is None else next(own)
-            for shape in self.shapes
-        ]
+        """Return the user's pytree with these trained leaves and fixed arrays."""
+        trained_leaves = iter(trained)
+        fixed_arrays = iter(fixed)
+        leaves = []
+        for shape in self.shapes:
+            if isinstance(shape, Static):
+                leaves.append(shape.value)
+            elif shape is None:
+                leaves.append(next(fixed_arrays))
+            else:
+                leaves.append(next(trained_leaves))
         return jax.tree.unflatten(self.treedef, leaves)
 
 
@@ -105,7 +114,7 @@ def _is_array(leaf: Any) -> bool:
 
 
 def _is_foreign(dtype: Any) -> bool:
-    """Whether a dtype is none of NumPy's or JAX's, as that of a torch tensor."""
+    """Return whether a dtype belongs to neither NumPy nor JAX, such as that of a torch tensor."""
     try:
         jnp.issubdtype(dtype, jnp.floating)
     except TypeError:
@@ -118,28 +127,22 @@ def _is_trained(leaf: Any) -> bool:
 
 
 def flatten(params: Any, selected: Collection[str] | None = None) -> tuple[np.ndarray, Layout, tuple[Any, ...], str]:
-    """Return ``theta`` (p,) float64, its layout, the fixed arrays, and the dtype the parameters came in.
+    """Return ``theta`` (p,) float64, its layout, the fixed arrays, and the dtype of the parameters.
 
-    Floating-point leaves are trained, or those of them that are selected by name; other floating-point leaves and
-    integer arrays are passed through; what is left (functions, flags, Python integers) is held.
+    Floating-point leaves are trained, or those of them that are selected by name. Other floating-point leaves and
+    integer arrays are fixed arrays. All other leaves (functions, flags, Python integers) are static.
     """
     leaves, treedef = jax.tree.flatten(params)
-    names = leaf_paths(params)
-    shapes: list[tuple[int, ...] | Held | None] = []
-    trained, fixed = [], []
-    for name, leaf in zip(names, leaves, strict=True):
-        dtype = getattr(leaf, "dtype", None)
-        if dtype is not None and _is_foreign(dtype):
-            raise InputError(
-                f"params has a {type(leaf).__module__}.{type(leaf).__qualname__} at {name or 'its root'}; give arrays "
-                "of JAX or NumPy."
-            )
-        if dtype is not None and jnp.issubdtype(dtype, jnp.complexfloating):
-            raise InputError("params has a complex leaf; vhat needs real parameters. Split it into two real ones.")
-        refuse_masked("params", leaf)
+    shapes: list[tuple[int, ...] | Static | None] = []
+    trained = []
+    fixed = []
+    dtypes = set()
+    for name, leaf in zip(leaf_paths(params), leaves, strict=True):
+        _check_leaf(leaf, name)
         if _is_trained(leaf) and (selected is None or name in selected):
             trained.append(np.asarray(leaf, dtype=np.float64))
             shapes.append(trained[-1].shape)
+            dtypes.add(str(np.asarray(leaf).dtype))
         elif _is_trained(leaf):
             fixed.append(np.asarray(leaf, dtype=np.float64))
             shapes.append(None)
@@ -147,7 +150,7 @@ def flatten(params: Any, selected: Collection[str] | None = None) -> tuple[np.nd
             fixed.append(leaf)
             shapes.append(None)
         else:
-            shapes.append(Held(leaf))
+            shapes.append(Static(leaf))
     if not trained:
         raise InputError("params has no floating-point array: there is nothing that training could have moved.")
     _warn_of_integers(params)
@@ -156,27 +159,41 @@ def flatten(params: Any, selected: Collection[str] | None = None) -> tuple[np.nd
         raise InputError(
             f"params has {int(np.sum(~np.isfinite(theta)))} NaN or infinite values: the training has diverged."
         )
-    counted = [leaf for leaf, shape in zip(leaves, shapes, strict=True) if isinstance(shape, tuple)]
-    dtypes = sorted({str(np.asarray(leaf).dtype) for leaf in counted})
-    return theta, Layout(treedef, tuple(shapes)), tuple(fixed), "+".join(dtypes)
+    return theta, Layout(treedef, tuple(shapes)), tuple(fixed), "+".join(sorted(dtypes))
+
+
+def _check_leaf(leaf: Any, name: str) -> None:
+    """Raise for a leaf that is an array of another library, complex or masked."""
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is not None and _is_foreign(dtype):
+        raise InputError(
+            f"params has a {type(leaf).__module__}.{type(leaf).__qualname__} at {name or 'its root'}; give arrays of "
+            "JAX or NumPy."
+        )
+    if dtype is not None and jnp.issubdtype(dtype, jnp.complexfloating):
+        raise InputError("params has a complex leaf; vhat needs real parameters. Split it into two real ones.")
+    refuse_masked("params", leaf)
 
 
 def _warn_of_integers(params: Any) -> None:
-    """Say which numbers of params count as settings, because they were written without a decimal point."""
+    """Warn of numbers in params that are held fixed because they were written without a decimal point."""
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
     found = [
         f"params{jax.tree_util.keystr(path)} = {leaf}"
         for path, leaf in leaves
         if isinstance(leaf, int | np.integer) and not isinstance(leaf, bool)
     ]
-    if found:
-        some = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
-        warnings.warn(
-            f"held fixed, for they are whole numbers: {some}. A parameter that was trained must be a float, such as "
-            f"{found[0].split(' = ')[1]}.0; without it every interval is too narrow.",
-            FixedParameterWarning,
-            stacklevel=4,
-        )
+    if not found:
+        return
+    some = ", ".join(found[:_MAX_LISTED])
+    if len(found) > _MAX_LISTED:
+        some += f" and {len(found) - _MAX_LISTED} more"
+    warnings.warn(
+        f"held fixed, because they are whole numbers: {some}. A parameter that was trained must be a float, such as "
+        f"{found[0].split(' = ')[1]}.0; otherwise every interval is too narrow.",
+        FixedParameterWarning,
+        stacklevel=4,
+    )
 
 
 def trainable_paths(params: Any) -> list[str]:
@@ -214,17 +231,17 @@ def decay_vector(weight_decay: Any, params: Any, selected: Collection[str] | Non
 
 
 def columns_of(x: Any) -> tuple[tuple[Any, ...] | None, ...]:
-    """Return the names of the columns of every leaf that is a data frame, None for the others."""
+    """Return the column names of every leaf that is a data frame, None for other leaves."""
     return tuple(column_names(leaf) for leaf in jax.tree.leaves(x))
 
 
 def as_inputs(x: Any, name: str, columns: tuple[tuple[Any, ...] | None, ...] = ()) -> Any:
-    """Bring inputs (an array, or a dict or tuple of arrays with one leading axis) to float64 or integer NumPy.
+    """Convert inputs (an array, or a dict or tuple of arrays with one leading axis) to float64 or integer NumPy.
 
     Args:
         x: The inputs.
-        name: What messages call them.
-        columns: The columns that data frames among the leaves are brought to, one entry a leaf.
+        name: Their name in messages.
+        columns: Column names by which data frames among the leaves are matched, one entry per leaf.
     """
     leaves, structure = jax.tree.flatten(as_real(name, x) if isinstance(x, list) else x)
     if len(columns) == len(leaves):
@@ -241,7 +258,7 @@ def as_inputs(x: Any, name: str, columns: tuple[tuple[Any, ...] | None, ...] = (
 
 
 def _as_rows(leaf: Any, name: str) -> np.ndarray:
-    """Return a copy of one array of inputs: real numbers as float64, codes as they are."""
+    """Return a copy of one array of inputs: floats as float64, integer codes in their own dtype."""
     array = as_real(name, leaf)
     if array.ndim == 0:
         raise InputError(f"{name} is a single number; give an array with one row a point.")
@@ -268,21 +285,32 @@ def match_inputs(x: Any, reference: Any, columns: tuple[tuple[Any, ...] | None, 
 
 
 def chunk_sizes(n: int, most: int) -> tuple[int, int]:
-    """Return (chunks, rows a chunk): equal chunks of at most ``most`` rows, a power of two.
+    """Return the number of chunks and the number of rows in each, for n rows.
 
-    Few numbers of rows occur, so that little is compiled: multiples of 8, or of an eighth of ``most`` where n is more.
+    Rows are rounded up to a multiple of 8, or of an eighth of ``most`` if there are several chunks, so that few shapes
+    are compiled.
+
+    Args:
+        n: Number of rows.
+        most: Largest number of rows in a chunk, a power of two.
     """
     chunks = -(-n // most)
     rows = -(-n // chunks)
-    grain = max(1, most // 8) if n > most else min(8, most)
-    return chunks, -(-rows // grain) * grain
+    multiple = max(1, most // 8) if n > most else min(8, most)
+    return chunks, -(-rows // multiple) * multiple
 
 
 def chunk(array: np.ndarray, chunks: int, rows: int, *, fill: str = "repeat") -> np.ndarray:
-    """Reshape (n, ...) to (chunks, rows, ...); the padding repeats the last row, or is zero for weights."""
-    short = chunks * rows - len(array)
-    tail = np.repeat(array[-1:], short, axis=0) if fill == "repeat" else np.zeros((short, *array.shape[1:]))
-    return np.concatenate([array, tail]).reshape(chunks, rows, *array.shape[1:])
+    """Reshape (n, ...) to (chunks, rows, ...) with padding: the last row repeated, or zeros with ``fill="zero"``.
+
+    Repeated rows are valid inputs of the model; zeros are for weights and derivatives, so that padding adds nothing.
+    """
+    missing = chunks * rows - len(array)
+    if fill == "repeat":
+        padded = pad(array, chunks * rows)
+    else:
+        padded = np.concatenate([array, np.zeros((missing, *array.shape[1:]))])
+    return padded.reshape(chunks, rows, *array.shape[1:])
 
 
 def joined(chunks: Any, n: int) -> np.ndarray:
@@ -292,12 +320,12 @@ def joined(chunks: Any, n: int) -> np.ndarray:
 
 
 def pad(array: np.ndarray, rows: int) -> np.ndarray:
-    """Repeat the last row up to ``rows`` rows."""
+    """Return the array with its last row repeated up to ``rows`` rows."""
     return np.concatenate([array, np.repeat(array[-1:], rows - len(array), axis=0)])
 
 
 def first_rows(inputs: Any, rows: int) -> Any:
-    """Return the first rows, the last of them repeated where there are fewer."""
+    """Return the first ``rows`` rows, padded with copies of the last row if there are fewer."""
     return jax.tree.map(lambda leaf: pad(leaf[:rows], rows), inputs)
 
 
@@ -307,12 +335,13 @@ def shapes_of(values: Any) -> Any:
 
 
 def narrow_casts(jaxpr: Any) -> list[str]:
-    """List the operations of a traced model that take float64 and give a narrower float."""
+    """Return the operations of a traced model that convert float64 to a narrower float, as descriptions."""
     found: list[str] = []
     for equation in jaxpr.eqns:
-        widths = [jnp.finfo(v.aval.dtype).bits for v in equation.invars if _is_float(v)]
-        narrow = [str(v.aval.dtype) for v in equation.outvars if _is_float(v) and jnp.finfo(v.aval.dtype).bits < 64]
-        if narrow and 64 in widths:
+        argument_bits = [jnp.finfo(v.aval.dtype).bits for v in equation.invars if _is_float(v)]
+        results = [v.aval.dtype for v in equation.outvars if _is_float(v)]
+        narrow = [str(dtype) for dtype in results if jnp.finfo(dtype).bits < 64]
+        if narrow and 64 in argument_bits:
             found.append(f"{equation.primitive.name} to {narrow[0]}")
         for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda v: hasattr(v, "jaxpr")):
             if hasattr(inner, "jaxpr"):
@@ -327,14 +356,15 @@ def _is_float(variable: Any) -> bool:
 
 
 @contextmanager
-def in_words(action: str) -> Iterator[None]:
-    """Put whatever a user's function raises into a sentence that says what was being done."""
+def wrap_errors(action: str) -> Iterator[None]:
+    """Raise exceptions of a user's function as a ModelError that names the action during which they occurred."""
     try:
         yield
     except VhatError:
         raise
     except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        lines = str(error).strip().splitlines()
+        first = lines[0] if lines else type(error).__name__
         raise ModelError(
             f"the model failed when {action}: {first} (vhat runs it in float64 with predict(params, X) of whole rows; "
             "write it with jax.numpy, and let constants follow the dtype of params.)"
