@@ -50,7 +50,7 @@ def main() -> None:
             network.report(page, held_out=held_out, response="disease progression (score)")
         take(page, 1200, 1440, [0]).save(IMAGES / "report-light.png")
         take(page, 1200, 1264, ["Residuals"], dark=True).save(IMAGES / "report-dark.png")
-        parts = [0, "Predictions and what was observed", "Coverage by part of the data"]
+        parts = [0, "Predictions and observations", "Coverage by part of the data"]
         take(page, 386, 1000, parts).save(IMAGES / "report-phone.png")
 
 

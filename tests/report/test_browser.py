@@ -11,7 +11,7 @@ import vhat
 from tests.report import cases
 from tests.report.conftest import look
 from vhat.report import collect, render
-from vhat.report.numbers import readable, short, told
+from vhat.report.numbers import distinct, readable, short
 
 FIGURES = (
     "fig-predictions",
@@ -22,7 +22,7 @@ FIGURES = (
     "fig-unsupported",
     "fig-calibration",
     "fig-parts",
-    "fig-leaning",
+    "fig-influence",
     "fig-decay",
 )
 NUMBERS = [(152.13, 14.2), (-0.00123, 1.2e-5), (1.23e7, 4e5), (3.2e-9, 4.4e-11), (8.0, 0.0), (1e10, 3e8), (99.96, 0.5)]
@@ -107,18 +107,18 @@ def test_a_dot_under_the_pointer_tells_its_numbers(page, report):
     group = output["held_out"]
     at = group["name"].index(tip.split("\n")[0].removeprefix("Held-out "))
     assert readable(group["center"][at], group["half_width"][at]) in tip
-    assert told(group["observed"][at], output["spread"]) in tip
+    assert distinct(group["observed"][at], output["spread"]) in tip
 
 
-def test_a_click_on_a_dot_shows_what_it_leans_on(page, report):
+def test_a_click_on_a_dot_shows_which_rows_it_depends_on(page, report):
     move_to(page, "#fig-predictions .marks circle.seen", click=True)
     kind, at = page.execute_script("return document.getElementById('choose-point').value").split(" ")
     output = cases.data_of(report)["outputs"][0]
-    leans = output["training" if kind == "training" else "held_out"]["leans_on"]
+    influence = output["training" if kind == "training" else "held_out"]["influence"]
     listed = page.execute_script(
-        "return [...document.querySelectorAll('#leaning-table tbody tr')].map(row => row.cells[0].textContent)"
+        "return [...document.querySelectorAll('#influence-table tbody tr')].map(row => row.cells[0].textContent)"
     )
-    assert listed == [output["leaned"][str(row)]["name"] for row in leans["row"][int(at)]]
+    assert listed == [output["influential_rows"][str(row)]["name"] for row in influence["row"][int(at)]]
 
 
 def test_zoom_and_back(page):
@@ -161,7 +161,7 @@ def test_a_far_row_does_not_flatten_the_others_and_is_counted_in_words(browser, 
     move_to(browser, "#fig-predictions .marks path[transform]")
     tip = browser.execute_script("return document.querySelector('#fig-predictions .tip').innerText")
     assert tip.startswith("Held-out row 3\n")
-    assert told(observed[3], 200.0) in tip
+    assert distinct(observed[3], 200.0) in tip
     for name in ("fig-width", "fig-unsupported"):
         assert browser.execute_script(SHOWN, name)["said"].startswith("1 point lies far beyond this view")
     press = "document.querySelector('#fig-predictions [data-zoom=reset]').click()"
@@ -243,4 +243,6 @@ def test_numbers_are_written_alike_by_both_languages(page):
         assert page.execute_script("return Numbers.short(arguments[0])", value) == short(value)
     for value in (54.2637, -1234567.25, 1000152.4637, 3.1e-10, 0.00012345, 0, 999.96, 7.25e12, 151.0, 120.0, -3e6):
         for spread in (0, 0.7, 77.1, 3e5, 1e-12):
-            assert page.execute_script("return Numbers.told(...arguments)", value, spread) == told(value, spread)
+            assert page.execute_script("return Numbers.distinct(...arguments)", value, spread) == distinct(
+                value, spread
+            )

@@ -227,14 +227,14 @@ def test_rows_are_called_by_their_lines_in_the_file_whatever_was_kept_apart(writ
     judge_names(output["training"], written, target=2)
     judge_names(output["held_out"], held, target=3)
     known = lines_of(written)
-    for row in output["leaned"].values():
+    for row in output["influential_rows"].values():
         assert float(known[row["name"]][2]) == pytest.approx(row["response"], rel=1e-9)
     central = known[found["slice_row"]]
     assert [float(central[0]), float(central[1])] == pytest.approx(found["inputs"]["central"])
     text = out.read_text()
     assert f"stay as in training {found['slice_row']}, the row" in text
     assert (
-        "Training rows are called by their line in data.csv, as an editor counts them; held-out rows by their line in "
+        "Training rows are named by their line in data.csv, as an editor counts them; held-out rows by their line in "
         "later.csv, as an editor counts them." in text
     )
     assert "over the rows that were fitted" not in text
@@ -250,7 +250,7 @@ def test_rows_of_a_parquet_file_are_called_as_its_errors_call_them(tmp_path):
     training = data_of(tmp_path / "r.html")["outputs"][0]["training"]
     for name, observed in zip(training["name"], training["observed"], strict=True):
         assert frame["mass"][int(name.removeprefix("row ")) - 1] == pytest.approx(observed)
-    assert "Rows are called by their row in data.parquet, counted from 1." in (tmp_path / "r.html").read_text()
+    assert "Rows are named by their row in data.parquet, counted from 1." in (tmp_path / "r.html").read_text()
     frame.loc[int(name.removeprefix("row ")) - 1, "mass"] = np.inf
     frame.to_parquet(tmp_path / "gap.parquet")
     done = runner.invoke(app, list(map(str, ["fit", tmp_path / "gap.parquet", *FIT, "--out", tmp_path / "other"])))

@@ -16,9 +16,9 @@ import vhat
 from tests.report import cases
 from vhat.report import collect
 from vhat.report.coverage_parts import CHANCE, count
+from vhat.report.evaluation_rows import _coverage_given_noise, _coverage_given_scores
 from vhat.report.findings import verdict
-from vhat.report.importance import MOST_ROWS, REPEATS, importance
-from vhat.report.judged_rows import _given_noise, _given_scores
+from vhat.report.importance import MAX_ROWS, REPEATS, importance
 from vhat.report.options import Options, Subject
 
 DIGITS = 1e-5
@@ -183,7 +183,7 @@ def test_shuffles_are_bounded_in_rows_and_in_work(columns, parameters):
     blocks = {f"c{j}": np.array([j]) for j in range(columns)}
     told = importance(predict, values, values[:, :1], blocks, parameters=parameters, seed=0)
     assert told.rows >= 20
-    assert sum(asked) <= min(MOST_ROWS, 2e10 / parameters) + told.rows
+    assert sum(asked) <= min(MAX_ROWS, 2e10 / parameters) + told.rows
     assert max(asked) <= 20_000
     assert np.all(told.increase[1:] == 0)
     assert told.increase[0, 0] > 1
@@ -239,20 +239,20 @@ def test_parts_count_the_rows_of_a_fifth_and_of_a_group(fitted, held_out, found)
     assert labels == ["= 0", "= 1"]
 
 
-@pytest.mark.parametrize("aimed", [True, False])
-@pytest.mark.parametrize("looked", [1, 12])
-def test_what_is_called_off_is_as_rare_as_two_standard_errors_for_all_parts_together(aimed, looked):
+@pytest.mark.parametrize("two_sided", [True, False])
+@pytest.mark.parametrize("tests", [1, 12])
+def test_what_is_called_off_is_as_rare_as_two_standard_errors_for_all_parts_together(two_sided, tests):
     rows, level = 40, 0.9
     chance = 0.0
     for inside in range(rows + 1):
-        part = count(np.arange(rows) < inside, np.array([level]), aimed=aimed, looked=looked)
+        part = count(np.arange(rows) < inside, np.array([level]), two_sided=two_sided, tests=tests)
         chance += binom.pmf(inside, rows, level) * bool(part.off)
         ends = binomtest(inside, rows).proportion_ci(1 - CHANCE, method="exact")
         assert (part.low, part.high) == pytest.approx((ends.low, ends.high), abs=1e-9)
-        if not aimed:
+        if not two_sided:
             assert part.chance == pytest.approx(binom.cdf(inside, rows, level), rel=1e-9)
             assert part.off != "high"
-    assert 0 < chance <= CHANCE / looked
+    assert 0 < chance <= CHANCE / tests
 
 
 def test_held_out_rows_are_not_blamed_for_a_level_that_few_training_rows_have_set():
@@ -262,8 +262,8 @@ def test_held_out_rows_are_not_blamed_for_a_level_that_few_training_rows_have_se
     ratio = np.sqrt(rng.chisquare(df, draws) / df)
     inside = rng.binomial(rows, 2 * norm.cdf(student.ppf(0.975, df) * ratio) - 1)
     shares = {}
-    for name, coverage in (("given noise", _given_noise(df, 0.05)), ("known", np.array([0.95]))):
-        off = {each: count(np.arange(rows) < each, coverage, aimed=True).off != "" for each in np.unique(inside)}
+    for name, coverage in (("given noise", _coverage_given_noise(df, 0.05)), ("known", np.array([0.95]))):
+        off = {each: count(np.arange(rows) < each, coverage, two_sided=True).off != "" for each in np.unique(inside)}
         shares[name] = np.mean([off[each] for each in inside])
     assert shares["given noise"] < CHANCE + 3 * np.sqrt(CHANCE / draws)
     assert shares["known"] > 0.3
@@ -276,16 +276,16 @@ def test_calibrated_intervals_are_called_off_as_often_as_chance_has_it(rows):
     scores, draws = 400, 4000
     rank = int(np.ceil(0.95 * (scores + 1) - 1e-9))
     inside = rng.binomial(rows, rng.beta(rank, scores + 1 - rank, draws))
-    coverage = _given_scores(scores, 0.05)
-    off = {each: count(np.arange(rows) < each, coverage, aimed=True).off for each in np.unique(inside)}
+    coverage = _coverage_given_scores(scores, 0.05)
+    off = {each: count(np.arange(rows) < each, coverage, two_sided=True).off for each in np.unique(inside)}
     share = np.mean([off[each] != "" for each in inside])
     assert share < CHANCE + 3 * np.sqrt(CHANCE / draws)
 
 
 def test_intervals_that_cover_far_too_little_are_not_excused_by_the_training_rows():
-    assert count(np.arange(200) < 181, _given_noise(20, 0.05), aimed=True).off == ""
-    assert count(np.arange(200) < 165, _given_noise(20, 0.05), aimed=True).off == "low"
-    assert count(np.arange(5000) < 4550, _given_scores(400, 0.05), aimed=True).off == "low"
+    assert count(np.arange(200) < 181, _coverage_given_noise(20, 0.05), two_sided=True).off == ""
+    assert count(np.arange(200) < 165, _coverage_given_noise(20, 0.05), two_sided=True).off == "low"
+    assert count(np.arange(5000) < 4550, _coverage_given_scores(400, 0.05), two_sided=True).off == "low"
 
 
 @pytest.mark.parametrize("scores", [19, 90, 400])
@@ -293,7 +293,7 @@ def test_the_coverage_of_calibrated_intervals_varies_as_order_statistics_do(scor
     rng = np.random.default_rng(12)
     rank = int(np.ceil(0.95 * (scores + 1) - 1e-9))
     drawn = np.sort(rng.uniform(size=(4000, scores)), axis=1)[:, rank - 1]
-    told = _given_scores(scores, 0.05)
+    told = _coverage_given_scores(scores, 0.05)
     assert np.mean(told) == pytest.approx(np.mean(drawn), abs=4 * np.std(drawn) / np.sqrt(4000))
     assert np.std(told) == pytest.approx(np.std(drawn), rel=0.08)
 
@@ -311,7 +311,7 @@ def judged(findings=(), rows=50, coverage=True, doubt=""):
     [
         (True, judged(), "", "good"),
         (False, judged(), "", "look"),
-        (True, judged([{"name": "bias", "said": "s", "remedy": "r"}]), "", "look"),
+        (True, judged([{"name": "bias", "text": "s", "remedy": "r"}]), "", "look"),
         (True, judged(coverage=False), "", "open"),
         (True, judged(rows=19), "", "open"),
         (True, judged(doubt="leverages are high"), "", "open"),
@@ -347,7 +347,7 @@ def small():
 def test_a_right_model_is_called_good(small):
     page = collect(Subject(small), Options(held_out=linear_table(300, 8)))
     assert page["audit"]["holds"]
-    assert page["verdict"] == {"kind": "good", "names": [], "findings": [], "open": ""}
+    assert page["verdict"] == {"kind": "good", "names": [], "findings": [], "not_tested": ""}
 
 
 @pytest.mark.slow
@@ -360,14 +360,14 @@ def test_a_fault_that_the_audit_of_training_rows_cannot_see_is_found_on_held_out
     assert kind in page["verdict"]["names"]
     if kind == "coverage by group":
         assert page["verdict"]["names"] == [kind]
-        assert "c2 = 1" in page["verdict"]["findings"][0]["said"]
+        assert "c2 = 1" in page["verdict"]["findings"][0]["text"]
 
 
 def test_one_row_condemns_nothing_and_proves_nothing(small):
     X = linear_table(5, 8)[0]
     page = collect(Subject(small), Options(held_out=(X[:1], small.predict(X[:1]) + 1.0)))
     assert page["verdict"]["kind"] == "open"
-    assert page["verdict"]["open"].startswith("1 row is too few")
+    assert page["verdict"]["not_tested"].startswith("1 row is too few")
 
 
 def test_rows_without_an_interval_of_a_new_response_leave_the_verdict_open():

@@ -14,8 +14,8 @@ import vhat
 from tests.report import cases
 from vhat.report import collect, render
 from vhat.report.options import Subject
-from vhat.report.points import MOST
-from vhat.report.slices import MOST_COLUMNS
+from vhat.report.points import MAX_SHOWN
+from vhat.report.slices import MAX_SLICES
 
 DIGITS = 1e-5
 """Numbers on the page have six significant digits."""
@@ -108,7 +108,7 @@ def test_without_held_out_rows_the_training_rows_are_left_out_and_the_page_says_
     found = collect(subject, cases.options(held_out=None))
     judged = found["outputs"][0]["calibration"]
     assert judged["source"] == "left-out"
-    assert "no held-out rows were given" in judged["said"]
+    assert "no held-out rows were given" in judged["method"]
     assert "leave-one-out" in render(found)
     fitted, (X, y) = subject.fitted, cases.table(60, 0)
     left, df = fitted.leave_one_out(), fitted.interval(X).df
@@ -121,10 +121,10 @@ def test_without_held_out_rows_the_training_rows_are_left_out_and_the_page_says_
     assert judged["rms"] == pytest.approx(np.sqrt(np.mean((y - left.prediction) ** 2)), rel=DIGITS)
 
 
-def test_predictions_lean_on_the_rows_with_the_largest_sensitivity(subject, shown):
+def test_influential_rows_are_those_with_the_largest_sensitivity(subject, shown):
     X, y = cases.table(60, 0)
     sensitivity = subject.fitted.sensitivity(X)
-    found = shown["outputs"][0]["training"]["leans_on"]
+    found = shown["outputs"][0]["training"]["influence"]
     for point in range(60):
         best = np.sort(np.abs(sensitivity[point]))[::-1][:8]
         np.testing.assert_allclose(np.abs(found["sensitivity"][point]), best, rtol=DIGITS)
@@ -133,8 +133,8 @@ def test_predictions_lean_on_the_rows_with_the_largest_sensitivity(subject, show
         )
         assert found["share"][point] == pytest.approx(np.sum(best**2) / np.sum(sensitivity[point] ** 2), rel=DIGITS)
         for row in found["row"][point]:
-            leaned = shown["outputs"][0]["leaned"][str(row)]
-            assert leaned == {"name": f"row {row}", "response": pytest.approx(y[row], rel=DIGITS)}
+            influential = shown["outputs"][0]["influential_rows"][str(row)]
+            assert influential == {"name": f"row {row}", "response": pytest.approx(y[row], rel=DIGITS)}
 
 
 def test_without_a_row_a_linear_prediction_moves_as_its_refit_does():
@@ -149,7 +149,7 @@ def test_without_a_row_a_linear_prediction_moves_as_its_refit_does():
     fitted = vhat.from_numpy(
         lambda q, Z: Z @ q, ridge(weight), X, y, weight_decay=lam, sample_weight=weight, jac=lambda q, Z: Z
     )
-    found = collect(cases.Subject(fitted), cases.Options(noise=0.5))["outputs"][0]["training"]["leans_on"]
+    found = collect(cases.Subject(fitted), cases.Options(noise=0.5))["outputs"][0]["training"]["influence"]
     for point in (0, 7):
         for row, moved in zip(found["row"][point], found["without"][point], strict=True):
             refit = ridge(np.where(np.arange(25) == row, 0.0, weight))
@@ -171,7 +171,7 @@ def test_a_weight_decay_without_a_score_is_named_below_the_picture(subject):
         status=np.array(["failed", "converged", "converged"], dtype=object),
         remark=np.array(["row 3 cannot be left out.", "", ""], dtype=object),
     )
-    said = collect(replace(subject, curve=failed), cases.options())["curve"]["said"]
+    said = collect(replace(subject, curve=failed), cases.options())["curve"]["note"]
     assert "Less than the best weight decay, 0.1, may be better still" in said
     assert said.endswith("No score at 0.01: row 3 cannot be left out.")
 
@@ -207,18 +207,18 @@ def test_the_page_names_no_other_place(text):
 
 def test_many_rows_and_columns_are_thinned_and_the_page_says_so():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(MOST + 200, MOST_COLUMNS + 2))
-    slopes = np.arange(1.0, MOST_COLUMNS + 3)
+    X = rng.normal(size=(MAX_SHOWN + 200, MAX_SLICES + 2))
+    slopes = np.arange(1.0, MAX_SLICES + 3)
     y = X @ slopes + rng.normal(size=len(X))
     theta = np.linalg.lstsq(X, y, rcond=None)[0]
     fitted = vhat.from_numpy(lambda q, Z: Z @ q, theta, X, y, jac=lambda q, Z: Z)
     found = collect(cases.Subject(fitted), cases.Options(held_out=(X + 0.1, y)))
-    assert len(found["outputs"][0]["training"]["name"]) == len(found["outputs"][0]["held_out"]["name"]) == MOST
+    assert len(found["outputs"][0]["training"]["name"]) == len(found["outputs"][0]["held_out"]["name"]) == MAX_SHOWN
     assert found["outputs"][0]["calibration"]["rows"] == len(X)
-    assert sorted(line["column"] for line in found["outputs"][0]["slices"]) == list(range(2, MOST_COLUMNS + 2))
+    assert sorted(line["column"] for line in found["outputs"][0]["slices"]) == list(range(2, MAX_SLICES + 2))
     page = render(found)
     assert len(page.encode()) < 1_000_000
-    for note in (f"{MOST} of {len(X)} training rows", f"{MOST} of {len(X)} held-out", f"{MOST_COLUMNS} of"):
+    for note in (f"{MAX_SHOWN} of {len(X)} training rows", f"{MAX_SHOWN} of {len(X)} held-out", f"{MAX_SLICES} of"):
         assert note in page
 
 
@@ -238,8 +238,8 @@ def test_every_output_has_its_own_numbers():
         output = found["outputs"][k]
         assert output["name"] == name
         np.testing.assert_allclose(output["training"]["half_width"], band.half_width[:, k], rtol=DIGITS)
-        leans = np.abs(fitted.sensitivity(X[:1])[0, k, :, k])
-        assert output["training"]["leans_on"]["row"][0][0] == int(np.argmax(leans))
+        sensitivity = np.abs(fitted.sensitivity(X[:1])[0, k, :, k])
+        assert output["training"]["influence"]["row"][0][0] == int(np.argmax(sensitivity))
     assert render(found).count('class="output') >= 2
     with pytest.raises(vhat.InputError, match="3 outputs"):
         collect(cases.Subject(fitted), cases.Options(response=("a", "b", "c")))
@@ -253,7 +253,7 @@ def test_a_model_without_intervals_is_reported_with_its_audit_and_the_reason():
     found = collect(cases.Subject(fitted), cases.Options())
     with pytest.raises(vhat.NoiseError) as refused:
         fitted.interval(powers)
-    assert found["trouble"] == str(refused.value)
+    assert found["no_intervals"] == str(refused.value)
     assert "There are no intervals." in render(found)
     assert found["audit"]["lines"]
 
@@ -265,7 +265,7 @@ def test_rows_with_noise_of_their_own_have_no_interval_of_a_new_response():
     fitted = vhat.from_curve_fit(lambda x, a, b: a * np.exp(-b * x), [2.0, 1.0], x, y, sigma=sigma).polish()
     found = collect(cases.Subject(fitted, columns=("time (s)",)), cases.Options())
     assert found["columns"] == ["time (s)"]
-    assert "observation_noise" in found["guarantee"]["unanswered"]
+    assert "observation_noise" in found["guarantee"]["no_observation"]
     assert found["outputs"][0]["training"]["observation"] is None
     assert "There are no intervals of a new response" in render(found)
     with pytest.raises(vhat.InputError, match="columns names 2 columns"):

@@ -14,7 +14,7 @@ from tests.report import cases
 from vhat.checks import check_finite
 from vhat.errors import InputError, calling_rows, name_rows
 from vhat.report import collect, render
-from vhat.report.numbers import told
+from vhat.report.numbers import distinct
 from vhat.report.options import Subject
 from vhat.tables.row_names import RowNames
 
@@ -40,9 +40,9 @@ def test_rows_of_a_data_frame_are_called_by_its_index(tmp_path):
     for point in output["widest"]:
         number = point["name"].split()[1]
         assert point["observed"] == pytest.approx(y[int(number)] if number.isdigit() else observed[int(number[1:])])
-    for row in output["leaned"].values():
+    for row in output["influential_rows"].values():
         assert row["response"] == pytest.approx(y[int(row["name"].split()[1])])
-    said = "Training rows are called by the index of the data frame; held-out rows by the index of the data frame, bed."
+    said = "Training rows are named by the index of the data frame; held-out rows by the index of the data frame, bed."
     assert said in render(found)
 
 
@@ -98,7 +98,7 @@ def test_a_level_next_to_a_usual_one_stands_once(subject, delta):
     assert f"<b>{inside} of 30</b>" in text
     for curve in found["outputs"][0]["calibration"]["curves"]:
         assert len(curve["level"]) == 7
-        assert len(set(curve["claimed"])) == 7
+        assert len(set(curve["nominal"])) == 7
         assert curve["level"][curve["asked"]] == pytest.approx(1 - delta, abs=1e-12)
 
 
@@ -112,11 +112,11 @@ def test_a_level_that_is_nearly_certain_is_not_called_certain(subject):
 def test_the_page_says_what_its_guarantee_is_about(subject):
     found = collect(subject, cases.options(delta=0.1))
     words = " ".join(re.sub(r"<[^>]*>", "", render(found)).split())
-    lead = "What is claimed of the 90% interval of the prediction of &lt;i&gt;yield&lt;/i&gt; (kg), at each of the 60 "
+    lead = "What the 90% interval of the prediction of &lt;i&gt;yield&lt;/i&gt; (kg) guarantees, at each of the 60 "
     assert f"{lead}training rows shown, one at a time and not for all at once: Nominal 90% at each point" in words
-    assert "It is no claim about single responses." in words
+    assert "This guarantee is not about single responses." in words
     assert "interval of a new response (isoperimetric): counted, not guaranteed" in words
-    assert "they put the claim to the test and are no part of it" in words
+    assert "They test the guarantee and are not part of it." in words
 
 
 # -- numbers -------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_values_next_to_each_other_are_told_apart_whatever_their_size():
     for size in (1e-7, 1.0, 2e6, 3e9):
         for spread in (1e-4 * size, size):
             values = size + spread * rng.integers(-2000, 2000, size=500) / 1000
-            texts = [told(value, spread) for value in values]
+            texts = [distinct(value, spread) for value in values]
             assert len(set(texts)) == len(set(values.tolist()))
             numbers = [float(text.replace("\u2212", "-")) for text in texts]
             np.testing.assert_allclose(numbers, values, rtol=0, atol=1e-4 * spread)
@@ -141,8 +141,8 @@ def test_a_large_response_is_listed_with_its_digits():
     )
     found = collect(Subject(fitted), cases.options(held_out=None))
     first = found["outputs"][0]["widest"][0]
-    assert f'<td class="number">{told(y[int(first["name"].split()[1])], 200.0)}</td>' in render(found)
-    assert len(told(y[0], 200.0)) >= 7
+    assert f'<td class="number">{distinct(y[int(first["name"].split()[1])], 200.0)}</td>' in render(found)
+    assert len(distinct(y[0], 200.0)) >= 7
 
 
 # -- residuals that speak against the model --------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What new responses said of the intervals: held-out rows where there are any, else the training rows left out."""
+"""Coverage of the intervals of a new response at many levels: on held-out rows, or else on left-out training rows."""
 
 from __future__ import annotations
 
@@ -18,138 +18,174 @@ if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
     from vhat.report.points import HeldOut
 
-__all__ = ["CALIBRATED", "LEVELS", "MOST_LEFT_OUT", "Judged", "judge_held_out", "judge_left_out"]
+__all__ = ["CALIBRATED", "LEVELS", "MAX_LEFT_OUT", "CoverageCurves", "coverage_of_held_out", "coverage_of_left_out"]
 
 LEVELS = (0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.01)
+"""Values of delta at which coverage is counted, beside the one of the report."""
 _APART = 0.02
-"""Relative difference of two deltas that are shown beside each other."""
+"""Least relative difference between the delta of the report and the others that are shown."""
 CALIBRATED = {"loo": "calibrated, leave-one-out", "cv": "calibrated, five folds", "split": "calibrated, held-out rows"}
-"""What the page calls intervals by the source of their level."""
-MOST_LEFT_OUT = 5000
-"""Training rows that are left out in turn; more take as many solves, and are to be judged by rows held out."""
+"""Names of calibrated intervals on the page, by the source of the calibration."""
+MAX_LEFT_OUT = 5000
+"""Largest number of training rows for leave-one-out. Each row costs a solve, and larger tables can hold rows out."""
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Coverage of intervals of a new response, of one output.
+class CoverageCurves:
+    """Coverage of the intervals of a new response, for one output.
 
     Attributes:
         source: ``"held-out"``, ``"left-out"`` or ``"none"``.
-        said: What was done, or why nothing could be.
-        curves: Coverage at each of the levels, the one that was asked for among them, by the bound's name.
-        rms: Root mean square of what was missed by the predictions.
-        rows: How many rows were judged.
-        doubt: Why leaving rows out to first order is not to be relied on for this fit; empty where it is.
+        method: What was counted, or why nothing could be.
+        curves: Coverage at each level, that of the report included, by the name of the bound.
+        rms: Root mean square error of the predictions.
+        rows: The number of rows.
+        doubt: Why first-order leave-one-out is unreliable for this fit; empty if it is not.
     """
 
     source: str
-    said: str
+    method: str
     curves: dict[str, metrics.Calibration]
     rms: float = float("nan")
     rows: int = 0
     doubt: str = ""
 
     def to_plain(self, delta: float) -> dict[str, Any]:
-        """Return it as plain data, in which the level that was asked for is known."""
+        """Return the curves as plain data.
+
+        Args:
+            delta: The delta of the report, whose position among the levels is given.
+        """
         curves = [
             {
                 "bound": bound,
-                "asked": found.delta.tolist().index(delta),
-                "claimed": [level_text(each) for each in found.delta],
-                "level": plain(1 - found.delta),
-                "coverage": plain(found.coverage),
-                "error": plain(found.error),
+                "asked": curve.delta.tolist().index(delta),
+                "nominal": [level_text(each) for each in curve.delta],
+                "level": plain(1 - curve.delta),
+                "coverage": plain(curve.coverage),
+                "error": plain(curve.error),
             }
-            for bound, found in self.curves.items()
+            for bound, curve in self.curves.items()
         ]
-        return {"source": self.source, "said": self.said, "rows": self.rows, "rms": plain(self.rms), "curves": curves}
+        return {
+            "source": self.source,
+            "method": self.method,
+            "rows": self.rows,
+            "rms": plain(self.rms),
+            "curves": curves,
+        }
 
 
-def judge_held_out(subject: Subject, points: Any, held_out: HeldOut, options: Options, unanswered: str) -> list[Judged]:
-    """Judge the intervals by rows that training did not see; one judgement an output."""
-    fitted = subject.fitted
+def coverage_of_held_out(
+    subject: Subject, points: Any, held_out: HeldOut, options: Options, no_observation_reason: str
+) -> list[CoverageCurves]:
+    """Return the coverage on held-out rows, one result per output.
+
+    Args:
+        subject: The model.
+        points: The inputs of the rows, in the form that the model takes.
+        held_out: The rows.
+        options: The options of the report.
+        no_observation_reason: Why there are no intervals of a new response; empty if there are.
+    """
     observed = held_out.observed
-    seen = f"of which {held_out.repeated} equal a training row" if held_out.repeated else "none of them a training row"
-    said = f"{len(observed)} held-out rows, {seen}, input and response alike."
-    center = fitted.predict(points).reshape(observed.shape)
+    copies = "none of them a training row"
+    if held_out.repeated:
+        copies = f"of which {held_out.repeated} equal a training row"
+    method = f"{len(observed)} held-out rows, {copies}, input and response alike. {no_observation_reason}".rstrip()
+    center = subject.fitted.predict(points).reshape(observed.shape)
     rms = np.sqrt(np.mean((observed - center) ** 2, axis=0))
-    levels = _levels(options.delta)
-    bands: dict[str, list[Any]] = {}
-    curves_of: dict[str, tuple[float, ...]] = {}
-    if not unanswered and subject.calibrated is not None:
-        by = CALIBRATED[subject.calibrated.source]
-        curves_of[by] = tuple(delta for delta in levels if delta >= subject.calibrated.finest)
-        bands[by] = [subject.calibrated.interval(points, delta) for delta in curves_of[by]]
-    if not unanswered:
-        for bound in ("isoperimetric",) if subject.calibrated is not None else ("isoperimetric", "asymptotic"):
-            found = [
-                fitted.interval(
-                    points, delta, bound=bound, target="observation", noise=options.noise, seed=options.seed
-                )
-                for delta in levels
-            ]
-            bands[found[0].bound] = found  # a model that is linear by structure has "exact" intervals instead
-            curves_of[found[0].bound] = levels
-    judged = []
+    bands = {} if no_observation_reason else _bands_by_level(subject, points, options)
+    results = []
     for k in range(observed.shape[1]):
-        curves = {bound: _coverage(each, curves_of[bound], observed, k) for bound, each in bands.items()}
-        judged.append(Judged("held-out", said + (f" {unanswered}"), curves, float(rms[k]), len(observed)))
-    return judged
+        curves = {bound: _curve(by_delta, observed, k) for bound, by_delta in bands.items()}
+        results.append(CoverageCurves("held-out", method, curves, float(rms[k]), len(observed)))
+    return results
 
 
-def _coverage(bands: list[Any], levels: tuple[float, ...], observed: np.ndarray, k: int) -> metrics.Calibration:
-    asked = dict(zip(levels, bands, strict=True))
+def _bands_by_level(subject: Subject, points: Any, options: Options) -> dict[str, dict[float, Any]]:
+    """Return intervals of a new response by the name of their bound and by delta."""
+    levels = _levels(options.delta)
+    bands: dict[str, dict[float, Any]] = {}
+    bound_names: tuple[str, ...] = ("isoperimetric", "asymptotic")
+    if subject.calibrated is not None:
+        calibrated = subject.calibrated
+        # A calibration of few rows has no intervals for a small delta.
+        possible = [delta for delta in levels if delta >= calibrated.finest]
+        bands[CALIBRATED[calibrated.source]] = {delta: calibrated.interval(points, delta) for delta in possible}
+        bound_names = ("isoperimetric",)
+    for bound in bound_names:
+        by_delta = {
+            delta: subject.fitted.interval(
+                points, delta, bound=bound, target="observation", noise=options.noise, seed=options.seed
+            )
+            for delta in levels
+        }
+        name = by_delta[
+            levels[0]
+        ].bound  # "exact" for a model that is linear by structure, whichever bound was asked for
+        bands[name] = by_delta
+    return bands
 
-    def ends(delta: float) -> Any:
-        band = asked[delta]
+
+def _curve(bands: dict[float, Any], observed: np.ndarray, k: int) -> metrics.Calibration:
+    """Return the coverage of output k at each delta."""
+
+    def limits(delta: float) -> Any:
+        band = bands[delta]
         return SimpleNamespace(
             lower=band.lower.reshape(observed.shape)[:, k], upper=band.upper.reshape(observed.shape)[:, k]
         )
 
-    return metrics.calibration(ends, observed[:, k], levels)
+    return metrics.calibration(limits, observed[:, k], tuple(bands))
 
 
-def judge_left_out(fitted: FittedModel, options: Options, df: Any) -> list[Judged]:
-    """Judge the intervals by the training rows, each against the model that had not seen it, to first order.
+def coverage_of_left_out(fitted: FittedModel, options: Options, df: Any) -> list[CoverageCurves]:
+    """Return the coverage on the training rows, each against the model without it, to first order.
 
     Args:
         fitted: The model.
-        options: The options.
-        df: Degrees of freedom of the noise level, or None where it is known.
+        options: The options of the report.
+        df: Degrees of freedom of the noise level, or None if it is known.
     """
     outputs = fitted.problem.outputs
-    if fitted.problem.n > MOST_LEFT_OUT:
-        said = (
+    if fitted.problem.n > MAX_LEFT_OUT:
+        reason = (
             f"{fitted.problem.n} training rows are too many to leave out in turn for a report. Give held_out=(X, y): "
             "rows that training did not see."
         )
-        return [Judged("none", said, {})] * outputs
+        return [CoverageCurves("none", reason, {})] * outputs
     try:
         calibrated = fitted.calibrate("loo", noise=options.noise, seed=options.seed)
     except VhatError as error:
-        return [Judged("none", str(error), {})] * outputs
+        return [CoverageCurves("none", str(error), {})] * outputs
     residual = fitted.leave_one_out(seed=options.seed).residual
-    scores, levels = calibrated.scores.reshape(len(calibrated.scores), -1), _levels(options.delta)
-    freedom = None if df is None else np.broadcast_to(df, outputs)
-    said = (
-        f"no held-out rows were given: these are the {len(scores)} training rows, each predicted by the model that had "
-        "not seen it, to first order and without refitting."
+    scores = calibrated.scores.reshape(len(calibrated.scores), -1)
+    levels = _levels(options.delta)
+    df_per_output = None if df is None else np.broadcast_to(df, outputs)
+    method = (
+        f"no held-out rows were given: these are the {len(scores)} training rows, each predicted by the model without "
+        "it, to first order and without refitting."
     )
-    judged = []
+    results = []
     for k in range(outputs):
+        df_k = None if df_per_output is None else df_per_output[k]
 
-        def ends(delta: float, k: int = k) -> Any:
-            most = bounds.asymptotic(1.0, 1, 1.0, delta, df=None if freedom is None else freedom[k])
-            return SimpleNamespace(lower=np.full(len(scores), -most), upper=np.full(len(scores), most))
+        # A score is a left-out error in standard errors. It lies inside the interval if it is at most the quantile.
+        def limits(delta: float, df_k: Any = df_k) -> Any:
+            quantile = bounds.asymptotic(1.0, 1, 1.0, delta, df=df_k)
+            return SimpleNamespace(lower=np.full(len(scores), -quantile), upper=np.full(len(scores), quantile))
 
-        missed = np.asarray(residual).reshape(len(residual), -1)[:, k] if residual is not None else np.array([np.nan])
-        rms = float(np.sqrt(np.nanmean(missed**2)))
-        curve = metrics.calibration(ends, scores[:, k], levels)
-        judged.append(Judged("left-out", said, {"asymptotic": curve}, rms, len(scores), calibrated.doubt))
-    return judged
+        errors = np.array([np.nan])
+        if residual is not None:
+            errors = np.asarray(residual).reshape(len(residual), -1)[:, k]
+        rms = float(np.sqrt(np.nanmean(errors**2)))
+        curve = metrics.calibration(limits, scores[:, k], levels)
+        results.append(CoverageCurves("left-out", method, {"asymptotic": curve}, rms, len(scores), calibrated.doubt))
+    return results
 
 
 def _levels(delta: float) -> tuple[float, ...]:
-    """The delta that was asked for, and the usual ones that are not nearly the same."""
+    """Return the delta of the report and the usual ones that differ from it, largest first."""
     others = [usual for usual in LEVELS if abs(usual - delta) > _APART * delta]
     return tuple(sorted([delta, *others], reverse=True))

@@ -1,8 +1,9 @@
-"""Everything that a page shows, as plain data."""
+"""Everything that the page shows, as plain data."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,14 @@ from vhat.errors import NoiseError, NotPositiveDefinite, TableWarning, VhatError
 from vhat.evidence.audit import Audit
 from vhat.evidence.leave_one_out import LeaveOneOut
 from vhat.level import level_text
-from vhat.report.calibration import MOST_LEFT_OUT, Judged, judge_held_out, judge_left_out
-from vhat.report.captured_warnings import heard
+from vhat.report.calibration import MAX_LEFT_OUT, CoverageCurves, coverage_of_held_out, coverage_of_left_out
+from vhat.report.captured_warnings import collect_warnings
 from vhat.report.facts import fit_facts, versions
 from vhat.report.findings import verdict
 from vhat.report.influence import influence
 from vhat.report.numbers import plain, sentence
 from vhat.report.options import Options, Subject
-from vhat.report.points import Group, HeldOut, Shown, ask, held_out_rows, thin
+from vhat.report.points import Group, HeldOut, Shown, compute_intervals, held_out_rows, thin
 from vhat.report.quality import quality
 from vhat.report.slices import Slice, central_row, slices
 from vhat.report.table import Table, training_table
@@ -33,18 +34,19 @@ if TYPE_CHECKING:
 
 __all__ = ["collect"]
 
-_LISTED = 10
-_DRAWN_COLUMNS = 40
-"""Columns whose values are kept for the rows that are drawn."""
+_LISTED_POINTS = 10
+"""Number of points in each list of points to look at."""
+_MAX_COLUMNS = 40
+"""Number of columns whose values at the drawn rows are part of the page."""
 
 
 def collect(subject: Subject, options: Options) -> dict[str, Any]:
-    """Work out everything that a page shows.
+    """Compute everything that the page shows.
 
-    What the library warns of on the way stands on the page, and is warned of again.
+    Warnings of the library are part of the page, and are issued again.
 
     Returns:
-        Dicts, lists, text, numbers and None: what JSON can hold.
+        Dicts, lists, text, numbers and None, which JSON can hold.
 
     Raises:
         InputError: For options, held-out rows or a model that a report cannot show.
@@ -54,11 +56,12 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
     names = options.responses(fitted.problem.outputs, subject.response)
     rows = subject.rows or RowNames.of(fitted.problem.X, fitted.problem.n)
     held_out: HeldOut | None = None
-    with heard() as of_table:
+    with collect_warnings() as table_warnings:
         if options.held_out is not None:
             held_out = held_out_rows(fitted, table, options.held_out, options.held_out_rows)
-    with heard() as said:
-        warnings.simplefilter("ignore", TableWarning)  # of the same rows again, under other numbers
+    with collect_warnings() as model_warnings:
+        # The same warnings about the same rows would come again, with other numbers of rows.
+        warnings.simplefilter("ignore", TableWarning)
         with calling_rows(rows):
             audit = fitted.audit(noise=options.noise, refits=options.refits, seed=options.seed)
         page = {
@@ -73,19 +76,19 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
             "audit": _audit(audit, options),
             "curve": _curve(subject),
             "versions": [list(pair) for pair in versions()],
-            "trouble": "",
-            "called": _called(rows, held_out),
+            "no_intervals": "",
+            "row_naming": _row_naming(rows, held_out),
         }
         try:
-            page |= _answers(subject, table, options, names, rows, held_out)
-        except (NoiseError, NotPositiveDefinite) as error:  # the audit is then what the reader needs most
-            page |= {"trouble": str(error), "outputs": [], "guarantee": {}, "notes": []}
-    page["warnings"] = [*of_table, *said]
-    page["verdict"] = verdict(page["audit"], page["outputs"], page["trouble"])
+            page |= _intervals(subject, table, options, names, rows, held_out)
+        except (NoiseError, NotPositiveDefinite) as error:  # the audit explains why, so that the page is still of use
+            page |= {"no_intervals": str(error), "outputs": [], "guarantee": {}, "notes": []}
+    page["warnings"] = [*table_warnings, *model_warnings]
+    page["verdict"] = verdict(page["audit"], page["outputs"], page["no_intervals"])
     return page
 
 
-def _answers(
+def _intervals(
     subject: Subject,
     table: Table,
     options: Options,
@@ -93,55 +96,69 @@ def _answers(
     rows: RowNames,
     held_out: HeldOut | None,
 ) -> dict[str, Any]:
-    """Work out what rests on intervals."""
+    """Compute the parts of the page that need intervals.
+
+    Args:
+        subject: The fitted model.
+        table: Its training inputs.
+        options: The options.
+        names: The names of the outputs.
+        rows: The names of the training rows.
+        held_out: The held-out rows, or None.
+    """
     fitted = subject.fitted
-    row = central_row(table)
-    lines = slices(table, row, lambda rows: fitted.predict(table.inputs(rows)))
+    center = central_row(table)
+    lines = slices(table, center, lambda values: fitted.predict(table.inputs(values)))
     index = thin(fitted.problem.n, options.seed)
-    unseen = None if held_out is None else held_out.take(thin(len(held_out), options.seed))
-    shown = ask(fitted, table, options, index, rows.take(index), unseen, lines, subject.calibrated)
+    held_out_shown = None if held_out is None else held_out.take(thin(len(held_out), options.seed))
+    shown = compute_intervals(
+        fitted, table, options, index, rows.take(index), held_out_shown, lines, subject.calibrated
+    )
     with calling_rows(rows):
         left_out = _left_out(fitted, options)
     if held_out is None:
         with calling_rows(rows):
-            judged = judge_left_out(fitted, options, shown.training.mean.df)
+            coverage = coverage_of_left_out(fitted, options, shown.training.mean.df)
     else:
         with calling_rows(held_out.names):
             points = table.inputs(held_out.values)
-            judged = judge_held_out(subject, points, held_out, options, shown.unanswered)
-    asked = [shown.training.values, *([] if shown.held_out is None else [shown.held_out.values])]
-    leaned = influence(fitted, table.inputs, np.concatenate(asked), left_out)
-    responses = fitted.problem.targets
-    good = quality(subject, table, options, shown, rows, held_out, left_out, judged[0].doubt)
-    outputs = [
-        _output(name, k, shown, lines, left_out, judged[k], leaned[k], responses[:, k], rows, options)
-        | {"quality": good[k]}
-        for k, name in enumerate(names)
-    ]
+            coverage = coverage_of_held_out(subject, points, held_out, options, shown.no_observation_reason)
+    values = shown.training.values
+    if shown.held_out is not None:
+        values = np.concatenate([values, shown.held_out.values])
+    influences = influence(fitted, table.inputs, values, left_out)
+    tests = quality(subject, table, options, shown, rows, held_out, left_out, coverage[0].doubt)
+    outputs = []
+    for k, name in enumerate(names):
+        output = _Output(name, k, options, rows, shown, lines, left_out, coverage[k], influences[k])
+        outputs.append(output.to_plain(fitted.problem.targets[:, k]) | {"quality": tests[k]})
+    mean = shown.training.mean
+    observation = shown.training.observation
     return {
         "outputs": outputs,
         "guarantee": {
-            "mean": shown.training.mean.guarantee,
-            "observation": "" if shown.training.fresh is None else shown.training.fresh.guarantee,
-            "unanswered": shown.unanswered,
+            "mean": mean.guarantee,
+            "observation": "" if observation is None else observation.guarantee,
+            "no_observation": shown.no_observation_reason,
         },
-        "solved": {"solver": shown.training.mean.solver, "curvature": shown.training.mean.curvature},
-        "slice_row": rows[row],
-        "max_unsupported": plain(support_threshold(shown.training.mean.usual_unsupported, options.max_unsupported)),
-        "inputs": _inputs(table, shown, row),
+        "solved": {"solver": mean.solver, "curvature": mean.curvature},
+        "slice_row": rows[center],
+        "max_unsupported": plain(support_threshold(mean.usual_unsupported, options.max_unsupported)),
+        "inputs": _inputs(table, shown, center),
         "notes": _notes(subject, table, shown, held_out, lines),
     }
 
 
-def _called(rows: RowNames, held_out: HeldOut | None) -> str:
-    """Say how rows are called on the page."""
+def _row_naming(rows: RowNames, held_out: HeldOut | None) -> str:
+    """Return a sentence on the names of rows on the page."""
     if held_out is None or held_out.names.origin == rows.origin:
-        return f"Rows are called by {rows.origin}."
-    return f"Training rows are called by {rows.origin}; held-out rows by {held_out.names.origin}."
+        return f"Rows are named by {rows.origin}."
+    return f"Training rows are named by {rows.origin}; held-out rows by {held_out.names.origin}."
 
 
 def _left_out(fitted: FittedModel, options: Options) -> LeaveOneOut | None:
-    if fitted.problem.n > MOST_LEFT_OUT:
+    """Return the training rows left out in turn, or None if there are too many or they cannot be left out."""
+    if fitted.problem.n > MAX_LEFT_OUT:
         return None
     try:
         return fitted.leave_one_out(seed=options.seed)
@@ -149,99 +166,136 @@ def _left_out(fitted: FittedModel, options: Options) -> LeaveOneOut | None:
         return None
 
 
-def _output(
-    name: str,
-    k: int,
-    shown: Shown,
-    lines: list[Slice],
-    left_out: LeaveOneOut | None,
-    judged: Judged,
-    leaned: dict[str, list[Any]],
-    responses: np.ndarray,
-    rows: RowNames,
-    options: Options,
-) -> dict[str, Any]:
-    """Everything about one output."""
-    training = _named(shown.training, k, options)
-    if left_out is not None:
-        training["left_out"] = plain(_column(left_out.prediction, k)[shown.index])
-        training["leverage"] = plain(left_out.leverage[shown.index])
-    held = None if shown.held_out is None else _named(shown.held_out, k, options)
-    count = len(shown.training)
-    named = sorted({row for most in leaned["row"] for row in most})
-    mean = shown.training.mean
-    return {
-        "name": name,
-        "spread": plain(np.std(responses)),
-        "noise": plain(_of(mean.noise, k)),
-        "noise_source": mean.noise_source,
-        "df": plain(_of(mean.df, k)) if mean.df is not None else None,
-        "median_half_width": plain(np.nanmedian(_column(mean.half_width, k))),
-        "training": training | {"leans_on": {part: values[:count] for part, values in leaned.items()}},
-        "held_out": None
-        if held is None
-        else held | {"leans_on": {part: values[count:] for part, values in leaned.items()}},
-        "slices": [
-            {"column": line.column, "discrete": line.discrete, "grid": plain(line.grid), **_group(group, k, options)}
-            for line, group in zip(lines, shown.slices, strict=True)
-        ],
-        "calibration": judged.to_plain(options.delta),
-        "widest": _widest(training, held),
-        "abstained": _abstained(training, held),
-        "leaned": {str(row): {"name": rows[row], "response": plain(responses[row])} for row in named},
-    }
+@dataclass(frozen=True, eq=False)
+class _Output:
+    """One output of the model, on the page.
 
+    Attributes:
+        name: Its name.
+        k: Its index.
+        options: The options.
+        rows: The names of the training rows.
+        shown: All points on the page.
+        lines: The slices.
+        left_out: The training rows left out in turn, or None.
+        coverage: The coverage of its intervals.
+        influence: The most influential training rows of its predictions, as :func:`influence` returned them: training
+            rows of the page first, then held-out rows.
+    """
 
-def _named(group: Group, k: int, options: Options) -> dict[str, Any]:
-    """One output of a group of rows, with their names."""
-    return {"name": list(group.names), **_group(group, k, options)}
+    name: str
+    k: int
+    options: Options
+    rows: RowNames
+    shown: Shown
+    lines: list[Slice]
+    left_out: LeaveOneOut | None
+    coverage: CoverageCurves
+    influence: dict[str, list[Any]]
 
+    def to_plain(self, responses: np.ndarray) -> dict[str, Any]:
+        """Return everything about this output as plain data.
 
-def _group(group: Group, k: int, options: Options) -> dict[str, Any]:
-    """One output of a group of points."""
-    band = group.mean
-    found: dict[str, Any] = {
-        "center": plain(_column(band.center, k)),
-        "half_width": plain(_column(band.half_width, k)),
-        "unsupported": plain(shown_share(_column(band.unsupported, k))),
-        "distance": plain(group.nearest),
-        "abstain": _column(band.abstain(max_unsupported=options.max_unsupported), k).tolist(),
-        "status": _column(band.status, k).astype(str).tolist(),
-        "observation": None if group.fresh is None else plain(_column(group.fresh.half_width, k)),
-    }
-    if group.observed is not None:
-        found["observed"] = plain(group.observed[:, k])
-    return found
+        Args:
+            responses: Its training responses, (n,).
+        """
+        k = self.k
+        mean = self.shown.training.mean
+        count = len(self.shown.training)
+        training = self._group(self.shown.training)
+        training["name"] = list(self.shown.training.names)
+        if self.left_out is not None:
+            training["left_out"] = plain(_column(self.left_out.prediction, k)[self.shown.index])
+            training["leverage"] = plain(self.left_out.leverage[self.shown.index])
+        training["influence"] = {part: values[:count] for part, values in self.influence.items()}
+        held_out = None
+        if self.shown.held_out is not None:
+            held_out = self._group(self.shown.held_out)
+            held_out["name"] = list(self.shown.held_out.names)
+            held_out["influence"] = {part: values[count:] for part, values in self.influence.items()}
+        influential = sorted({row for rows in self.influence["row"] for row in rows})
+        return {
+            "name": self.name,
+            "spread": plain(np.std(responses)),
+            "noise": plain(_of(mean.noise, k)),
+            "noise_source": mean.noise_source,
+            "df": None if mean.df is None else plain(_of(mean.df, k)),
+            "median_half_width": plain(np.nanmedian(_column(mean.half_width, k))),
+            "training": training,
+            "held_out": held_out,
+            "slices": [
+                {"column": line.column, "discrete": line.discrete, "grid": plain(line.grid), **self._group(group)}
+                for line, group in zip(self.lines, self.shown.slices, strict=True)
+            ],
+            "calibration": self.coverage.to_plain(self.options.delta),
+            "widest": _widest(training, held_out),
+            "abstained": _abstained(training, held_out),
+            "influential_rows": {
+                str(row): {"name": self.rows[row], "response": plain(responses[row])} for row in influential
+            },
+        }
+
+    def _group(self, group: Group) -> dict[str, Any]:
+        """Return this output of a group of points as plain data."""
+        k = self.k
+        band = group.mean
+        abstain = band.abstain(max_unsupported=self.options.max_unsupported)
+        data: dict[str, Any] = {
+            "center": plain(_column(band.center, k)),
+            "half_width": plain(_column(band.half_width, k)),
+            "unsupported": plain(shown_share(_column(band.unsupported, k))),
+            "distance": plain(group.nearest),
+            "abstain": _column(abstain, k).tolist(),
+            "status": _column(band.status, k).astype(str).tolist(),
+            "observation": None if group.observation is None else plain(_column(group.observation.half_width, k)),
+        }
+        if group.observed is not None:
+            data["observed"] = plain(group.observed[:, k])
+        return data
 
 
 def _listing(kind: str, group: dict[str, Any], at: int) -> dict[str, Any]:
+    """Return the entry of a point in a list of points to look at."""
     names = ("name", "observed", "center", "half_width", "unsupported", "distance", "status")
     return {"kind": kind, "at": at} | {name: group[name][at] for name in names}
 
 
-def _widest(training: dict[str, Any], held: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The widest intervals of the mean among the rows shown, widest first."""
-    every = [
-        _listing(kind, group, at)
-        for kind, group in (("training", training), ("held-out", held))
-        if group is not None
-        for at in range(len(group["name"]))
-        if group["half_width"][at] is not None
-    ]
-    return sorted(every, key=lambda point: -point["half_width"])[:_LISTED]
+def _kinds(training: dict[str, Any], held_out: dict[str, Any] | None) -> list[tuple[str, dict[str, Any]]]:
+    """Return the groups of rows on the page by kind."""
+    kinds = [("training", training)]
+    if held_out is not None:
+        kinds.append(("held-out", held_out))
+    return kinds
 
 
-def _abstained(training: dict[str, Any], held: dict[str, Any] | None) -> dict[str, Any]:
-    """The points whose prediction is not to be relied on: how many, and the least supported of them."""
-    groups = [("training", training), *([] if held is None else [("held-out", held)])]
-    every = [_listing(kind, group, at) for kind, group in groups for at in np.flatnonzero(group["abstain"]).tolist()]
-    first = sorted(every, key=lambda point: -(2.0 if point["half_width"] is None else point["unsupported"]))
-    return {"count": len(every), "of": sum(len(group["name"]) for _, group in groups), "points": first[:_LISTED]}
+def _widest(training: dict[str, Any], held_out: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the rows with the widest intervals of the prediction, widest first."""
+    listed = []
+    for kind, group in _kinds(training, held_out):
+        for at, half_width in enumerate(group["half_width"]):
+            if half_width is not None:
+                listed.append(_listing(kind, group, at))
+    return sorted(listed, key=lambda point: -point["half_width"])[:_LISTED_POINTS]
+
+
+def _abstained(training: dict[str, Any], held_out: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the predictions not to rely on: their number, and the least supported of them."""
+    kinds = _kinds(training, held_out)
+    listed = [_listing(kind, group, at) for kind, group in kinds for at in np.flatnonzero(group["abstain"]).tolist()]
+
+    def unsupported(point: dict[str, Any]) -> float:
+        if point["half_width"] is None:  # no interval: before all shares, which are at most 1
+            return 2.0
+        share: float = point["unsupported"]
+        return share
+
+    first = sorted(listed, key=lambda point: -unsupported(point))[:_LISTED_POINTS]
+    return {"count": len(listed), "of": sum(len(group["name"]) for _, group in kinds), "points": first}
 
 
 def _inputs(table: Table, shown: Shown, row: int) -> dict[str, Any]:
-    """The inputs of the rows that are drawn, in the first columns of the table, and of the row of the slices."""
-    width = min(_DRAWN_COLUMNS, len(table.names)) if table.flat else 0
+    """Return the inputs of the drawn rows, in the first columns of the table, and of the row of the slices."""
+    width = min(_MAX_COLUMNS, len(table.names)) if table.flat else 0
     return {
         "training": plain(shown.training.values[:, :width].T),
         "held_out": None if shown.held_out is None else plain(shown.held_out.values[:, :width].T),
@@ -256,30 +310,30 @@ def _notes(
     held_out: HeldOut | None,
     lines: list[Slice],
 ) -> list[str]:
-    """What the page leaves out."""
+    """Return sentences on what the page leaves out."""
     notes = []
     n = subject.fitted.problem.n
     if subject.not_calibrated:
-        notes.append(
-            f"The intervals of a new response are not calibrated but rest on the bound: {subject.not_calibrated}."
-        )
+        notes.append(f"The intervals of a new response are not calibrated and use the bound: {subject.not_calibrated}.")
     if len(shown.training) < n:
-        notes.append(f"{len(shown.training)} of {n:,} training rows are drawn and listed, at random.")
+        notes.append(f"{len(shown.training)} of {n:,} training rows are drawn and listed, chosen at random.")
     if held_out is not None and shown.held_out is not None and len(shown.held_out) < len(held_out):
         notes.append(
-            f"{len(shown.held_out)} of {len(held_out):,} held-out rows are drawn and listed, at random; the "
-            "calibration counts all of them."
+            f"{len(shown.held_out)} of {len(held_out):,} held-out rows are drawn and listed, chosen at random; "
+            "coverage is counted on all of them."
         )
     if not table.flat:
         notes.append("The inputs are not columns of a table: there are no slices along them.")
     elif len(lines) < len(table.varying):
         notes.append(
-            f"Slices along {len(lines)} of {len(table.varying)} columns: those along which the prediction moves most."
+            f"There are slices along {len(lines)} of {len(table.varying)} columns: those along which the prediction "
+            "changes most."
         )
     return notes
 
 
 def _audit(audit: Audit, options: Options) -> dict[str, Any]:
+    """Return the audit as plain data."""
     failed = [line.name for line in audit if line.verdict in ("fails", "undecided")]
     return {
         "holds": audit.holds,
@@ -299,29 +353,33 @@ def _audit(audit: Audit, options: Options) -> dict[str, Any]:
 
 
 def _curve(subject: Subject) -> dict[str, Any]:
+    """Return the scores of the weight decays that were tried as plain data, with a note."""
     curve = subject.curve
     if curve is None:
-        return {"said": subject.decay, "weight_decay": []}
+        return {"note": subject.decay, "weight_decay": []}
     names = ("weight_decay", "score", "standard_error")
+    notes = [sentence(curve.edge or curve.doubt), *_without_score(curve)]
     return {name: plain(getattr(curve, name)) for name in names} | {
         "status": curve.status.astype(str).tolist(),
         "remark": curve.remark.astype(str).tolist(),
         "measure": curve.measure,
         "unit": subject.score_unit,
         "best": curve.best,
-        "said": " ".join(filter(None, [sentence(curve.edge or curve.doubt), *_without_score(curve)])),
+        "note": " ".join(filter(None, notes)),
     }
 
 
 def _without_score(curve: Curve) -> list[str]:
-    """Say of every weight decay that is missing in the picture why it is."""
+    """Return a sentence on each weight decay without a score, with the reason."""
     missing = [k for k in range(len(curve)) if not np.isfinite(curve.score[k])]
     return [sentence(f"no score at {curve.weight_decay[k]:.3g}: {curve.remark[k]}") for k in missing]
 
 
 def _column(values: np.ndarray, k: int) -> np.ndarray:
+    """Return the values of output k, from an array of shape (points,) or (points, outputs)."""
     return values if values.ndim == 1 else values[:, k]
 
 
 def _of(values: Any, k: int) -> Any:
-    return np.broadcast_to(values, k + 1)[k] if np.ndim(values) == 0 else values[k]
+    """Return the value of output k, from a number that all outputs share or an array of one number per output."""
+    return values if np.ndim(values) == 0 else values[k]

@@ -1,4 +1,4 @@
-"""Permutation importance: how much the error grows when the values of one column are shuffled among the rows."""
+"""Permutation importance: the increase of the error when the values of one column are shuffled among the rows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vhat.report.points import thin
 __all__ = ["Importance", "importance"]
 
 REPEATS = 5
-"""Shuffles of every column; their spread is the error of the importance that is due to chance."""
-MOST_WORK = 2e10
-"""Predicted rows times parameters of all shuffles together: some ten CPU seconds."""
-MOST_ROWS = 200_000
-"""Predicted rows of all shuffles together, however small the model."""
-LEAST_ROWS = 20
-"""Rows to shuffle among; fewer say nothing."""
+"""Shuffles of each column. Their standard deviation measures the random error of the importance."""
+MAX_WORK = 2e10
+"""Limit of predicted rows times parameters, over all shuffles: about ten CPU seconds."""
+MAX_ROWS = 200_000
+"""Limit of predicted rows, over all shuffles, also for small models."""
+MIN_ROWS = 20
+"""Least number of rows among which a column is shuffled."""
 _BATCH = 20_000
 """Rows that are predicted at once."""
 
@@ -30,14 +30,14 @@ class Importance:
     """Importance of each column of the table, for every output.
 
     Attributes:
-        names: What the columns are called, (c,).
-        columns: The columns of the model that each of them is, (c,) of arrays: several where it was encoded.
-        increase: By how much the root mean square error grows, mean over the shuffles, (c, K), in the unit of the
+        names: The names of the c columns.
+        columns: The columns of the model for each of them, as c arrays of indices: several if it was encoded.
+        increase: Increase of the root mean square error, mean over the shuffles, (c, outputs), in the unit of the
             response.
-        spread: Its standard deviation over the shuffles, (c, K).
-        rms: The error without shuffling, on the same rows, (K,).
-        rows: How many rows were shuffled.
-        repeats: How many shuffles each column had.
+        spread: Its standard deviation over the shuffles, (c, outputs).
+        rms: Root mean square error without shuffling, on the same rows, (outputs,).
+        rows: The number of rows that were shuffled.
+        repeats: The number of shuffles of each column.
     """
 
     names: tuple[str, ...]
@@ -49,7 +49,7 @@ class Importance:
     repeats: int
 
     def order(self, k: int) -> np.ndarray:
-        """Return the columns of the model, those of the most important column for output k first."""
+        """Return the indices of the columns of the model, the most important for output k first."""
         best = np.argsort(-self.increase[:, k], kind="stable")
         return np.concatenate([self.columns[each] for each in best])
 
@@ -76,51 +76,56 @@ def importance(
     parameters: int,
     seed: int,
 ) -> Importance | None:
-    """Shuffle one column at a time and predict again.
+    """Measure the increase of the error when one column at a time is shuffled.
 
-    Rows are thinned at random, and then shuffles are saved, where all of them would take too long.
+    If the cost would be too high, there are fewer shuffles, and then fewer rows, chosen at random.
 
     Args:
-        predict: From rows of the table to predictions, (m, K).
+        predict: Function from rows of the table to predictions, (m, outputs).
         values: The rows, (m, columns).
-        observed: Their responses, (m, K).
-        columns: The columns to shuffle, by name; those of one name are shuffled together.
-        parameters: Parameters of the model, for the cost of a prediction.
+        observed: Their responses, (m, outputs).
+        columns: Indices of the columns to shuffle, by name. Columns under one name are shuffled together.
+        parameters: The number of parameters of the model, for the cost of a prediction.
         seed: Seed of the shuffles.
 
     Returns:
-        The importances; None where there are too few rows, or too many columns for the cost.
+        The importances; None if there are too few rows, or too many columns for the cost.
     """
-    allowed = int(min(MOST_ROWS, MOST_WORK / max(parameters, 1)))
-    if not len(columns) or len(values) < LEAST_ROWS:
+    allowed_rows = int(min(MAX_ROWS, MAX_WORK / max(parameters, 1)))
+    if len(columns) == 0 or len(values) < MIN_ROWS:
         return None
-    repeats = int(np.clip(allowed // (len(columns) * LEAST_ROWS), 0, REPEATS))
+    repeats = int(np.clip(allowed_rows // (len(columns) * MIN_ROWS), 0, REPEATS))
     if repeats == 0:
         return None
-    kept = thin(len(values), seed, max(LEAST_ROWS, allowed // (len(columns) * repeats)))
+    kept = thin(len(values), seed, max(MIN_ROWS, allowed_rows // (len(columns) * repeats)))
     values = values[kept]
     observed = observed[kept]
     rng = np.random.default_rng(seed)
     rms = _errors(predict(values), observed[None])[0]
-    shuffled = [(block, rng.permutation(len(values))) for block in columns.values() for _ in range(repeats)]
-    found = []
-    together = max(1, _BATCH // len(values))
-    for start in range(0, len(shuffled), together):
-        part = shuffled[start : start + together]
-        rows = np.repeat(values[None], len(part), axis=0)
-        for copy, (block, order) in zip(rows, part, strict=True):
+    shuffles = [(block, rng.permutation(len(values))) for block in columns.values() for _ in range(repeats)]
+    errors = []
+    per_batch = max(1, _BATCH // len(values))
+    for start in range(0, len(shuffles), per_batch):
+        batch = shuffles[start : start + per_batch]
+        copies = np.repeat(values[None], len(batch), axis=0)  # one copy of all rows per shuffle
+        for copy, (block, order) in zip(copies, batch, strict=True):
             copy[:, block] = values[order[:, None], block]
-        found.append(_errors(predict(rows.reshape(-1, values.shape[1])), observed[None]))
-    increase = (np.concatenate(found) - rms).reshape(len(columns), repeats, -1)
-    names, blocks = tuple(columns), tuple(columns.values())
+        errors.append(_errors(predict(copies.reshape(-1, values.shape[1])), observed[None]))
+    increase = (np.concatenate(errors) - rms).reshape(len(columns), repeats, -1)
     return Importance(
-        names, blocks, increase.mean(axis=1), increase.std(axis=1, ddof=min(1, repeats - 1)), rms, len(values), repeats
+        names=tuple(columns),
+        columns=tuple(columns.values()),
+        increase=increase.mean(axis=1),
+        spread=increase.std(axis=1, ddof=min(1, repeats - 1)),
+        rms=rms,
+        rows=len(values),
+        repeats=repeats,
     )
 
 
 def _errors(predicted: np.ndarray, observed: np.ndarray) -> np.ndarray:
-    """Return the root mean square error of every copy of the rows, (copies, K)."""
+    """Return the root mean square error of each copy of the rows, (copies, outputs)."""
     rows, outputs = observed.shape[1:]
-    missed = predicted.reshape(-1, rows, outputs) - observed
-    errors: np.ndarray = np.sqrt(np.mean(missed**2, axis=1))
+    residual = predicted.reshape(-1, rows, outputs) - observed
+    errors: np.ndarray = np.sqrt(np.mean(residual**2, axis=1))
     return errors

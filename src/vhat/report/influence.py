@@ -1,4 +1,4 @@
-"""The training responses that each prediction leans on."""
+"""The training rows with the most influence on each prediction."""
 
 from __future__ import annotations
 
@@ -13,56 +13,74 @@ from vhat.report.numbers import plain
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
 
-__all__ = ["LEANED", "influence"]
+__all__ = ["NAMED_ROWS", "influence"]
 
-LEANED = 8
-"""Training rows that are named for each prediction."""
-_AT_ONCE = 2**23
-"""Sensitivities that are held at a time."""
+NAMED_ROWS = 8
+"""Number of training rows that are named for each prediction."""
+_MAX_NUMBERS = 2**23
+"""Number of sensitivities that are in memory at a time: 64 MB."""
 
 
 def influence(
     fitted: FittedModel, points: Any, rows: np.ndarray, left_out: LeaveOneOut | None
 ) -> list[dict[str, list[Any]]]:
-    """Return, for each output, the training rows that each prediction leans on most.
+    """Return the training rows with the largest sensitivities for each output and prediction.
 
     Args:
         fitted: The model.
-        points: From rows of a table to inputs of the model.
+        points: Function from rows of a table to inputs of the model.
         rows: The points, (m, columns).
         left_out: The training rows left out in turn, or None.
 
     Returns:
-        For each output ``row``, ``sensitivity``, ``without`` (by how much the prediction moves without that row, or
-        None where that is not known to first order) and ``share`` (of the sum of squared sensitivities, in all named
-        rows together); one entry a point.
+        For each output a dict with one entry per point: ``row``, the indices of the training rows; ``sensitivity``,
+        their sensitivities df(x)/dy_i; ``without``, the change of the prediction without each row, or None if it is
+        not known to first order; ``share``, the share of these rows in the sum of squared sensitivities.
     """
     problem = fitted.problem
-    n, K = problem.n, problem.outputs
-    step = max(1, _AT_ONCE // (n * K * K))
-    found: list[dict[str, list[Any]]] = [{"row": [], "sensitivity": [], "without": [], "share": []} for _ in range(K)]
-    residual = None if left_out is None or not _is_square(problem) else left_out.residual
+    n = problem.n
+    K = problem.outputs
+    step = max(1, _MAX_NUMBERS // (n * K * K))
+    result: list[dict[str, list[Any]]] = [{"row": [], "sensitivity": [], "without": [], "share": []} for _ in range(K)]
+    residual = None
+    if left_out is not None and _is_squared_error(problem):
+        residual = left_out.residual
     for start in range(0, len(rows), step):
-        part = fitted.sensitivity(points(rows[start : start + step])).reshape(-1, K, n, K)
-        moved = None if residual is None else -np.einsum("mknj,nj->mkn", part, residual.reshape(n, K))
+        sensitivity = fitted.sensitivity(points(rows[start : start + step])).reshape(-1, K, n, K)
+        change = None
+        if residual is not None:
+            # Without row i, the prediction changes by -sum_j df_k(x)/dy_ij r_ij, with the left-out residual r.
+            change = -np.einsum("mknj,nj->mkn", sensitivity, residual.reshape(n, K))
         for k in range(K):
-            _name(found[k], part[:, k, :, k], None if moved is None else moved[:, k])
-    return found
+            _add_points(result[k], sensitivity[:, k, :, k], None if change is None else change[:, k])
+    return result
 
 
-def _name(found: dict[str, list[Any]], sensitivity: np.ndarray, moved: np.ndarray | None) -> None:
-    """Add the rows that each point leans on most, the most important first."""
-    most = np.argsort(-np.abs(sensitivity), axis=1, kind="stable")[:, :LEANED]
+def _add_points(result: dict[str, list[Any]], sensitivity: np.ndarray, change: np.ndarray | None) -> None:
+    """Add the most influential rows of some points to a result, the most influential first.
+
+    Args:
+        result: The result of one output.
+        sensitivity: Sensitivities of the points to the responses, (points, n).
+        change: Changes of the predictions without each training row, (points, n), or None.
+    """
+    largest = np.argsort(-np.abs(sensitivity), axis=1, kind="stable")[:, :NAMED_ROWS]
     squares = sensitivity**2
-    share = np.take_along_axis(squares, most, axis=1).sum(axis=1) / squares.sum(axis=1)
-    found["row"] += most.tolist()
-    found["sensitivity"] += plain(np.take_along_axis(sensitivity, most, axis=1))
-    found["share"] += plain(share)
-    found["without"] += [None] * len(most) if moved is None else plain(np.take_along_axis(moved, most, axis=1))
+    share = np.take_along_axis(squares, largest, axis=1).sum(axis=1) / squares.sum(axis=1)
+    result["row"] += largest.tolist()
+    result["sensitivity"] += plain(np.take_along_axis(sensitivity, largest, axis=1))
+    result["share"] += plain(share)
+    if change is None:
+        result["without"] += [None] * len(largest)
+    else:
+        result["without"] += plain(np.take_along_axis(change, largest, axis=1))
 
 
-def _is_square(problem: Problem) -> bool:
-    """Whether the loss is the square, weighted or not: then a row's absence is its residual left out, no more."""
+def _is_squared_error(problem: Problem) -> bool:
+    """Return whether the loss is the squared error, weighted or not.
+
+    Only then does leaving a row out change the prediction by its sensitivity times its left-out residual.
+    """
     loss = problem.loss_derivatives
     if not loss.location or loss.curvature.ndim != 2:
         return False

@@ -1,4 +1,4 @@
-"""What a report is about, and what is asked of it."""
+"""The subject of a report, and its options."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ __all__ = ["Options", "Subject"]
 
 @dataclass(frozen=True)
 class Subject:
-    """A fitted model and what is known of how it came about.
+    """A fitted model and the facts known about its training.
 
     Attributes:
         fitted: The model.
-        training: How it was fitted, as label and text, where something is known beyond the model itself.
-        columns: The names of the columns, or None to take those that the model keeps.
-        response: What y was called when the model was fitted, or None.
+        training: Facts on the training beyond the model itself, as label and text.
+        columns: The names of the columns; None for those that the model keeps.
+        response: The name of y when the model was fitted, or None.
         curve: The scores of the weight decays that were tried, or None.
         score_unit: The unit of these scores.
-        decay: A sentence on the weight decay, for where there is no curve.
-        rows: What the training rows are called, or None to ask the training inputs.
-        calibrated: What calibrates the intervals of a new response; None for those of the bound.
-        not_calibrated: Why they are those of the bound, where an estimator would have calibrated them; else empty.
-        sources: The column of the table that each column of the model comes from, where one is encoded as several; None
-            where each is its own.
-        readings: How each column of the table was read, as name, kind and text; nothing where it was numbers without
-            gaps.
+        decay: A sentence on the weight decay, for a model without a curve.
+        rows: The names of the training rows; None for those of the training inputs.
+        calibrated: The calibration of the intervals of a new response; None for intervals by a bound.
+        not_calibrated: Why an estimator did not calibrate its intervals; otherwise empty.
+        sources: The column of the table from which each column of the model was made; None if each is a column of the
+            table itself.
+        readings: How each column of the table was read, as name, kind and text; empty for numbers without gaps.
     """
 
     fitted: FittedModel
@@ -55,19 +54,19 @@ class Subject:
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked of a report.
+    """Options of a report.
 
     Attributes:
-        delta: Probability of a miss of every interval on the page.
-        held_out: ``(X, y)`` that training did not see, or None.
-        response: What y is called, with its unit; or one name an output. By default what the fit called it, or the
-            name of the held-out y, or y.
+        delta: Probability of a miss, for every interval on the page.
+        held_out: ``(X, y)``, rows that were not used in training, or None.
+        response: The name of y, with its unit; or one name per output. By default the name of y in the fit, or of the
+            held-out y, or ``"y"``.
         noise: As in :meth:`vhat.FittedModel.interval`.
-        max_unsupported: Predictions with more than this share of unsupported freedom are listed as abstained.
+        max_unsupported: Predictions with a larger unsupported share are listed as abstentions.
         refits: As in :meth:`vhat.FittedModel.audit`.
-        seed: Seed of random probes, and of the choice of rows where there are too many to show.
-        held_out_rows: What the held-out rows are called, or None to ask their inputs.
-        advice: From the audit's advice, which names calls of Python, to what the reader of the page can type.
+        seed: Seed of random probes, and of the choice of rows if there are too many to show.
+        held_out_rows: The names of the held-out rows; None for those of their inputs.
+        advice: Function that translates the advice of the audit, which names Python calls, for the reader of the page.
 
     Raises:
         InputError: For options that cannot be used.
@@ -93,20 +92,24 @@ class Options:
             raise InputError("held_out must be a pair (X, y) of rows that training did not see.")
 
     def responses(self, outputs: int, called: str | None = None) -> tuple[str, ...]:
-        """Return one name an output.
+        """Return one name per output.
 
         Args:
-            outputs: How many there are.
-            called: What y was called when the model was fitted, if that is known.
+            outputs: The number of outputs.
+            called: The name of y when the model was fitted, if it is known.
 
         Raises:
-            InputError: For another number of names than outputs.
+            InputError: If there are not as many names as outputs.
         """
         if self.response is None:
-            name = called or getattr(None if self.held_out is None else self.held_out[1], "name", None)
+            name = called or None
+            if name is None and self.held_out is not None:
+                name = getattr(self.held_out[1], "name", None)
             names: tuple[str, ...] = ("y" if name is None else str(name),)
+        elif isinstance(self.response, str):
+            names = (self.response,)
         else:
-            names = (self.response,) if isinstance(self.response, str) else tuple(map(str, self.response))
+            names = tuple(map(str, self.response))
         if len(names) == outputs:
             return names
         if len(names) == 1:

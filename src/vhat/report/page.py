@@ -1,4 +1,4 @@
-"""From plain data to one self-contained file: nothing is fetched, and nothing in the data is ever read as code."""
+"""Render plain data as one self-contained HTML file. It downloads nothing, and never runs its data as code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from vhat.atomic_files import replacing
 from vhat.errors import InputError
 from vhat.report.contents import collect
-from vhat.report.numbers import readable, sentence, share, short, told
+from vhat.report.numbers import distinct, readable, sentence, share, short
 from vhat.report.options import Options, Subject
 
 __all__ = ["refuse_existing", "render", "write"]
@@ -21,20 +21,20 @@ def write(subject: Subject, path: str | os.PathLike[str], options: Options, *, f
     """Write a report.
 
     Args:
-        subject: What it is about.
+        subject: The fitted model.
         path: The file, such as ``"report.html"``.
-        options: What is asked.
-        force: Write over a file that is there.
+        options: The options.
+        force: Whether to replace an existing file.
 
     Returns:
-        The file.
+        The path of the file.
 
     Raises:
-        InputError: For a file that is there already or cannot be written, and as :func:`vhat.report.collect`.
+        InputError: If the file exists or cannot be written, and as :func:`vhat.report.collect`.
     """
     target = refuse_existing(path, force=force)
     content = render(collect(subject, options)).encode()
-    refuse_existing(path, force=force)  # again: the intervals may have taken hours
+    refuse_existing(path, force=force)  # check again: the computation may have taken hours
     try:
         if _is_device(target):
             with target.open("wb") as device:
@@ -48,10 +48,10 @@ def write(subject: Subject, path: str | os.PathLike[str], options: Options, *, f
 
 
 def refuse_existing(path: str | os.PathLike[str], *, force: bool) -> Path:
-    """Return the path, before any work is done for it.
+    """Check that a file can be written, before any computation, and return its path.
 
     Raises:
-        InputError: When it is a directory, lies in none, or is there already.
+        InputError: If it exists, is a directory, or its directory does not exist.
     """
     if not isinstance(path, str | os.PathLike) or "\0" in str(path):
         raise InputError(f"{path!r} is not the name of a file. Give a path, such as 'report.html'.")
@@ -66,12 +66,12 @@ def refuse_existing(path: str | os.PathLike[str], *, force: bool) -> Path:
 
 
 def _is_device(path: Path) -> bool:
-    """Whether this is a device or a pipe: it is written to, and never replaced by a file."""
+    """Return whether a path is a device or a pipe, which is written to and never replaced by a file."""
     return path.exists() and not path.is_file()
 
 
 def render(page: dict[str, Any]) -> str:
-    """Return the page of what :func:`vhat.report.collect` has worked out."""
+    """Return the HTML of the data that :func:`vhat.report.collect` returned."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -82,26 +82,36 @@ def render(page: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"short": short, "told": told, "share": share, "percent": _percent, "sentence": sentence}
+    environment.filters |= {
+        "short": short,
+        "distinct": distinct,
+        "share": share,
+        "percent": _percent,
+        "sentence": sentence,
+    }
     environment.globals |= {"readable": readable}
-    parts = {name: Markup(_part(file)) for name, file in _PARTS.items()}  # files of this package
+    # Markup is not escaped: these are files of this package, and JSON that cannot end its script element.
+    parts = {name: Markup(_part(file)) for name, file in _PARTS.items()}
     return environment.get_template("page.html").render(page=page, data=Markup(_inline(page)), **parts)
 
 
 _FILES = ("style.css", "numbers.js", "scales.js", "chart.js", "quality.js", "figures.js")
 _PARTS = {name.partition(".")[0]: name for name in _FILES}
+"""Files that are inserted into the template, by their names there."""
 
 
 @cache
 def _part(file: str) -> str:
+    """Return the content of a file of the page."""
     return (Path(__file__).parent / "page" / file).read_text(encoding="utf-8")
 
 
 def _inline(page: dict[str, Any]) -> str:
-    """Return JSON that may stand inside a script element: no character of it opens or closes a tag."""
+    """Return JSON that is safe inside a script element: no character of it opens or closes a tag."""
     text = json.dumps(page, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _percent(share: float | None) -> str:
+    """Return a share in percent, with three significant digits."""
     return "–" if share is None else f"{100 * share:.3g}%"

@@ -1,4 +1,4 @@
-"""How good a fit is, by rows that judge it: accuracy beside baselines, coverage by part, importance of the columns."""
+"""Tests of a fit on evaluation rows: accuracy beside baselines, coverage by part, importance of the columns."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from vhat.level import level_text
 from vhat.report.accuracy import Baselines, accuracy, baselines
 from vhat.report.calibration import CALIBRATED
 from vhat.report.coverage_parts import count, parts
+from vhat.report.evaluation_rows import EvaluationRows, evaluate_held_out, evaluate_left_out
 from vhat.report.findings import findings
 from vhat.report.importance import Importance, importance
-from vhat.report.judged_rows import JudgedRows, held_out_judges, left_out_judges
 from vhat.report.numbers import plain
 from vhat.report.options import Options, Subject
 from vhat.report.points import thin
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["quality"]
 
-_LISTED = 15
-"""Columns whose importance is drawn."""
+_MAX_COLUMNS = 15
+"""Number of columns whose importance is drawn."""
 
 
 def quality(
@@ -39,36 +39,40 @@ def quality(
     left_out: LeaveOneOut | None,
     doubt: str,
 ) -> list[dict[str, Any]]:
-    """Judge a fit by its held-out rows, or by its training rows left out in turn.
+    """Test a fit on its held-out rows, or on its training rows left out in turn.
 
     Args:
         subject: The fit.
         table: Its training inputs.
         options: The options.
-        shown: The points of the page with their intervals.
-        rows: What the training rows are called.
-        held_out: Rows that training did not see, or None.
+        shown: The points on the page with their intervals.
+        rows: The names of the training rows.
+        held_out: Rows that were not used in training, or None.
         left_out: The training rows left out in turn, or None.
-        doubt: Why these are not to be relied on; empty where they are.
+        doubt: Why leave-one-out is unreliable for this fit; empty if it is not.
 
     Returns:
-        Plain data, one dict an output; ``source`` is ``"none"`` where nothing could be judged.
+        Plain data, one dict per output. Its ``source`` is ``"none"`` if there are no rows to test on.
     """
     problem = subject.fitted.problem
-    judges: JudgedRows | None = None
+    evaluation: EvaluationRows | None = None
+    # Predictions are compared with responses, so that both must be on one scale: ``location``.
     if held_out is not None and problem.loss_derivatives.location:
-        judges = held_out_judges(subject, table, options, shown, held_out)
+        evaluation = evaluate_held_out(subject, table, options, shown, held_out)
     elif held_out is None and left_out is not None:
-        judges = left_out_judges(subject, table, options, shown, left_out, rows, doubt)
-    if judges is None:
-        return [_nothing() for _ in range(problem.outputs)]
-    others = baselines(problem, table.values, judges, options.seed)
+        evaluation = evaluate_left_out(subject, table, options, shown, left_out, rows, doubt)
+    if evaluation is None:
+        return [_not_tested() for _ in range(problem.outputs)]
+    others = baselines(problem, table.values, evaluation, options.seed)
     sources = subject.sources or table.names
-    moved = _importance(subject, table, sources, judges, options.seed)
-    return [_output(judges, others, moved, table, sources, options, problem.n, k) for k in range(problem.outputs)]
+    importances = _importances(subject, table, sources, evaluation, options.seed)
+    return [
+        _output(evaluation, others, importances, table, sources, options, problem.n, k) for k in range(problem.outputs)
+    ]
 
 
-def _nothing() -> dict[str, Any]:
+def _not_tested() -> dict[str, Any]:
+    """Return the result of an output without evaluation rows."""
     return {
         "source": "none",
         "doubt": "",
@@ -82,10 +86,13 @@ def _nothing() -> dict[str, Any]:
     }
 
 
-def _importance(
-    subject: Subject, table: Table, sources: tuple[str, ...], judges: JudgedRows, seed: int
+def _importances(
+    subject: Subject, table: Table, sources: tuple[str, ...], evaluation: EvaluationRows, seed: int
 ) -> Importance | None:
-    """Shuffle columns of held-out rows, or of training rows: the model without a row cannot be asked elsewhere."""
+    """Return the importance of each column of the user's table on held-out or training rows.
+
+    For left-out rows, the model of all rows is used: leave-one-out predicts a row at its own inputs only.
+    """
     if not table.flat:
         return None
     fitted = subject.fitted
@@ -97,57 +104,68 @@ def _importance(
     def predict(values: np.ndarray) -> np.ndarray:
         return fitted.predict(table.inputs(values)).reshape(len(values), -1)
 
-    return importance(predict, judges.values, judges.observed, blocks, parameters=fitted.problem.p, seed=seed)
+    return importance(predict, evaluation.values, evaluation.observed, blocks, parameters=fitted.problem.p, seed=seed)
 
 
 def _output(
-    judges: JudgedRows,
+    evaluation: EvaluationRows,
     others: Baselines,
-    moved: Importance | None,
+    importances: Importance | None,
     table: Table,
     sources: tuple[str, ...],
     options: Options,
     training_rows: int,
     k: int,
 ) -> dict[str, Any]:
-    """Judge one output."""
-    level = 1 - options.delta
-    found = accuracy(judges, others, training_rows, k)
+    """Test one output.
+
+    Args:
+        evaluation: The rows.
+        others: Predictions of simple models at these rows.
+        importances: The importance of the columns, or None.
+        table: The training inputs.
+        sources: The column of the user's table from which each column was made.
+        options: The options.
+        training_rows: The number of training rows.
+        k: The output.
+    """
+    errors = accuracy(evaluation, others, training_rows, k)
     total = None
-    counted = []
-    if judges.answered:
-        total = count(judges.inside[:, k], judges.coverage[k], aimed=judges.aimed)
-        ranked = table.varying if moved is None else moved.order(k)
-        spread = float(np.std(judges.observed[:, k]))
-        counted = parts(judges, table, sources, ranked if table.flat else ranked[:0], k, spread)
+    tested = []
+    coverage = None
+    if evaluation.has_intervals:
+        total = count(evaluation.inside[:, k], evaluation.coverage[k], two_sided=evaluation.two_sided)
+        ranked = table.varying if importances is None else importances.order(k)
+        if not table.flat:  # single numbers of an image are no groups
+            ranked = ranked[:0]
+        spread = float(np.std(evaluation.observed[:, k]))
+        tested = parts(evaluation, table, sources, ranked, k, spread)
+        coverage = total.to_plain() | {
+            "level": plain(1 - options.delta),
+            "bound": CALIBRATED.get(evaluation.bound, evaluation.bound),
+            "circular": evaluation.circular,
+        }
     return {
-        "source": judges.source,
-        "doubt": judges.doubt,
-        "accuracy": None if found is None else found.to_plain(),
-        "baseline": others.said,
-        "coverage": None
-        if total is None
-        else total.to_plain()
-        | {
-            "level": plain(level),
-            "bound": CALIBRATED.get(judges.bound, judges.bound),
-            "circular": judges.circular,
-        },
-        "parts": [part.to_plain() for part in counted],
-        "importance": None if moved is None else moved.to_plain(k, _LISTED),
-        "residuals": _residuals(judges, k, options.seed),
-        "findings": findings(judges, found, total, counted, level_text(options.delta)),
+        "source": evaluation.source,
+        "doubt": evaluation.doubt,
+        "accuracy": None if errors is None else errors.to_plain(),
+        "baseline": others.trees_note,
+        "coverage": coverage,
+        "parts": [part.to_plain() for part in tested],
+        "importance": None if importances is None else importances.to_plain(k, _MAX_COLUMNS),
+        "residuals": _residuals(evaluation, k, options.seed),
+        "findings": findings(evaluation, errors, total, tested, level_text(options.delta)),
     }
 
 
-def _residuals(judges: JudgedRows, k: int, seed: int) -> dict[str, Any]:
-    """Return response minus prediction of the rows that are drawn, and the ends of their intervals likewise."""
-    index = thin(len(judges), seed)
-    prediction = judges.prediction[index, k]
+def _residuals(evaluation: EvaluationRows, k: int, seed: int) -> dict[str, Any]:
+    """Return residuals of the rows that are drawn, and the limits of their intervals minus the prediction."""
+    index = thin(len(evaluation), seed)
+    prediction = evaluation.prediction[index, k]
     return {
-        "name": list(judges.names.take(index)),
+        "name": list(evaluation.names.take(index)),
         "prediction": plain(prediction),
-        "residual": plain(judges.observed[index, k] - prediction),
-        "low": plain(judges.lower[index, k] - prediction) if judges.answered else None,
-        "high": plain(judges.upper[index, k] - prediction) if judges.answered else None,
+        "residual": plain(evaluation.observed[index, k] - prediction),
+        "low": plain(evaluation.lower[index, k] - prediction) if evaluation.answered else None,
+        "high": plain(evaluation.upper[index, k] - prediction) if evaluation.answered else None,
     }

@@ -1,4 +1,4 @@
-"""Lines through one training row, along one column each."""
+"""Slices: lines through one training row along which one column changes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ import numpy as np
 
 from vhat.report.table import Table
 
-__all__ = ["FEW_VALUES", "MOST_COLUMNS", "Slice", "central_row", "slices"]
+__all__ = ["FEW_VALUES", "MAX_SLICES", "Slice", "central_row", "slices"]
 
-MOST_COLUMNS = 12
-"""Columns that are sliced along; of more, those along which the prediction moves most."""
+MAX_SLICES = 12
+"""Largest number of slices. Of more columns, those along which the prediction changes most are chosen."""
 _POINTS = 41
+"""Number of points of a slice."""
 FEW_VALUES = 8
-"""A column with so many values or fewer is asked at these alone."""
+"""A column with at most this many values is discrete: its slice has these values only."""
 _BEYOND = 0.15
-"""How far a line goes beyond the data, as a share of their range."""
+"""Extension of a slice beyond the data at each end, as a share of their range."""
 
 
 @dataclass(frozen=True, eq=False)
 class Slice:
-    """One line.
+    """One slice.
 
     Attributes:
-        column: The column that changes.
-        grid: Its values, (points,).
+        column: The index of the column that changes.
+        grid: The values of this column, (points,).
         rows: The inputs, (points, columns).
-        discrete: Whether these are the only values that the column takes.
+        discrete: Whether the grid holds all values of the column.
     """
 
     column: int
@@ -38,37 +39,41 @@ class Slice:
 
 
 def central_row(table: Table) -> int:
-    """Return the training row nearest to the mean of all, each column in its standard deviations."""
+    """Return the index of the training row nearest to the mean, in standard deviations of the columns."""
     return int(np.argmin(np.sum(table.standardised(table.values) ** 2, axis=1)))
 
 
 def slices(table: Table, row: int, predict: Callable[[np.ndarray], np.ndarray]) -> list[Slice]:
-    """Return the lines through a row, at most a dozen, in the order of the table.
+    """Return at most ``MAX_SLICES`` slices through a row, in the order of the columns.
 
     Args:
         table: The training inputs.
-        row: The row that all lines go through.
-        predict: From rows of the table to predictions.
+        row: The index of the row.
+        predict: Function from rows of the table to predictions.
     """
     if not table.flat:
         return []
     lines = [_along(table, row, int(column)) for column in table.varying]
-    if len(lines) <= MOST_COLUMNS:
+    if len(lines) <= MAX_SLICES:
         return lines
     ends = np.cumsum([len(line.grid) for line in lines])[:-1]
-    found = predict(np.concatenate([line.rows for line in lines])).reshape(sum(len(line.grid) for line in lines), -1)
-    unit = np.where(found.std(axis=0) > 0, found.std(axis=0), 1.0)
-    moved = [np.max(np.ptp(part / unit, axis=0)) for part in np.split(found, ends)]
-    return [lines[k] for k in np.sort(np.argsort(moved)[-MOST_COLUMNS:])]
+    points = sum(len(line.grid) for line in lines)
+    prediction = predict(np.concatenate([line.rows for line in lines])).reshape(points, -1)
+    spread = prediction.std(axis=0)
+    unit = np.where(spread > 0, spread, 1.0)  # outputs may have different units
+    changes = [np.max(np.ptp(part / unit, axis=0)) for part in np.split(prediction, ends)]
+    return [lines[k] for k in np.sort(np.argsort(changes)[-MAX_SLICES:])]
 
 
 def _along(table: Table, row: int, column: int) -> Slice:
-    seen = np.unique(table.values[:, column])
-    discrete = len(seen) <= FEW_VALUES
-    low, high = seen[0], seen[-1]
+    """Return the slice through a row along a column."""
+    values = np.unique(table.values[:, column])
+    discrete = len(values) <= FEW_VALUES
+    low = values[0]
+    high = values[-1]
     beyond = 0.0 if table.whole else _BEYOND * (high - low)
-    grid = seen if discrete else np.linspace(low - beyond, high + beyond, _POINTS)
-    if table.whole:
+    grid = values if discrete else np.linspace(low - beyond, high + beyond, _POINTS)
+    if table.whole:  # codes have no values between whole numbers
         grid = np.unique(np.round(grid))
     rows = np.repeat(table.values[row][None], len(grid), axis=0)
     rows[:, column] = grid

@@ -1,4 +1,4 @@
-"""The training inputs as one table of numbers, and the way back to what the model takes."""
+"""The training inputs as one table of numbers, and the conversion back to inputs of the model."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["Table", "training_table"]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of inputs.
+    """A table of inputs.
 
     Attributes:
-        values: (n, columns), float64.
-        names: One a column.
-        inputs: From rows of ``values`` to inputs of the model.
-        whole: Whether they are whole numbers, which the model may read as codes.
-        flat: Whether the model's inputs are such columns; False for images and the like, whose numbers are not
-            looked at one by one.
+        values: The numbers, (n, columns), float64.
+        names: The names of the columns.
+        inputs: Function from rows such as those of ``values`` to inputs of the model.
+        whole: Whether the inputs are integers, which the model may use as codes.
+        flat: Whether the inputs of the model are columns. False for images and the like, whose numbers have no meaning
+            one by one.
     """
 
     values: np.ndarray
@@ -36,13 +36,13 @@ class Table:
 
     @property
     def spread(self) -> np.ndarray:
-        """The standard deviation of each column."""
+        """Return the standard deviation of each column."""
         spread: np.ndarray = self.values.std(axis=0)
         return spread
 
     @property
     def varying(self) -> np.ndarray:
-        """The columns that are not constant."""
+        """Return the indices of the columns that are not constant."""
         return np.flatnonzero(np.ptp(self.values, axis=0) > 0)
 
     def standardised(self, rows: np.ndarray) -> np.ndarray:
@@ -52,15 +52,15 @@ class Table:
         return scaled
 
     def rows_of(self, problem: Problem, x: Any) -> np.ndarray:
-        """Return inputs of the user's as rows, after the model's own checks, (m, columns)."""
+        """Return inputs of the user as rows, (m, columns), after the checks of the model."""
         return _array(problem, problem.inputs(x)).reshape(-1, self.values.shape[1]).astype(np.float64)
 
 
 def training_table(problem: Problem, names: tuple[str, ...] | None) -> Table:
-    """Return the training inputs.
+    """Return the training inputs as a table.
 
     Raises:
-        InputError: When they are not one array of numbers, or the names are not as many as the columns.
+        InputError: If they are not one array of numbers, or there are not as many names as columns.
     """
     array = _array(problem, problem.X)
     values = array.reshape(problem.n, -1).astype(np.float64)
@@ -71,14 +71,14 @@ def training_table(problem: Problem, names: tuple[str, ...] | None) -> Table:
     if len(known) != width:
         raise InputError(f"columns names {len(known)} columns; the training inputs have {width}.")
     whole = array.dtype.kind in "iub"
-    return Table(values, known, _way_back(problem, array), whole, array.ndim <= 2)
+    return Table(values, known, _input_function(problem, array), whole, array.ndim <= 2)
 
 
 def _array(problem: Problem, inputs: Any) -> np.ndarray:
-    """Return checked inputs as one array, rows first.
+    """Return checked inputs as one array, with rows along the first axis.
 
     Raises:
-        InputError: When they are not one table of numbers.
+        InputError: If they are not one table of numbers.
     """
     try:
         return one_array(problem, inputs)
@@ -89,10 +89,12 @@ def _array(problem: Problem, inputs: Any) -> np.ndarray:
         ) from error
 
 
-def _way_back(problem: Problem, array: np.ndarray) -> Callable[[np.ndarray], Any]:
-    shape, kind = array.shape[1:], array.dtype
+def _input_function(problem: Problem, array: np.ndarray) -> Callable[[np.ndarray], Any]:
+    """Return the function from rows of the table to inputs of the model, in its shape and dtype."""
+    shape = array.shape[1:]
+    kind = array.dtype
     frame = problem.X if hasattr(problem.X, "columns") else None
-    along_last = getattr(problem.autodiff, "rows_last", False)  # scipy's curve_fit takes (columns, rows)
+    along_last = getattr(problem.autodiff, "rows_last", False)  # curve_fit of SciPy takes (columns, rows)
 
     def inputs(rows: np.ndarray) -> Any:
         if frame is not None:

@@ -1,5 +1,5 @@
 "use strict";
-// A small renderer: one specification in, one SVG out, redrawn at the width of the page, with hover, zoom and keys.
+// Draw one figure as SVG from a specification, and redraw it at the width of the page; with hover, zoom and keys.
 const Chart = (() => {
   const NS = "http://www.w3.org/2000/svg";
   const { ticks, powers, extent } = Scales, finite = Number.isFinite;
@@ -22,10 +22,10 @@ const Chart = (() => {
       return { x: of("x"), y: of("y") };
     };
     const current = () => state.domain || view(state.everything);
-    // On which side of a view a point lies, in words; nothing where it lies inside.
+    // The side of a view on which a point lies, in words; empty if it lies inside.
     function side({ x, y }, across, up) {
       const [a, b] = [spec.x.log ? Math.log10(across) : across, spec.y.log ? Math.log10(up) : up];
-      const [foot, top] = y[0] < y[1] ? y : [y[1], y[0]];  // rows are counted downwards
+      const [foot, top] = y[0] < y[1] ? y : [y[1], y[0]];  // rows are numbered from the top
       return b > top ? "above" : b < foot ? "below" : a < x[0] ? "to the left" : a > x[1] ? "to the right" : "";
     }
     function beyond() {
@@ -51,7 +51,7 @@ const Chart = (() => {
       const domain = current(), hidden = beyond();
       near = hidden && !state.domain && !state.everything ? domain : null;
       said.hidden = !near;
-      said.textContent = hidden + ", where the frame has a triangle; “all” shows everything to scale.";
+      said.textContent = hidden + ", marked by triangles on the frame; “all” shows everything to scale.";
       svg.setAttribute("aria-label", spec.label + (near ? "; " + hidden : ""));
       const rows = spec.rows ? spec.rows.map((name, k) => [k, name]) : null;
       const up = rows || (spec.y.log ? powers(...domain.y) : ticks(...domain.y, height / 60));

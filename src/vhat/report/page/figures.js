@@ -1,8 +1,8 @@
 "use strict";
-// The figures of this page, from the data inside it. Text is set as text: nothing in the data is read as markup.
+// The figures of this page, drawn from the data inside it. Text is inserted as text: nothing in the data is read as markup.
 (() => {
   const page = JSON.parse(document.getElementById("data").textContent);
-  const { draw } = Chart, { short, told, share, readable } = Numbers;
+  const { draw } = Chart, { short, distinct, share, readable } = Numbers;
   const $ = id => document.getElementById(id);
   const level = page.level;
   const sum = (a, b, sign = 1) => a.map((value, i) => value === null || b[i] === null ? null : value + sign * b[i]);
@@ -15,8 +15,8 @@
     return i => {
       const lines = [title(kind, group, i), ["predicted, " + level, readable(group.center[i], group.half_width[i])]];
       if (group.observation) lines.push(["new response, " + level, readable(group.center[i], group.observation[i])]);
-      lines.push(["observed", told(group.observed[i], current().spread)]);
-      if (group.left_out) lines.push(["predicted without it", told(group.left_out[i], current().spread)]);
+      lines.push(["observed", distinct(group.observed[i], current().spread)]);
+      if (group.left_out) lines.push(["predicted without this row", distinct(group.left_out[i], current().spread)]);
       lines.push(["unsupported", share(group.unsupported[i])], ["distance", short(group.distance[i], 2)]);
       return lines;
     };
@@ -41,7 +41,7 @@
       legend.push({ group: kind, kind: seen ? "dot" : "diamond", class: seen ? "seen" : "unseen", text: seen ? "training rows" : "held-out rows" });
     }
     legend.push({ group: "inner", kind: "area", class: "inner", text: level + " interval of the prediction" });
-    if (current().training.observation) legend.push({ group: "outer", kind: "area", class: "outer", text: level + " interval of a new response" }, { group: "none", kind: "dot", class: "missed", text: "outside it" });
+    if (current().training.observation) legend.push({ group: "outer", kind: "area", class: "outer", text: level + " interval of a new response" }, { group: "none", kind: "dot", class: "missed", text: "outside this interval" });
     draw($("fig-predictions"), { label: "observed against predicted " + current().name, x: { label: "predicted " + current().name }, y: { label: "observed " + current().name }, marks, legend });
   }
 
@@ -51,7 +51,7 @@
     const data = page.inputs.training[line.column], marks = [], legend = [];
     const low = sum(line.center, line.half_width, -1), high = sum(line.center, line.half_width);
     const tip = i => {
-      const lines = [name + " = " + told(line.grid[i], page.spreads[line.column]), ["predicted, " + level, readable(line.center[i], line.half_width[i])]];
+      const lines = [name + " = " + distinct(line.grid[i], page.spreads[line.column]), ["predicted, " + level, readable(line.center[i], line.half_width[i])]];
       if (line.observation) lines.push(["new response, " + level, readable(line.center[i], line.observation[i])]);
       lines.push(["unsupported", share(line.unsupported[i])], ["distance", short(line.distance[i], 2)]);
       return lines;
@@ -79,7 +79,7 @@
       const made = { x: [], y: [], of: [] };
       current().slices.forEach(line => line.grid.forEach((value, i) => { made.x.push(line.distance[i]); made.y.push(line[field][i]); made.of.push([line, i]); }));
       if (made.x.length) {
-        marks.push({ kind: "dots", class: "made", group: "slices", x: made.x, y: made.y, r: 2.6, tip: k => { const [line, i] = made.of[k]; return ["Slice, " + page.columns[line.column] + " = " + told(line.grid[i], page.spreads[line.column]), ["predicted, " + level, readable(line.center[i], line.half_width[i])], ["unsupported", share(line.unsupported[i])], ["distance", short(line.distance[i], 2)]]; } });
+        marks.push({ kind: "dots", class: "made", group: "slices", x: made.x, y: made.y, r: 2.6, tip: k => { const [line, i] = made.of[k]; return ["Slice, " + page.columns[line.column] + " = " + distinct(line.grid[i], page.spreads[line.column]), ["predicted, " + level, readable(line.center[i], line.half_width[i])], ["unsupported", share(line.unsupported[i])], ["distance", short(line.distance[i], 2)]]; } });
         legend.push({ group: "slices", kind: "dot", class: "made", text: "points of the slices" });
       }
       for (const [kind, group] of groups()) {
@@ -106,27 +106,27 @@
     const calibrated = first.bound.startsWith("calibrated");
     for (const curve of found.curves) {
       const main = calibrated ? curve === first : curve.bound === "asymptotic";
-      const tip = i => [curve.claimed[i] + " claimed", ["covered", Number((100 * curve.coverage[i]).toPrecision(3)) + "% (" + Math.round(curve.coverage[i] * found.rows) + " of " + found.rows + ")"], ["bound", curve.bound]];
+      const tip = i => [curve.nominal[i] + " nominal", ["covered", Number((100 * curve.coverage[i]).toPrecision(3)) + "% (" + Math.round(curve.coverage[i] * found.rows) + " of " + found.rows + ")"], ["bound", curve.bound]];
       marks.push({ kind: "line", class: main ? "center" : "rule", group: curve.bound, x: curve.level, y: curve.coverage });
       marks.push({ kind: "dots", class: main ? "chosen" : "open", shape: main ? "circle" : "diamond", group: curve.bound, x: curve.level, y: curve.coverage, r: 4.5, tip });
       legend.push({ group: curve.bound, kind: main ? "dot" : "diamond", class: main ? "chosen" : "open", text: (main && calibrated ? "" : "bound ") + curve.bound });
     }
-    draw($("fig-calibration"), { label: "share covered against level claimed", x: { label: "level claimed" }, y: { label: "share of responses covered" }, marks, legend });
+    draw($("fig-calibration"), { label: "coverage against nominal level", x: { label: "nominal level" }, y: { label: "share of responses covered" }, marks, legend });
   }
 
-  function leaning() {
-    const kind = chosen.kind, group = kind === "training" ? current().training : current().held_out, at = chosen.at, found = group.leans_on;
-    const rows = found.row[at].map(row => current().leaned[row]), moves = found.sensitivity[at], without = found.without[at];
-    const response = i => told(rows[i].response, current().spread);
+  function influence() {
+    const kind = chosen.kind, group = kind === "training" ? current().training : current().held_out, at = chosen.at, found = group.influence;
+    const rows = found.row[at].map(row => current().influential_rows[row]), moves = found.sensitivity[at], without = found.without[at];
+    const response = i => distinct(rows[i].response, current().spread);
     const tip = i => {
-      const lines = ["Training " + rows[i].name, ["its response", response(i)], ["moves per unit", short(moves[i])]];
-      if (without) lines.push(["moves without it", short(without[i])]);
+      const lines = ["Training " + rows[i].name, ["its response", response(i)], ["change per unit", short(moves[i])]];
+      if (without) lines.push(["change without it", short(without[i])]);
       return lines;
     };
     const marks = [{ kind: "rows", class: "bar", y: rows.map((_, i) => i), to: moves, from: rows.map(() => 0), tip }];
-    draw($("fig-leaning"), { label: "training rows that move " + title(kind, group, at), rows: rows.map(row => row.name), height: 60 + 30 * rows.length + 20, sweep: false, x: { label: "change of the prediction per unit of the response" }, y: { label: title(kind, group, at) + ": " + readable(group.center[at], group.half_width[at]), domain: [rows.length - .4, -.6] }, marks });
-    $("leaning-share").textContent = found.share[at] === null ? "" : "Together these " + rows.length + " rows make up " + Number((100 * found.share[at]).toPrecision(2)) + "% of its variance.";
-    const body = $("leaning-table").querySelector("tbody");
+    draw($("fig-influence"), { label: "training rows with the most influence on " + title(kind, group, at), rows: rows.map(row => row.name), height: 60 + 30 * rows.length + 20, sweep: false, x: { label: "change of the prediction per unit of the response" }, y: { label: title(kind, group, at) + ": " + readable(group.center[at], group.half_width[at]), domain: [rows.length - .4, -.6] }, marks });
+    $("influence-share").textContent = found.share[at] === null ? "" : "Together these " + rows.length + " rows make up " + Number((100 * found.share[at]).toPrecision(2)) + "% of its variance.";
+    const body = $("influence-table").querySelector("tbody");
     body.replaceChildren();
     rows.forEach((row, i) => {
       const line = document.createElement("tr");
@@ -143,7 +143,7 @@
   function choose(kind, at) {
     chosen = { kind, at };
     $("choose-point").value = kind + " " + at;
-    leaning();
+    influence();
   }
 
   function decay() {
@@ -156,14 +156,14 @@
       { kind: "dots", class: "open", x: curve.weight_decay, y: curve.score, r: 5, tip },
       { kind: "dots", class: "chosen", x: curve.weight_decay, y: curve.score, r: 5, where: curve.score.map((_, i) => i === curve.best) },
     ];
-    draw($("fig-decay"), { label: "held-out score against weight decay", height: 300, x: { label: "weight decay λ", log: true }, y: { label: "score, " + curve.unit }, marks });
+    draw($("fig-decay"), { label: "score against weight decay", height: 300, x: { label: "weight decay λ", log: true }, y: { label: "score, " + curve.unit }, marks });
   }
 
   function everything() {
     document.querySelectorAll(".output").forEach(part => { part.hidden = Number(part.dataset.output) !== output; });
     decay();
     if (!page.outputs.length) return;
-    predictions(); slice(); distances(); calibration(); leaning();
+    predictions(); slice(); distances(); calibration(); influence();
     Quality.draw(page, current(), choose);
   }
 
@@ -179,7 +179,7 @@
       $("choose-slice").value = moved.indexOf(Math.max(...moved));
       $("choose-slice").onchange = slice;
     }
-    document.querySelectorAll(".pick").forEach(button => { button.onclick = () => { choose(button.dataset.kind, Number(button.dataset.at)); $("leaning").scrollIntoView(); }; });
+    document.querySelectorAll(".pick").forEach(button => { button.onclick = () => { choose(button.dataset.kind, Number(button.dataset.at)); $("influence").scrollIntoView(); }; });
   }
   if ($("choose-output")) $("choose-output").onchange = event => { output = Number(event.target.value); everything(); };
   addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(each => { each.open = true; }));

@@ -1,12 +1,12 @@
 "use strict";
-// Numbers as the page shows them: the same as in numbers.py.
+// Numbers as text: the same functions as in numbers.py.
 const Numbers = (() => {
   const DIGITS = 12, LEAST = 4, OF_SPREAD = 5;
   const known = value => value !== null && value !== undefined && Number.isFinite(value);
   const exponent = value => Number(value.toExponential().split("e")[1]);
   const minus = text => text.replace(/^-/, "−"), exponential = value => value.toExponential().replace("e+", "e");
 
-  // So many significant digits, or all digits before the point: for sizes.
+  // A number of significant digits, or all digits before the point: for sizes.
   function short(value, digits = 3) {
     if (!known(value)) return "–";
     const size = Math.abs(value);
@@ -15,8 +15,8 @@ const Numbers = (() => {
     return minus(size >= 10 ** digits ? value.toFixed(0) : String(Number(value.toPrecision(digits))));
   }
 
-  // As many digits as it takes to tell a value from its like, which have this spread: for data.
-  function told(value, spread = 0) {
+  // As many digits as distinguish a value from others of its column, whose spread is given: for data.
+  function distinct(value, spread = 0) {
     if (!known(value)) return "–";
     if (value === 0) return "0";
     const top = exponent(Math.abs(value)), wanted = spread > 0 ? top - exponent(spread) + OF_SPREAD : LEAST;
@@ -26,10 +26,10 @@ const Numbers = (() => {
     return minus(text.includes(".") ? text.replace(/\.?0+$/, "") : text);
   }
 
-  // Two significant digits of the half width, and as many places of the value.
+  // Two significant digits of the half width, and as many decimal places of the value.
   function readable(value, half) {
-    if (!known(value) || !known(half)) return told(value) + " (no interval)";
-    if (half <= 0) return told(value) + " ± 0";
+    if (!known(value) || !known(half)) return distinct(value) + " (no interval)";
+    if (half <= 0) return distinct(value) + " ± 0";
     const top = exponent(Math.max(Math.abs(value), half)), power = top < -5 || top > 8 ? top : 0;
     const places = 1 - exponent(half) + power, ending = power ? "e" + power : "";
     const fixed = number => minus(places >= 0 ? number.toFixed(places)
@@ -38,5 +38,5 @@ const Numbers = (() => {
   }
 
   const share = value => known(value) ? minus(value.toFixed(2)) : "–";
-  return { known, short, told, readable, share, minus, exponential };
+  return { known, short, distinct, readable, share, minus, exponential };
 })();

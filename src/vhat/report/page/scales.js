@@ -1,7 +1,9 @@
 "use strict";
-// Where the axes of a drawing end, and where they are marked.
+// The limits of the axes of a figure, and their tick marks.
 const Scales = (() => {
   const { known, short, minus, exponential } = Numbers;
+  // Values more than FENCE interquartile ranges beyond the quartiles are far. They are left out of the limits if there are
+  // at least FEW values, and if the range with them is more than FLAT times the range without them.
   const FENCE = 6, FEW = 8, FLAT = 3;
 
   function ticks(low, high, wanted) {
@@ -11,7 +13,7 @@ const Scales = (() => {
     for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(k * step);
     const places = Math.max(0, -Math.floor(Math.log10(step) + 1e-9) + (String(step / power) === "2.5" ? 1 : 0));
     const big = Math.max(Math.abs(low), Math.abs(high));
-    const digits = Math.min(Math.max(3, Math.ceil(Math.log10(big / step)) + 1), 17);  // neighbours read differently
+    const digits = Math.min(Math.max(3, Math.ceil(Math.log10(big / step)) + 1), 17);  // so that neighbouring marks differ
     const text = big >= 1e6 || places > 5
       ? value => value === 0 ? "0" : minus(exponential(Number(value.toPrecision(digits))))
       : value => minus(value.toFixed(places)).replace(/^−(0(\.0*)?)$/, "$1");
@@ -34,7 +36,7 @@ const Scales = (() => {
   const LOOSE = { dots: true, bars: true };
   const quantile = (sorted, share) => sorted[Math.round(share * (sorted.length - 1))];
 
-  // The values without those that would flatten all others: far outside the quartiles, and most of the range is theirs.
+  // The values without far ones: those far outside the quartiles that take up most of the range.
   function near(values) {
     if (values.length < FEW) return values;
     const sorted = values.slice().sort((a, b) => a - b);
@@ -53,7 +55,7 @@ const Scales = (() => {
     return [low - room, high + room];
   }
 
-  // What an axis holds: all marks, or all but dots and bars that are far from the others.
+  // The limits of an axis: those of all marks, or of all except far dots and bars.
   function extent(marks, axis, log, everything) {
     const firm = [], loose = [], names = axis === "x" ? ["x", "from", "to"] : ["y", "low", "high"];
     for (const mark of marks) {
