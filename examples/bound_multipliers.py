@@ -18,7 +18,7 @@ PICTURE = Path("docs/images/multipliers.png")
 LEVELS = np.geomspace(0.2, 1e-4, 60)
 """Probabilities of a miss, from 80% to 99.99% confidence."""
 BOTTOM, TOP = 1.0, 7.4
-"""Ends of the vertical axis, in standard errors; two curves leave through the upper one."""
+"""Limits of the vertical axis, in standard errors; two curves continue above it."""
 TICKS = {
     0.2: ("0.2", "80%"),
     0.1: ("0.1", "90%"),
@@ -37,7 +37,7 @@ STYLE = {
 
 
 class Curve(NamedTuple):
-    """One bound: its multipliers at ``LEVELS``, how it is drawn, and where its name stands.
+    """One bound: its multipliers at ``LEVELS``, the style of its line, and the position of its label.
 
     Attributes:
         name: The label.
@@ -45,7 +45,7 @@ class Curve(NamedTuple):
         colour: Colour of line and label, from Okabe and Ito's palette.
         width: Width of the line, in points.
         dashes: Style of the line.
-        at: Place of the label: delta and multiplier, of its left end.
+        at: Position of the left end of the label: delta and multiplier.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Curve(NamedTuple):
 
 
 def curves() -> list[Curve]:
-    """Compute every curve with E[V] = 1, n = 1 and noise 1, where a half width is a multiplier."""
+    """Compute every curve with E[V] = 1, n = 1 and noise 1: the half width is then the multiplier."""
     one = (1.0, 1, 1.0)
     default = {"v": 0.5, "c": 0.25}
     grey, light, blue, orange, green, black = "#8A8A8A", "#56B4E9", "#0072B2", "#D55E00", "#009E73", "#000000"
@@ -77,12 +77,12 @@ def curves() -> list[Curve]:
 
 
 def _beside(height: float) -> tuple[float, float]:
-    """Return the place of a label to the right of the axis."""
+    """Return the position of a label to the right of the axis."""
     return float(LEVELS[-1]) * 0.86, height
 
 
 def draw() -> Figure:
-    """Draw the curves, each with its name beside it."""
+    """Draw the curves with their labels."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 3.9), dpi=220, layout="constrained")
         axis = figure.add_subplot()

@@ -1,4 +1,4 @@
-"""Every method of vhat.methods on two problems whose truth is known: printed tables, and pictures.
+"""Compare every method of vhat.methods on two problems with a known truth: printed tables, and pictures.
 
 Run all with ``python examples/compare_methods.py``, or name one problem: ``gap`` (one input, no data in the middle) or
 ``ten`` (ten inputs, a hundred rows).
@@ -21,9 +21,9 @@ PICTURES = Path("docs/images")
 
 
 def every_method(network: Network, weight_decay: float, length_scale: float) -> dict[str, methods.Method]:
-    """Return all methods by name, at their defaults but for forty resamples (ten) and five randomised priors (ten).
+    """Return all methods by name, with default options except for 40 resamples and 5 randomised priors (default 10).
 
-    Two of them say themselves how the network is trained; the descent is cut short, as its method allows.
+    Two methods have a recipe of their own. `UnrolledDescent` needs no minimum, so its descent has 20,000 steps only.
     """
     adam = Adam(network, weight_decay, steps=3000)
     descent = GradientDescent(network, weight_decay, steps=20_000, tol=1e-3)
@@ -49,7 +49,7 @@ def every_method(network: Network, weight_decay: float, length_scale: float) -> 
 
 
 def gap(n_jobs: int = 2) -> vhat.Comparison:
-    """One input: a hundred points of a Matern process, of which those in [-0.5, 0.5] are taken away."""
+    """One input: a hundred points of a Matern process, without those in [-0.5, 0.5]."""
     truth = MaternTruth(dimension=1, seed=0)
     data = sample(truth, 100, seed=1, noise=0.1, gap=0.5)
     network, decay = Network((1, 16, 1), "tanh"), 1e-4
@@ -66,7 +66,7 @@ def gap(n_jobs: int = 2) -> vhat.Comparison:
 
 
 def ten(n_jobs: int = 2, training_sets: int = 1) -> vhat.Comparison:
-    """Ten inputs: one to three training sets of a hundred rows, judged at the same hundred points."""
+    """Ten inputs: one to three training sets of a hundred rows, tested at the same hundred points."""
     truth = MaternTruth(dimension=10, seed=0, length_scale=10.0)
     data = sample(truth, 400, seed=1, noise=0.1, gap=None)
     network, decay = Network((10, 8, 1), "tanh"), 1e-2
@@ -83,7 +83,7 @@ def ten(n_jobs: int = 2, training_sets: int = 1) -> vhat.Comparison:
 
 
 def main() -> None:
-    """Run what is named on the command line, or both."""
+    """Run the problems that are named on the command line, or both."""
     asked = sys.argv[1:] or ["gap", "ten"]
     PICTURES.mkdir(parents=True, exist_ok=True)
     for name in asked:

@@ -9,10 +9,10 @@
         -d '{"rows": [{"depth": 1.5, "salt": 35}], "delta": 0.1, "target": "observation"}'
 
 The answer has one entry a row: ``{"intervals": [{"center": ..., "lower": ..., "upper": ..., "unsupported": ...,
-"status": "converged"}]}``; any other status says why a row has no interval, or what to doubt about it. What is wrong
-with a request is said as ``{"error": {"type": "InputError", "message": "..."}}``, with status 400, 413 for too much of
-it and 422 for a model that cannot answer. Put a proxy with time-outs, TLS and authentication in front of it: this
-example has none.
+"status": "converged"}]}``. Any other status says why a row has no interval, or why it should not be relied on. For a
+wrong request the answer is ``{"error": {"type": "InputError", "message": "..."}}``, with the HTTP status 400; 413 if
+the request is too large, 422 if the model cannot answer. Put a proxy with time-outs, TLS and authentication in front
+of the service: this example has none.
 """
 
 from __future__ import annotations
@@ -33,24 +33,25 @@ if TYPE_CHECKING:
     from fastapi.responses import JSONResponse
 
 MOST_BYTES = 1_000_000
-"""Of the body of a request."""
+"""Largest body of a request."""
 MOST_ROWS = 1_000
+"""Most rows in a request."""
 NUMBERS = ("center", "lower", "upper", "unsupported")
 TARGETS = ("mean", "observation")
 FIELDS = {"rows", "delta", "target"}
 
 
 class TooLarge(vhat.InputError):
-    """More bytes or rows than one request may have."""
+    """The request has too many bytes or rows."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask for.
+    """Limits of one request.
 
     Attributes:
-        body: Bytes of its body.
-        rows: Rows in it.
+        body: Most bytes of its body.
+        rows: Most rows in it.
     """
 
     body: int = MOST_BYTES
@@ -62,7 +63,7 @@ def application(model: str | None = None, limits: Limits | None = None) -> FastA
 
     Args:
         model: The directory of a sketch, or of an estimator; None for the environment variable ``VHAT_MODEL``.
-        limits: What one request may ask for.
+        limits: Limits of one request.
 
     Raises:
         StoreError: When there is no model.
@@ -73,7 +74,7 @@ def application(model: str | None = None, limits: Limits | None = None) -> FastA
 
     bounds = limits or Limits()
     directory = model or os.environ["VHAT_MODEL"]
-    loaded_model(directory)  # now, not with the first request
+    loaded_model(directory)  # load it now, so that the first request does not wait and a missing model stops the start
     app = FastAPI(title="vhat")
 
     async def intervals(request: Request) -> JSONResponse:
@@ -85,7 +86,7 @@ def application(model: str | None = None, limits: Limits | None = None) -> FastA
         said = {"type": type(error).__name__, "message": str(error)}
         return JSONResponse({"error": said}, status_code=_status(error))
 
-    # FastAPI looks names of annotations up in this module, where its own are known to the type checker only
+    # FastAPI evaluates annotations in this module, where Request is imported for the type checker only
     intervals.__annotations__["request"] = Request
     app.add_api_route("/intervals", intervals, methods=["POST"], response_model=None)
     app.add_api_route("/health", lambda: {"status": "ready"}, methods=["GET"])
@@ -100,7 +101,7 @@ def _status(error: Exception) -> int:
 
 
 async def _body(request: Request, most: int) -> bytes:
-    """Read the body, and stop as soon as it is too long, whatever its header says."""
+    """Read the body, and stop as soon as it is too long: the length in the header may be wrong."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
@@ -150,12 +151,12 @@ def _parsed(body: bytes, limits: Limits) -> tuple[pd.DataFrame, float, str]:
 
 
 def _is_unicode(value: object) -> bool:
-    """Whether text can be written as UTF-8: JSON may hold half of a surrogate pair, which cannot."""
+    """Whether text can be written as UTF-8: half of a surrogate pair, which JSON may contain, cannot."""
     return not isinstance(value, str) or value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value)
 
 
 def _answer(directory: str, body: bytes, limits: Limits) -> list[dict[str, Any]]:
-    """Return the intervals of the rows of a request, as JSON can hold them."""
+    """Return the intervals of the rows of a request as values of JSON."""
     frame, delta, target = _parsed(body, limits)
     found = FramePredictor(directory, delta, target)(frame)
     return [

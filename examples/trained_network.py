@@ -25,7 +25,7 @@ STYLE = {"font.size": 9.0, "axes.spines.top": False, "axes.spines.right": False,
 
 
 def truth(x: np.ndarray) -> np.ndarray:
-    """Return the function behind the responses."""
+    """Return the true function."""
     return np.sin(2.2 * x) + 0.3 * x
 
 
@@ -74,7 +74,7 @@ def panel(axes: Axes, title: str, grid: np.ndarray, lower: np.ndarray, upper: np
 
 
 def main() -> None:
-    """Train the network, ask for three intervals and draw them."""
+    """Train the network, compute three intervals and draw them."""
     rng = np.random.default_rng(3)
     X, y = sample(60, rng)
     X_val, y_val = sample(60, rng)
@@ -91,6 +91,7 @@ def main() -> None:
             "linearised()": (tangent.interval(grid[:, None], DELTA, target="observation"), BLUE),
             'parameters="last"': (head.interval(grid[:, None], DELTA, target="observation"), GREEN),
         }
+    # Split conformal prediction: the (1 - delta)(n + 1)-th smallest validation error is the half width everywhere.
     center = fitted.predict(grid[:, None])[:, 0]
     errors = np.sort(np.abs(y_val - fitted.predict(X_val)[:, 0]))
     half = errors[int(np.ceil((1 - DELTA) * (len(errors) + 1))) - 1]
