@@ -96,7 +96,6 @@ def fit(
     from vhat.cli import saved_models
     from vhat.cli.training_rows import Rows, predictors
     from vhat.estimator import NetworkRegressor
-    from vhat.estimator.held_out import keep
     from vhat.tables.files import open_table
 
     saved_models.check_place(out, force=force)
@@ -114,22 +113,8 @@ def fit(
     )
     rows = Rows.read(table, names, target, weights, asked).counted()
     training, held = rows.split(hold_out, seed)
-    refusal: VhatError | None = None
     with silence(quiet), overall("fit", _PARTS):
-        training.fit(network, target)
-        findings = training.findings(network, target)
-        training = training.encoded(network.columns_)
-        if held is not None:
-            held = _encode_held_out(network, held, table.name)
-        network.save(out)  # the next steps may take long: after Ctrl-C the trained model is there
-        note(_next_steps(out, held))
-        result = _result(network, training, network.audit(), out) | {"findings": findings}
-        network.calibrate()
-        if held is not None:
-            keep(network, held.X, held.y, held.names)
-        network.save(out)  # with the audit and the calibration, so that vhat predict need not repeat them
-        if held is not None:
-            result["held_out"], refusal = _test_on_held_out(network, training, held, seed)
+        result, refusal = _train_and_test(network, training, held, target, out, table.name, seed)
         if json or not on_terminal():
             text = warning(network.audited_, out)
             if text:
@@ -140,6 +125,43 @@ def fit(
         show(facts(f"Fitted to {table.name}", _summary(network, result, target)))
     if refusal is not None:  # raised last: the model and its audit are of use without intervals for the held-out rows
         raise refusal
+
+
+def _train_and_test(
+    network: NetworkRegressor, training: Rows, held: Rows | None, target: str, out: Path, table: str, seed: int
+) -> tuple[dict[str, Any], VhatError | None]:
+    """Train, audit, calibrate and save a network, and test it on held-out rows.
+
+    Args:
+        network: The network.
+        training: The training rows.
+        held: The held-out rows, or None.
+        target: The column of the target.
+        out: The directory of the model.
+        table: The name of the table in messages.
+        seed: Seed of the boosted trees with which the network is compared.
+
+    Returns:
+        The result, and the error if there are no intervals for the held-out rows.
+    """
+    from vhat.estimator.held_out import keep
+
+    training.fit(network, target)
+    findings = training.findings(network, target)
+    training = training.encoded(network.columns_)
+    if held is not None:
+        held = _encode_held_out(network, held, table)
+    network.save(out)  # the next steps may take long: after Ctrl-C the trained model is there
+    note(_next_steps(out, held))
+    result = _result(network, training, network.audit(), out) | {"findings": findings}
+    network.calibrate()
+    if held is not None:
+        keep(network, held.X, held.y, held.names)
+    network.save(out)  # with the audit and the calibration, so that vhat predict need not repeat them
+    if held is None:
+        return result, None
+    result["held_out"], refusal = _test_on_held_out(network, training, held, seed)
+    return result, refusal
 
 
 def _next_steps(out: Path, held: Rows | None) -> str:

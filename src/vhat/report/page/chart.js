@@ -13,10 +13,14 @@ const Chart = (() => {
     return made;
   }
 
+  // Draw a figure. The specification has two axes (label, log, domain), marks (band, line, bars, dots, rows, spans,
+  // shade, strip), a legend whose buttons hide groups of marks, and, for figures of named rows, their names.
   function draw(figure, spec) {
     const host = figure.querySelector(".plot");
+    // Hidden groups, the view after a zoom, whether far points are in the view, and the point whose numbers are shown.
     const state = { off: new Set(), domain: null, everything: false, at: null };
     const shown = () => spec.marks.filter(mark => !state.off.has(mark.group));
+    // The limits of both axes, with or without far points.
     const view = everything => {
       const marks = shown(), of = axis => spec[axis].domain || extent(marks, axis, spec[axis].log, everything);
       return { x: of("x"), y: of("y") };
@@ -28,6 +32,7 @@ const Chart = (() => {
       const [foot, top] = y[0] < y[1] ? y : [y[1], y[0]];  // rows are numbered from the top
       return b > top ? "above" : b < foot ? "below" : a < x[0] ? "to the left" : a > x[1] ? "to the right" : "";
     }
+    // A clause on the points that the usual view leaves out; empty if there are none.
     function beyond() {
       const near = view(false), found = {};
       for (const mark of shown()) if (mark.kind === "dots" && !mark.echo) mark.x.forEach((value, i) => {
@@ -40,18 +45,19 @@ const Chart = (() => {
         + (where.length === 1 ? where[0][0] : where.map(([words, some]) => some + " " + words).join(", ")) + ")";
     }
     host.replaceChildren();
-    const svg = node("svg", { role: "img", tabindex: 0 }, host), said = figure.querySelector(".beyond");
+    const svg = node("svg", { role: "img", tabindex: 0 }, host), beyondNote = figure.querySelector(".beyond");
     const tip = document.createElement("div");
     tip.className = "tip"; tip.hidden = true; tip.setAttribute("role", "status");
     host.appendChild(tip);
+    // The frame in pixels, the scales of both axes, the usual view if it leaves out points, and the points with numbers.
     let box, scale, near = null, spots = [];
 
     function render() {
       const width = Math.max(host.clientWidth, 240), height = spec.height || Math.round(Math.min(440, Math.max(280, width * .52)));
       const domain = current(), hidden = beyond();
       near = hidden && !state.domain && !state.everything ? domain : null;
-      said.hidden = !near;
-      said.textContent = hidden + ", marked by triangles on the frame; “all” shows everything to scale.";
+      beyondNote.hidden = !near;
+      beyondNote.textContent = hidden + ", marked by triangles on the frame; “all” shows everything to scale.";
       svg.setAttribute("aria-label", spec.label + (near ? "; " + hidden : ""));
       const rows = spec.rows ? spec.rows.map((name, k) => [k, name]) : null;
       const up = rows || (spec.y.log ? powers(...domain.y) : ticks(...domain.y, height / 60));
@@ -100,6 +106,7 @@ const Chart = (() => {
     const fit = (text, room) => text.length * 6.3 <= room ? text : text.slice(0, Math.max(3, Math.floor(room / 6.3) - 1)) + "…";
     const f = value => Math.round(value * 100) / 100;
 
+    // Draw one mark, and collect its points for hover and keys.
     function paint(mark, parent) {
       const { x, y } = scale, group = node("g", { "data-kind": mark.kind, class: "group-" + mark.kind + " of-" + mark.class.split(" ")[0] }, parent);
       const good = (...values) => values.every(value => value !== null && finite(value));
@@ -146,6 +153,7 @@ const Chart = (() => {
     }
 
     // -- hover, keys, zoom --------------------------------------------------------------------
+    // Show the numbers of a point, or none.
     function show(spot) {
       state.at = spot;
       svg.querySelectorAll(".halo").forEach(old => old.remove());
@@ -165,6 +173,7 @@ const Chart = (() => {
       tip.style.left = Math.max(0, Math.min(room, live.x * ratio + (live.x * ratio > room - 14 ? -tip.offsetWidth - 14 : 14))) + "px";
       tip.style.top = Math.max(0, live.y * ratio - tip.offsetHeight - 10) + "px";
     }
+    // The point nearest to a place. Along a line (sweep), vertical distance counts for little.
     function nearest(at, reach) {
       let best = null, least = reach * reach;
       for (const spot of spots) {
@@ -179,6 +188,7 @@ const Chart = (() => {
     };
     const inside = at => ({ x: Math.min(box.right, Math.max(box.left, at.x)), y: Math.min(box.bottom, Math.max(box.top, at.y)) });
     function zoom(to, everything = false) { state.domain = to; state.everything = everything; show(null); render(); }
+    // The place of a pixel in units of the axes.
     function back(at) {
       const domain = current();
       return {
@@ -186,6 +196,7 @@ const Chart = (() => {
         y: domain.y[0] + (box.bottom - at.y) / (box.bottom - box.top) * (domain.y[1] - domain.y[0]),
       };
     }
+    // Zoom around the middle. Figures of named rows zoom along the horizontal axis only.
     function by(factor) {
       const domain = current();
       const stretch = ([low, high]) => { const middle = (low + high) / 2, half = (high - low) / 2 * factor; return [middle - half, middle + half]; };

@@ -1,5 +1,5 @@
 "use strict";
-// The figures of this page, drawn from the data inside it. Text is inserted as text: nothing in the data is read as markup.
+// The figures, drawn from the data in this page. Text is inserted as text: nothing in the data is read as markup.
 (() => {
   const page = JSON.parse(document.getElementById("data").textContent);
   const { draw } = Chart, { short, distinct, share, readable } = Numbers;
@@ -11,6 +11,7 @@
   const groups = () => [["training", current().training], ["held-out", current().held_out]].filter(([, group]) => group);
   const title = (kind, group, i) => (kind === "training" ? "Training " : "Held-out ") + group.name[i];
 
+  // The lines that are shown for a row under the pointer.
   function pointTip(kind, group) {
     return i => {
       const lines = [title(kind, group, i), ["predicted, " + level, readable(group.center[i], group.half_width[i])]];
@@ -22,6 +23,7 @@
     };
   }
 
+  // Observed against predicted values, with both intervals as vertical bars; misses have a ring.
   function predictions() {
     const marks = [], legend = [];
     const joined = field => groups().flatMap(([, group]) => group[field]);
@@ -45,6 +47,7 @@
     draw($("fig-predictions"), { label: "observed against predicted " + current().name, x: { label: "predicted " + current().name }, y: { label: "observed " + current().name }, marks, legend });
   }
 
+  // The prediction along one column.
   function slice() {
     if (!$("choose-slice")) return;
     const line = current().slices[Number($("choose-slice").value)], name = page.columns[line.column];
@@ -73,6 +76,7 @@
     draw($("fig-slices"), { label: current().name + " along " + name, sweep: true, x: { label: name }, y: { label: current().name }, marks, legend });
   }
 
+  // Width and unsupported share against the distance to the data.
   function distances() {
     for (const [id, field, label] of [["fig-width", "half_width", "half width, " + current().name], ["fig-unsupported", "unsupported", "unsupported share"]]) {
       const marks = [], legend = [];
@@ -95,6 +99,7 @@
     }
   }
 
+  // Coverage against nominal level, with two binomial standard errors.
   function calibration() {
     const found = current().calibration;
     if (!$("fig-calibration") || !found.curves.length) return;
@@ -114,6 +119,7 @@
     draw($("fig-calibration"), { label: "coverage against nominal level", x: { label: "nominal level" }, y: { label: "share of responses covered" }, marks, legend });
   }
 
+  // The most influential training rows of the chosen prediction, as bars and as a table.
   function influence() {
     const kind = chosen.kind, group = kind === "training" ? current().training : current().held_out, at = chosen.at, found = group.influence;
     const rows = found.row[at].map(row => current().influential_rows[row]), moves = found.sensitivity[at], without = found.without[at];
@@ -146,6 +152,7 @@
     influence();
   }
 
+  // Scores of the weight decays that were tried.
   function decay() {
     const curve = page.curve;
     if (!$("fig-decay")) return;
