@@ -1,12 +1,13 @@
-"""A question about predictions, from inputs as a user gives them."""
+"""Questions about predictions and functionals, from what a user gives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from vhat.errors import InputError
 from vhat.intervals.build import Question
 from vhat.intervals.fingerprint import fingerprint
 from vhat.intervals.options import Options
@@ -14,7 +15,7 @@ from vhat.models.loaders import read_inputs
 from vhat.models.problem import Array, Problem
 from vhat.variance.weighted_norm import gradient_blocks
 
-__all__ = ["about_predictions", "shaped"]
+__all__ = ["about_functional", "about_predictions", "checked_inputs", "shaped"]
 
 
 def about_predictions(problem: Problem, x: Any, options: Options, *, shortcut: bool = False) -> Question:
@@ -25,7 +26,12 @@ def about_predictions(problem: Problem, x: Any, options: Options, *, shortcut: b
         x: Test inputs, shaped like the training inputs, or a torch DataLoader or Dataset of them.
         options: The options of the interval.
         shortcut: Whether ``c g'h`` stands for V.
+
+    Raises:
+        InputError: For inputs that cannot be used.
+        ModelError: When the model has changed since it was given.
     """
+    problem.refuse_changed()
     x = read_inputs(problem, x)
     inputs = problem.check(x)
 
@@ -43,6 +49,37 @@ def about_predictions(problem: Problem, x: Any, options: Options, *, shortcut: b
         own_noise=None if own is None else shaped(problem, own),
         key=fingerprint(inputs),
     )
+
+
+def about_functional(problem: Problem, q: Callable[[Any], Any], options: Options) -> Question:
+    """Return the question of which interval a functional of the parameters has.
+
+    Args:
+        problem: The model.
+        q: ``q(params)`` in the user's own structure, returning a scalar or (k,).
+        options: The options of the interval.
+
+    Raises:
+        InputError: When q returns something else, or is not differentiable.
+    """
+
+    def sides(problem: Problem) -> Iterable[Array]:
+        return [problem.functional(q).gradient]
+
+    found = problem.functional(q)
+    return Question(options, found.value, sides, predictions=False, affine=found.affine)
+
+
+def checked_inputs(problem: Problem, name: str, x: Any) -> Any:
+    """Check inputs that the user knows by another name than x.
+
+    Raises:
+        InputError: Under that name.
+    """
+    try:
+        return problem.inputs(x)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
 
 
 def shaped(problem: Problem, rows: np.ndarray) -> np.ndarray:

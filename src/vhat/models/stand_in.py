@@ -30,18 +30,28 @@ def stand_in(problem: Problem) -> Problem:
     if isinstance(problem.autodiff, TangentAutodiff):
         problem = problem.autodiff.origin(problem)
     autodiff = problem.autodiff
+    X = _made_up(problem, problem.X)
     if isinstance(autodiff, HeadAutodiff):
-        autodiff = replace(autodiff, sample=_made_up(problem, autodiff.sample))
+        sample = _made_up(problem, autodiff.sample)
+        autodiff = replace(autodiff, sample=sample, base=_referenced(autodiff.base, sample))
+    else:
+        autodiff = _referenced(autodiff, X)
     return Problem(
         autodiff=autodiff,
         theta=problem.theta,
         decay=problem.decay,
-        X=_made_up(problem, problem.X),
+        X=X,
         targets=_means(problem.targets),
         weights=np.ones(_ROWS),
         memory=problem.memory,
         scaling=_with_rounded_range(problem.scaling),
     )
+
+
+def _referenced(autodiff: Any, rows: Any) -> Any:
+    """Return the model with its reference predictions on made-up rows, where it has some on training rows."""
+    referenced_on = getattr(autodiff, "referenced_on", None)
+    return autodiff if referenced_on is None else referenced_on(rows)
 
 
 def _with_rounded_range(scaling: Scaling | None) -> Scaling | None:

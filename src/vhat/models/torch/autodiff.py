@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from vhat.models.torch.arrays import TorchArrays, to_array
 from vhat.models.torch.inputs import Rows, check_rows, preserved_rng
 from vhat.models.torch.linearised import TorchLinearised
 from vhat.models.torch.model import TorchModel, in_words, recording, take_rows
+from vhat.models.torch.reference import Reference
 from vhat.models.torch.variance_head import VarianceHead
 from vhat.models.validate import refuse_flat_functional, refuse_functional
 
@@ -43,6 +44,7 @@ class TorchAutodiff:
         target_key: The key of the target in a DataLoader's dict batches.
         head: The variance head, where the loss is the Gaussian negative log-likelihood; else None.
         many_rows: Whether the linear layers of ``model`` were found to be such on many rows at a time as well.
+        references: Predictions of the module, and of its variance head, when it was given.
     """
 
     model: TorchModel
@@ -52,6 +54,7 @@ class TorchAutodiff:
     target_key: str | None = None
     many_rows: bool = False
     head: VarianceHead | None = None
+    references: tuple[Reference, ...] = ()
 
     framework = "torch"
 
@@ -120,6 +123,26 @@ class TorchAutodiff:
         return take_rows(inputs, index)
 
     # -- values ------------------------------------------------------------------------------
+    def refuse_changed(self) -> None:
+        """Refuse a module that no longer predicts what it predicted when it was given.
+
+        Raises:
+            ModelError: Saying by how much the predictions differ.
+        """
+        for reference in self.references:
+            reference.refuse_changed()
+
+    def referenced_on(self, rows: Rows) -> TorchAutodiff:
+        """Return the same with references on other rows, so that no training row is kept.
+
+        Without references where the module cannot be evaluated there.
+        """
+        try:
+            references = tuple(reference.on(rows) for reference in self.references)
+        except Exception:  # whatever the module raises at rows that it was not made for
+            references = ()
+        return replace(self, references=references)
+
     def predict(self, theta: Any, inputs: Rows, /) -> np.ndarray:
         """Return predictions at checked inputs, (m, K)."""
         self.model.guard()

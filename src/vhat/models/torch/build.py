@@ -31,6 +31,7 @@ from vhat.models.torch.last_layer_problem import last_layer_problem
 from vhat.models.torch.linearised import rows_in_chunk
 from vhat.models.torch.model import TorchModel, in_words, take_rows
 from vhat.models.torch.read_state import read_state
+from vhat.models.torch.reference import record_reference
 from vhat.models.torch.tape_bytes import tape_bytes_per_row
 from vhat.models.torch.variance_head import GAUSSIAN_NLL, MeanOf, check_heads, take_heads, warn_of_reading
 from vhat.models.validate import refuse_loss
@@ -133,8 +134,20 @@ def torch_problem(
         weights = check_weights(plain(sample_weight), n)
         if head is not None:
             weights = weights / head.deviation(rows)[:, 0] ** 2
+        with in_words("evaluating the module"):
+            references = [record_reference(model, theta, rows, model.narrow)]
+            if head is not None:
+                references.append(record_reference(head.model, head.theta, rows, model.narrow))
         problem = Problem(
-            autodiff=TorchAutodiff(model, named, row_bytes, rows_in_chunk(row_bytes, budget), target_key, head=head),
+            autodiff=TorchAutodiff(
+                model,
+                named,
+                row_bytes,
+                rows_in_chunk(row_bytes, budget),
+                target_key,
+                head=head,
+                references=tuple(references),
+            ),
             theta=theta,
             decay=decay_of(weight_decay, state) * decay_factor(loss, model.outputs),
             X=rows,

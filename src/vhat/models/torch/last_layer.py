@@ -109,6 +109,10 @@ class TorchHead(HeadAutodiff):
             z, f = run(self.base.model, moved, self.sample, self.layer)
         self._verify(moved, to_array(z), to_array(f))
 
+    def refuse_changed(self) -> None:
+        """Refuse a module that no longer predicts what it predicted when it was given."""
+        self.base.refuse_changed()
+
     def facts(self) -> ModelFacts:
         """Probe the module: whether it repeats itself, and where it leaves float64."""
         model = self.base.model

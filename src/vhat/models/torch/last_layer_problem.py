@@ -20,6 +20,7 @@ from vhat.models.torch.decay import decay_of
 from vhat.models.torch.inputs import Layout, Rows, check_rows, preserved_rng, read_rows
 from vhat.models.torch.last_layer import TorchHead, find_head
 from vhat.models.torch.model import in_words
+from vhat.models.torch.reference import record_reference
 from vhat.models.torch.tape_bytes import written_bytes_per_row
 from vhat.models.validate import refuse_loss
 from vhat.progress import bar
@@ -103,8 +104,9 @@ def make_head(module: Any, layout: Layout, sample: Rows, loss: Loss, target_key:
     with in_words("evaluating the module"):
         row_bytes = written_bytes_per_row(model, theta, probe.few_rows(sample))
         casts = probe.narrow_casts(model, theta, sample)
+        reference = record_reference(model, theta, sample, casts)
     together = max(1, min(_MOST_ROWS, _CHUNK_BYTES // row_bytes))
-    base = TorchAutodiff(model, loss, row_bytes, together, target_key)
+    base = TorchAutodiff(model, loss, row_bytes, together, target_key, references=(reference,))
     autodiff = TorchHead(base, head, sample, layer, theta, narrow=bool(casts))
     autodiff.refuse_other_parameters()
     return autodiff
