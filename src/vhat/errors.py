@@ -85,11 +85,15 @@ class PolishError(VhatError):
     Attributes:
         finding: What happened, without a full stop: a recipe that knows its model better has advice of its own.
         remedy: What to do about it, in sentences.
+        record: The fitted model at the minimum, where that was reached and then refused because validation rows are
+            predicted clearly worse there; else None.
     """
 
-    def __init__(self, finding: str, remedy: str = "") -> None:
+    def __init__(self, finding: str, remedy: str = "", record: Any = None) -> None:
         super().__init__(finding, remedy)
-        self.finding, self.remedy = finding, remedy
+        self.finding = finding
+        self.remedy = remedy
+        self.record = record
 
     def __str__(self) -> str:
         return f"{self.finding}. {self.remedy}" if self.remedy else self.finding

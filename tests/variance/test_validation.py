@@ -8,9 +8,11 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from scipy.optimize import curve_fit
 
 import vhat
+from vhat.evidence.minimise.validation_error import compare_errors
 
 N, M = 40, 30
 
@@ -294,6 +296,35 @@ def test_polish_stops_where_the_validation_error_rises_and_leaves_the_model_as_i
     assert polished.audit()["stationarity"].verdict == "holds"
     assert int(steps) < polished.polished.steps + polished.polished.warmup_steps
     fitted.linearised(1e-2).interval([0.1])  # what the message advises
+
+
+def test_a_minimum_that_is_refused_at_the_end_is_kept_in_the_error():
+    """A descent too short to be given up on the way ends at a minimum that validation rows predict worse."""
+    fitted, start = curved(3000)
+    with pytest.raises(vhat.PolishError, match=r"polish would make this model worse.*refusal\.record") as caught:
+        fitted.polish()
+    np.testing.assert_array_equal(fitted.params, start)
+    kept = caught.value.record
+    with pytest.warns(vhat.EarlyStoppingWarning):
+        asked = fitted.polish(beyond_early_stopping=True)
+    np.testing.assert_allclose(kept.params, asked.params, rtol=1e-6)
+    assert kept.audit()["stationarity"].verdict == "holds"
+    assert kept.audit()["early stopping"].verdict == "fails"
+
+
+@pytest.mark.parametrize(("size", "rise"), [(0.005, "none"), (0.03, "chance"), (0.2, "clear")])
+def test_one_rule_says_whether_validation_errors_rise(size, rise):
+    """Against scipy's paired t test of the squared errors."""
+    rng = np.random.default_rng(0)
+    before = rng.normal(size=(60, 1))
+    after = before * (1 + size + 0.3 * rng.normal(size=(60, 1)) * (size > 0.01))
+    after *= (1 + size) * np.sqrt(np.mean(before**2) / np.mean(after**2))
+    found = compare_errors(before, after)
+    np.testing.assert_allclose(found.ratio, 1 + size)
+    test = stats.ttest_rel((after**2).ravel(), (before**2).ravel(), alternative="greater")
+    np.testing.assert_allclose(found.in_standard_errors, test.statistic)
+    assert found.rise() == rise
+    assert (rise == "clear") == (test.pvalue < 0.01)
 
 
 def test_a_rise_that_one_row_shows_stops_nothing():

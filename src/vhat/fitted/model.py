@@ -1,62 +1,52 @@
-"""The fitted model that a user holds: no mathematics, only delegation."""
+"""The fitted model: a facade that delegates every call."""
 
 from __future__ import annotations
 
 import os
 import reprlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from vhat.checks import LARGEST, as_numbers, check_choice
-from vhat.errors import InputError, NoiseError
+from vhat.checks import LARGEST, check_choice
+from vhat.errors import InputError, PolishError
 from vhat.evidence.acquire import Acquisition, acquire
 from vhat.evidence.audit import Audit, audit_fit
 from vhat.evidence.fisher import FisherInformation, find_fisher
-from vhat.evidence.leave_one_out import LeaveOneOut, describe, keeping_rows, leave_rows_out
-from vhat.evidence.minimise.polish import Polished, polish
-from vhat.evidence.minimise.validation_error import ValidationWatch, warn_of_worse
+from vhat.evidence.leave_one_out import LeaveOneOut
+from vhat.evidence.minimise.polish import Polished
+from vhat.evidence.minimise.watched_polish import polish_watched
 from vhat.fitted.generalised_freedom import RETRAININGS
 from vhat.fitted.linearise import find_ridge
 from vhat.fitted.recipes import Recipe
-from vhat.intervals.ask import about_predictions, shaped
-from vhat.intervals.build import Question, build
+from vhat.intervals.ask import about_functional, about_predictions, checked_inputs, shaped
+from vhat.intervals.build import build
 from vhat.intervals.calibrate import Calibrated, OwnInterval
-from vhat.intervals.calibration_guarantee import doubt_of
-from vhat.intervals.calibration_scores import (
-    common_noise,
-    count_validation_rows,
-    given_shape,
-    held_out_errors,
-    left_out_errors,
-    refuse_calibration_rows,
-    rows_to_score,
-    sizes_of,
-)
 from vhat.intervals.confidence_set import ConfidenceSet, find_set
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
 from vhat.intervals.interval import Interval
+from vhat.intervals.left_out import find_leave_one_out
+from vhat.intervals.make_calibration import calibrate
 from vhat.intervals.noise_shape import NoiseShape
 from vhat.intervals.options import Options
 from vhat.intervals.parameter_covariance import parameter_covariance
-from vhat.intervals.prepare import at_minimum, measured, nothing_yet, ready, require_residuals, warn_of_failed
+from vhat.intervals.prepare import ready
 from vhat.intervals.tail import Tail
 from vhat.intervals.uniform import UniformBound, find_uniform
-from vhat.linalg.solvers import Plan, Prepared, Solver, Status, choose
-from vhat.linalg.solvers.kernel import newton_metric
+from vhat.intervals.weighted_norm import find_sensitivity, find_weighted_norm
+from vhat.linalg.solvers import Plan, Solver, choose
 from vhat.models.loaders import is_loader, read_pair
-from vhat.models.problem import Array, Problem
+from vhat.models.problem import Problem
 from vhat.models.tangent import TangentAutodiff, tangent_problem
-from vhat.progress import steps_shown
 from vhat.sketch.sketch import PROBES, Sketch, make_sketch
-from vhat.variance.repeated_rows import row_digests
+from vhat.variance.relative_noise import relative_noise
 from vhat.variance.ridge_refit import EarlyStopping, RidgeRefit
 from vhat.variance.tangent_kernel import kernels_along, tangent_kernel
 from vhat.variance.validation import Validation, check_validation
-from vhat.variance.weighted_norm import Recorder, WeightedNorm, gradient_blocks, row_curvature
+from vhat.variance.weighted_norm import WeightedNorm, gradient_blocks
 from vhat.variance.workspace import Workspace
 
 __all__ = ["FittedModel"]
@@ -75,14 +65,30 @@ def _scoped(method: F) -> F:
     return run  # type: ignore[return-value]
 
 
+def _of_same_model(method: F) -> F:
+    """Run a public method in the framework's float64 scope, once the model is known to predict as it did when given.
+
+    :meth:`FittedModel.interval` needs no such check: its question makes it, for sketches as well. The audit has a line
+    on it instead.
+    """
+
+    @wraps(method)
+    def run(self: FittedModel, *args: Any, **kwargs: Any) -> Any:
+        with self.problem.scope():
+            self.problem.refuse_changed()
+            return method(self, *args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
 class FittedModel:
-    """A model, its parameters and its training data, ready to say how far its predictions can be trusted.
+    """A model, its parameters and its training data, with confidence intervals for its predictions.
 
     Made by :func:`vhat.from_jax`, :func:`vhat.from_torch`, :func:`vhat.from_numpy` or :func:`vhat.from_curve_fit`.
 
     Attributes:
         problem: The training problem behind the front end.
-        polished: The record of the polish that led here, or None.
+        polished: The record of the polish that made this model, or None.
         given: The problem at the parameters that the user gave, where polish has moved them; else None.
     """
 
@@ -100,10 +106,7 @@ class FittedModel:
         self.problem = problem
         self.polished = polished
         self.given = given
-        shape = _noise_shape(problem) if noise_shape is None else noise_shape
-        level = float(np.sqrt(np.mean(shape**2)))
-        # a shape that has this norm already keeps its last bits: polish and load hand it on
-        relative = shape if abs(level - 1.0) < 1e-12 else shape / level
+        relative = relative_noise(problem, noise_shape)
         self._work = Workspace(problem, relative, decay_chosen=decay_chosen, refit=refit, validation=validation)
 
     def __repr__(self) -> str:
@@ -126,7 +129,7 @@ class FittedModel:
     @_scoped
     def predict(self, x: Any) -> np.ndarray:
         """Return the model's predictions in float64, (points,) or (points, outputs)."""
-        return self._shaped(self.problem.predict(self.problem.inputs(x)))
+        return shaped(self.problem, self.problem.predict(self.problem.inputs(x)))
 
     def write_to(self, module: Any) -> None:
         """Copy the parameters into a torch module of the same architecture (after :meth:`polish`).
@@ -145,26 +148,26 @@ class FittedModel:
 
     @property
     def workspace(self) -> Workspace:
-        """What this model has worked out once and keeps."""
+        """The cache of this model: curvature, factorisations, noise level."""
         return self._work
 
     def save(self, directory: str | os.PathLike[str], *, data: str = "copy", factorisation: bool = False) -> None:
         """Save this model for :func:`vhat.load`: safetensors and JSON, no pickle, no code.
 
-        A model that the directory holds is replaced without asking, at once or, if this call is interrupted, not at
-        all: the new one is written beside it as the next version (``v0002``), ``vhat.json`` is pointed to it, and only
-        then is the old version removed. There is no history to go back to: give a new directory to keep both. Files and
-        folders of your own that you have put into the directory stay as they are.
+        A model in the directory is replaced without asking, completely or, if this call is interrupted, not at all: the
+        new one is written beside it as the next version (``v0002``), ``vhat.json`` is pointed to it, and only then is
+        the old version removed. Old versions are not kept: give a new directory to keep both models. Your own files and
+        folders in the directory stay as they are.
 
         Args:
             directory: A new or empty directory, or one that was saved to before; one that holds anything else is
                 refused.
             data: ``"copy"`` keeps the training data; ``"reference"`` keeps their checksum alone, and ``load`` asks for
                 them.
-            factorisation: Keep the matrix or kernel that has been worked out, so that it is not made again.
+            factorisation: Whether to keep the computed matrix or kernel, so that it is not computed again.
 
         Raises:
-            StoreError: When the directory cannot be written, or something of the model cannot be kept.
+            StoreError: When the directory cannot be written, or a part of the model cannot be saved.
         """
         from vhat.store import save
 
@@ -179,9 +182,9 @@ class FittedModel:
 
     @_scoped
     def scale_weight_decay(self, factor: float) -> FittedModel:
-        """Return the same parameters under ``factor`` times the weight decay; a kernel that was made serves both.
+        """Return the same parameters under ``factor`` times the weight decay. A computed kernel is shared.
 
-        The parameters are a minimum for one decay only: polish what comes back, or ask it for ``curvature="ggn"``.
+        The parameters are a minimum for one decay only: polish the result, or use ``curvature="ggn"``.
 
         Raises:
             InputError: When the factor is not positive and finite.
@@ -196,14 +199,14 @@ class FittedModel:
             decay_chosen=self._work.decay_chosen,
             validation=self._work.validation,
         )
-        if self._work.kept("kernel") is not None:  # which serves under a multiple of the decay, too
+        if self._work.kept("kernel") is not None:  # the same for any multiple of the decay
             moved._work.twin = self._work
         return moved
 
     # -- intervals ---------------------------------------------------------------------------
     @_scoped
     def plan(self, x: Any, *, solver: Solver | str = "auto", curvature: str = "auto") -> Plan:
-        """Say which solver would answer for ``x``, what it will take, and why.
+        """Return the solver for ``x``, its memory and cost, and the reason for the choice.
 
         Args:
             x: Test inputs, shaped like the training inputs.
@@ -214,7 +217,7 @@ class FittedModel:
         inputs = self.problem.inputs(x)
         return choose(self.problem, self.problem.count(inputs) * self.problem.outputs, solver, curvature)
 
-    @_scoped
+    @_of_same_model
     def weighted_norm(
         self, x: Any, *, solver: Solver | str = "auto", curvature: str = "auto", shortcut: bool = False
     ) -> WeightedNorm:
@@ -238,16 +241,7 @@ class FittedModel:
             NotPositiveDefinite: When no positive definite curvature is available.
             Interrupted: On Ctrl-C during the solves; the points that are finished are in its ``record``.
         """
-        inputs = self.problem.inputs(x)
-        prepared, recorder = self._ready(inputs, solver, curvature, shortcut)
-        found = measured(self._work, prepared, gradient_blocks(self.problem, inputs), self._work.shape, recorder)
-        warn_of_failed(self.problem, found)
-        return recorder.record(found)
-
-    def _levels(self) -> np.ndarray:
-        """Mean square of the noise shape of each output, (K,)."""
-        levels: np.ndarray = np.mean(self._work.shape**2, axis=0)
-        return levels
+        return find_weighted_norm(self._work, x, solver, curvature, shortcut=shortcut)
 
     @_scoped
     def interval(
@@ -334,7 +328,7 @@ class FittedModel:
         question = about_predictions(self.problem, x, options, shortcut=shortcut)
         return build(self._work, question, noise, solver, curvature, given=self.given)
 
-    @_scoped
+    @_of_same_model
     def sketch(
         self,
         probes: int = PROBES,
@@ -347,7 +341,7 @@ class FittedModel:
         digests: bool = True,
         engine: Any = None,
     ) -> Sketch:
-        """Work out once what every later interval needs, so that none looks at the training data again.
+        """Compute once what later intervals need from the training data, which these then do not use any more.
 
         For up to 2,000 parameters V stays exact where the solver factorises a matrix. Otherwise it is estimated by
         random probes, each one solve: its relative standard deviation is ``sqrt(2 / probes)``, that of a width half as
@@ -399,7 +393,7 @@ class FittedModel:
             engine=engine,
         )
 
-    @_scoped
+    @_of_same_model
     def functional(
         self,
         q: Callable[[Any], Any],
@@ -437,17 +431,12 @@ class FittedModel:
             InputError: When q returns something else than a scalar or one axis, or is not differentiable.
         """
         options = Options(delta, simultaneous, bound, tail, bias=bias, seed=seed)
-
-        def sides(problem: Problem) -> Iterable[Array]:
-            return [problem.functional(q).gradient]
-
-        found = self.problem.functional(q)
-        question = Question(options, found.value, sides, predictions=False, affine=found.affine)
+        question = about_functional(self.problem, q, options)
         return build(self._work, question, noise, solver, curvature, given=self.given)
 
-    @_scoped
+    @_of_same_model
     def sensitivity(self, x: Any, *, solver: Solver | str = "auto", curvature: str = "auto") -> np.ndarray:
-        """Return ``d f(x) / d y``: how much each prediction leans on each training response.
+        """Return ``d f(x) / d y``, the sensitivity of each prediction to each training response.
 
         Returns:
             Shape (points, n); with several outputs (points, outputs, n, outputs).
@@ -455,19 +444,9 @@ class FittedModel:
         Warns:
             ConvergenceWarning: Of points whose solve failed; their rows are NaN.
         """
-        inputs = self.problem.inputs(x)
-        prepared, recorder = self._ready(inputs, solver, curvature)
-        blocks = gradient_blocks(self.problem, inputs)
-        found = measured(self._work, prepared, blocks, self._work.shape, recorder, rows=True)
-        warn_of_failed(self.problem, found)
-        assert found.sensitivity is not None
-        found.sensitivity[found.status != Status.CONVERGED] = np.nan
-        if self.problem.squeeze:
-            return found.sensitivity[:, :, 0]
-        K = self.problem.outputs
-        return found.sensitivity.reshape(-1, K, self.problem.n, K)
+        return find_sensitivity(self._work, x, solver, curvature)
 
-    @_scoped
+    @_of_same_model
     def tangent_kernel(self, x: Any, x2: Any = None, *, along: Any = None) -> np.ndarray:
         """Return the tangent kernel ``k(a, b) = grad f(a)' grad f(b)``, at the fitted parameters or along a training.
 
@@ -498,12 +477,12 @@ class FittedModel:
                    [1., 7.]])
         """
         inputs = self.problem.inputs(x)
-        other = None if x2 is None else self._checked("x2", x2)
+        other = None if x2 is None else checked_inputs(self.problem, "x2", x2)
         if along is None:
             return tangent_kernel(self.problem, inputs, other)
         return kernels_along(self.problem, along, inputs, other)
 
-    @_scoped
+    @_of_same_model
     def covariance(self, *, noise: Any = None, curvature: str = "auto", seed: int = 0) -> np.ndarray:
         """Return the first-order covariance of the parameters, (p, p), in the order of the flat vector.
 
@@ -515,7 +494,7 @@ class FittedModel:
         """
         return parameter_covariance(self._work, noise, curvature, seed).matrix
 
-    @_scoped
+    @_of_same_model
     def confidence_set(
         self, delta: float = 0.05, *, noise: Any = None, curvature: str = "auto", seed: int = 0
     ) -> ConfidenceSet:
@@ -540,7 +519,7 @@ class FittedModel:
         """
         return find_set(self._work, delta, noise=noise, curvature=curvature, seed=seed)
 
-    @_scoped
+    @_of_same_model
     def uniform(
         self,
         delta: float = 0.05,
@@ -594,10 +573,10 @@ class FittedModel:
             seed=seed,
         )
 
-    # -- what the interval leaves out, and what to do with it -----------------------------------
-    @_scoped
+    # -- leave-one-out, calibration, acquisition --------------------------------------------------
+    @_of_same_model
     def leave_one_out(self, *, curvature: str = "auto", seed: int = 0) -> LeaveOneOut:
-        """Predict every training row by the model that had not seen it, without refitting.
+        """Predict every training row by the model without that row, to first order and without refits.
 
         ``y - f_-i = (y - f) / (1 - S_ii)`` with ``S = df/dy``; weights, other losses and several outputs (all of a row
         are left out together) by the same first-order step. Exact for models linear in their parameters.
@@ -612,18 +591,9 @@ class FittedModel:
         Raises:
             NotPositiveDefinite: When no positive definite curvature is available.
         """
-        chosen = self._work.choose_curvature(curvature)
-        try:
-            level = self._work.noise(None, chosen.curvature, seed)
-        except NoiseError:
-            level = None
-        at_minimum(self._work, level, chosen, seed)
-        solver = self._work.own_solver(chosen.curvature)
-        with keeping_rows(self.problem, self._levels(), chosen.curvature, solver.name):
-            found = leave_rows_out(self.problem, solver, self._work.shape)
-        return describe(self.problem, found, self._levels(), chosen.curvature, solver.name)
+        return find_leave_one_out(self._work, curvature, seed)
 
-    @_scoped
+    @_of_same_model
     def calibrate(
         self,
         X_cal: Any,
@@ -636,7 +606,7 @@ class FittedModel:
         curvature: str = "auto",
         seed: int = 0,
     ) -> Calibrated:
-        """Take the level of observation intervals from responses that the fit has not seen, bias included.
+        """Calibrate observation intervals with responses that the fit has not seen, which includes its bias.
 
         Args:
             X_cal: Calibration inputs that training did not see, or a torch DataLoader of inputs and responses; or
@@ -657,7 +627,7 @@ class FittedModel:
             seed: As in :meth:`interval`.
 
         Returns:
-            The calibrated model: ``.interval(x, delta)``, with what it may claim in ``.guarantee``.
+            The calibrated model: ``.interval(x, delta)``, with its guarantee in ``.guarantee``.
 
         Raises:
             InputError: For data that cannot be used, or that training has seen (a few copies, as coarse tables have
@@ -665,43 +635,23 @@ class FittedModel:
             NoiseError: When the noise has to be estimated and the fit interpolates.
         """
         base = OwnInterval(self, {"noise": noise, "solver": solver, "curvature": curvature, "seed": seed})
-        if isinstance(X_cal, str):
-            if X_cal not in ("loo", "leave_one_out"):
-                raise InputError(f"X_cal={X_cal!r} is neither rows, to be given with y_cal, nor 'loo'.")
-            if y_cal is not None or observation_noise is not None:
-                raise InputError("calibrate('loo') scores the training rows: give neither y_cal nor observation_noise.")
-            if noise_shape not in ("constant", "prediction"):
-                raise InputError(f"noise_shape={noise_shape!r} is neither 'constant' nor 'prediction'.")
-            return self._calibrated_by_training_rows(noise, curvature, seed, base, noise_shape == "prediction")
-        shape = given_shape(noise_shape, observation_noise)
-        X_cal, y_cal = read_pair(self.problem, X_cal, y_cal, "calibrate(X_cal, y_cal)")
-        if y_cal is None:
-            raise InputError("calibrate(X_cal, y_cal) needs the responses y_cal; calibrate('loo') needs no rows.")
-        inputs = self._checked("X_cal", X_cal)
-        errors = held_out_errors(base(X_cal, observation_noise=observation_noise), y_cal, observation_noise)
-        signed = errors.scores(1.0 if shape is None else shape(errors.prediction))
-        repeated = refuse_calibration_rows(self.problem, inputs, y_cal)
-        reused = count_validation_rows(self._work, inputs, y_cal)
-        common, per_row = common_noise(observation_noise)
-        digests = row_digests(self.problem, inputs, as_numbers("y_cal", y_cal).reshape(-1, self.problem.outputs))
-        return Calibrated(
-            "split",
-            sizes_of(signed),
-            repeated,
+        return calibrate(
+            self._work,
             base,
-            signed=signed,
-            observation_noise=common,
-            per_row=per_row,
-            reused=reused,
-            digests=digests,
-            noise_shape=shape,
+            X_cal,
+            y_cal,
+            noise=noise,
+            observation_noise=observation_noise,
+            noise_shape=noise_shape,
+            curvature=curvature,
+            seed=seed,
         )
 
-    @_scoped
+    @_of_same_model
     def acquire(self, pool: Any, k: int = 1, *, solver: Solver | str = "auto", curvature: str = "auto") -> Acquisition:
-        """Choose the k points of a pool whose responses would pin down most of the pool's predictions.
+        """Choose the k points of a pool whose measurement reduces the variance of the pool's predictions most.
 
-        Greedy: each choice is made as if the earlier ones had been measured, so that they do not crowd in one place.
+        The choice is greedy: each point is chosen as if the earlier ones had been measured, so that they spread out.
 
         Args:
             pool: Inputs at which a response could be had, shaped like the training inputs.
@@ -716,19 +666,19 @@ class FittedModel:
             InputError: For a pool that cannot be used or holds fewer than k points.
             MemoryBudgetError: When the pool is too large for its kernel.
         """
-        inputs = self._checked("pool", pool)
+        inputs = checked_inputs(self.problem, "pool", pool)
         _, prepared = ready(self._work, solver, curvature, self.problem.count(inputs) * self.problem.outputs)
         return acquire(self.problem, prepared, gradient_blocks(self.problem, inputs), k)
 
     # -- evidence ------------------------------------------------------------------------------
     @_scoped
     def audit(self, *, noise: Any = None, curvature: str = "auto", refits: int = 0, seed: int = 0) -> Audit:
-        """Check what the theorem assumes of this fitted model, one line an assumption.
+        """Check the assumptions of the theory for this fitted model, one line per assumption.
 
         Args:
             noise: As in :meth:`interval`.
             curvature: As in :meth:`interval`.
-            refits: How many times to refit under perturbed responses to probe that the minimum moves continuously.
+            refits: Number of refits under perturbed responses, to test that the minimum moves continuously.
             seed: Seed of the random directions.
 
         Returns:
@@ -736,7 +686,7 @@ class FittedModel:
         """
         return audit_fit(self._work, noise=noise, curvature=curvature, refits=refits, seed=seed, given=self.given)
 
-    @_scoped
+    @_of_same_model
     def fisher(
         self, *, noise: Any = None, curvature: str = "auto", curvature_bound: float | None = None, seed: int = 0
     ) -> FisherInformation:
@@ -773,9 +723,9 @@ class FittedModel:
         seed: int = 0,
         force: bool = False,
     ) -> Path:
-        """Write one self-contained HTML file: the audit, the intervals, their calibration, what predictions lean on.
+        """Write a self-contained HTML report: audit, intervals, calibration, importance of columns.
 
-        It needs no network and no other file. Every number in it is what the methods of this class return.
+        It needs no network and no other file. All of its numbers are results of the methods of this class.
 
         Args:
             path: The file, such as ``"report.html"``.
@@ -798,12 +748,13 @@ class FittedModel:
         """
         from vhat import report
 
-        held_out = self._read_pair("held_out", held_out)
+        if is_loader(held_out):
+            held_out = read_pair(self.problem, held_out, call="held_out=(X, y)")
         options = report.Options(delta, held_out, response, noise, max_unsupported, refits, seed)
         names = None if columns is None else tuple(columns)
         return report.write(report.Subject(self, columns=names), path, options, force=force)
 
-    @_scoped
+    @_of_same_model
     def polish(
         self,
         *,
@@ -813,69 +764,69 @@ class FittedModel:
         beyond_early_stopping: bool = False,
         seed: int = 0,
     ) -> FittedModel:
-        """Go to the nearest certified minimum: vanishing gradient and a positive definite Hessian.
+        """Descend to the nearest certified minimum: vanishing gradient and a positive definite Hessian.
 
-        Where validation rows are known (:meth:`with_validation`) their error is watched on the way down. Once it is
-        clearly above that of the model as it is, the descent is given up: training was stopped for a reason, and
+        Where the model has validation rows (:meth:`with_validation`), their error is compared with that of the model at
+        every step. The descent is given up once it is clearly higher: training was stopped for a reason, and
         :meth:`linearised` takes the model as it is. A linear model, whose minimum is one solve away, is always solved.
 
         Args:
             gtol: Relative gradient to reach, without unit.
             max_steps: Newton steps after which to give up.
             warmup: L-BFGS steps before Newton; left out where the gradient is small already.
-            beyond_early_stopping: Whether to go on to the minimum although the validation error rises.
+            beyond_early_stopping: Whether to continue to the minimum although the validation error rises.
             seed: Seed of the eigenvalue certificate.
 
         Returns:
-            A new fitted model at the minimum, its record in ``polished``. This one is unchanged, and so is the
-            user's module: predict with ``polished.predict``, or copy the parameters by :meth:`write_to`. How far the
-            predictions moved stands in the audit and in every guarantee.
+            A new fitted model at the minimum, with a record in ``polished``. This one is unchanged, and so is the
+            user's module: predict with ``polished.predict``, or copy the parameters by :meth:`write_to`. The audit and
+            every guarantee say how far the predictions moved.
 
         Warns:
             EarlyStoppingWarning: When validation rows (:meth:`with_validation`) are predicted worse at the minimum.
 
         Raises:
             PolishError: When there is no certified minimum to be reached: kinks, or too few steps; and when validation
-                rows are predicted clearly worse on the way there.
+                rows are predicted clearly worse on the way there. Where the minimum itself was reached and then
+                refused, the error's ``record`` is the fitted model there.
         """
         if self._work.refit is not None:  # at its minimum by construction
             return self
-        rows = self._work.validation
-        solved = self.problem.linear and self.problem.loss_derivatives.square
-        watch = None if rows is None or solved or beyond_early_stopping else ValidationWatch(self.problem, rows)
-        with steps_shown("polish") as show:
-            record = polish(
+        try:
+            record = polish_watched(
                 self.problem,
+                self._work.validation,
                 gtol=gtol,
                 max_steps=max_steps,
                 warmup=warmup,
-                metric=newton_metric(self.problem),
-                progress=show,
-                watch=None if watch is None else watch.look,
+                beyond_early_stopping=beyond_early_stopping,
                 seed=seed,
             )
-        if watch is not None:
-            watch.judge(record.problem)
-        if rows is not None:
-            warn_of_worse(self.problem, record.problem, rows)
-        given = self.problem if self.given is None else self.given
+        except PolishError as refusal:
+            if isinstance(refusal.record, Polished):  # a minimum was reached and refused: hand it on as a fitted model
+                refusal.record = self._polished(refusal.record)
+            raise
+        return self._polished(record)
+
+    def _polished(self, record: Polished) -> FittedModel:
+        """Return the fitted model at a minimum."""
         return FittedModel(
             record.problem,
             noise_shape=self._work.shape,
             polished=record,
-            given=given,
+            given=self.problem if self.given is None else self.given,
             decay_chosen=self._work.decay_chosen,
-            validation=rows,
+            validation=self._work.validation,
         )
 
     @_scoped
     def with_validation(self, X_val: Any, y_val: Any = None) -> FittedModel:
         """Return the same model with rows that training did not fit.
 
-        Where ``noise`` is None they tell it: ``sigma^2 = mean of (f - y)^2 / (1 + V/n)`` over these rows, bias
-        included. :meth:`linearised` chooses its penalty by them, :meth:`polish` compares errors at them before and
-        after, and :meth:`audit` has a line *early stopping*. Rows that only decided when training stopped may be used;
-        rows of :meth:`calibrate` should be others.
+        Where ``noise`` is None it is estimated from them: ``sigma^2 = mean of (f - y)^2 / (1 + V/n)``, bias included.
+        :meth:`linearised` chooses its penalty by them, :meth:`polish` compares their errors before and after, and
+        :meth:`audit` has a line *early stopping*. Rows that only decided when training stopped may be used; rows of
+        :meth:`calibrate` should be others.
 
         Args:
             X_val: Inputs, shaped like the training inputs; or, for a torch module, a DataLoader or Dataset, with no
@@ -922,29 +873,26 @@ class FittedModel:
                 by default those of :meth:`with_validation`. They choose lam by their likelihood beside the size of the
                 training residuals, and tell the noise.
             recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``, the training that led to this model. It is
-                called once with the responses and ``retrainings`` times with responses nudged by 0.3 noise levels, all
-                from one seed, and lam is such that the refit has the degrees of freedom so measured. X are NumPy
-                arrays, in the structure in which the model takes them. After Ctrl-C a second call goes on.
+                called once with the responses and ``retrainings`` times with responses perturbed by 0.3 noise levels,
+                all with one seed, and lam is chosen such that the refit has the degrees of freedom measured in this
+                way. X are NumPy arrays, in the structure in which the model takes them. After Ctrl-C a second call
+                continues.
             likelihood: ``"auto"``, the one under which validation errors and training residuals are more likely of
                 ``"normal"`` and ``"t4"``, Student's t with four degrees of freedom, which outliers move less.
-            retrainings: How many trainings under nudged responses; six give the degrees of freedom to some 13%.
-            seed: The seed of the recipe; draws the nudges, and training rows where the path of lam is followed on some.
+            retrainings: Number of trainings under perturbed responses; six give the degrees of freedom to some 13%.
+            seed: The seed of the recipe, of the perturbations, and of the sample of training rows on which the path of
+                lam is followed.
 
         Returns:
-            A fitted model of the linearisation. Its guarantee says whose refit it is and how lam was found.
+            A fitted model of the linearisation. Its guarantee says that it is a ridge refit, and how lam was found.
 
         Raises:
-            InputError: Where ``"auto"`` has nothing to go by, and for a lam that is not positive.
+            InputError: For ``"auto"`` without validation rows and recipe, and for a lam that is not positive.
             Interrupted: On Ctrl-C during the retrainings.
         """
-        if isinstance(self.problem.autodiff, TangentAutodiff):  # the linearisation of a linearisation is itself
-            with self.problem.scope():
-                origin = FittedModel(
-                    self.problem.autodiff.origin(self.problem),
-                    noise_shape=self._work.shape,
-                    validation=self._work.validation,
-                )
-            return origin.linearised(
+        if isinstance(self.problem.autodiff, TangentAutodiff):
+            # The linearisation of a linearisation is that of the original model.
+            return self._before_linearisation(self.problem.autodiff).linearised(
                 weight_decay,
                 validation=validation,
                 recipe=recipe,
@@ -952,10 +900,10 @@ class FittedModel:
                 retrainings=retrainings,
                 seed=seed,
             )
-        rows = self._work.validation
-        if validation is not None:
-            with self.problem.scope():
-                rows = check_validation(self.problem, validation)
+        with self.problem.scope():
+            self.problem.refuse_changed()
+            rows = self._work.validation if validation is None else check_validation(self.problem, validation)
+        # Outside the scope: a recipe is the user's own training.
         refit = find_ridge(
             self._work, weight_decay, rows, recipe, likelihood=likelihood, retrainings=retrainings, seed=seed
         )
@@ -963,66 +911,8 @@ class FittedModel:
             problem = tangent_problem(self.problem, self.problem.native(refit.weight_decay))
             return FittedModel(problem, noise_shape=self._work.shape, refit=refit, validation=rows)
 
-    # -- inside ----------------------------------------------------------------------------------
-    def _shaped(self, rows: np.ndarray) -> np.ndarray:
-        return shaped(self.problem, rows)
-
-    def _read_pair(self, name: str, rows: Any) -> Any:
-        """Return inputs and responses that came as a torch DataLoader; anything else is returned as it is."""
-        return read_pair(self.problem, rows, call=f"{name}=(X, y)") if is_loader(rows) else rows
-
-    def _checked(self, name: str, x: Any) -> Any:
-        """Check inputs that the user knows by another name than x."""
-        try:
-            return self.problem.inputs(x)
-        except InputError as error:
-            raise InputError(f"{name}: {error}") from None
-
-    def _calibrated_by_training_rows(
-        self, noise: Any, curvature: str, seed: int, base: Callable[..., Interval], varying: bool
-    ) -> Calibrated:
-        require_residuals(self.problem)
-        chosen = self._work.choose_curvature(curvature)
-        level = self._work.noise(noise, chosen.curvature, seed)
-        minimum = at_minimum(self._work, level, chosen, seed).verdict == "holds"
-        prepared = self._work.own_solver(chosen.curvature)
-        rows = rows_to_score(self.problem, prepared.half, seed)
-        found = leave_rows_out(self.problem, prepared, level.values, rows)
-        errors = left_out_errors(self.problem, found, level, rows)
-        known_everywhere = level.uniform or self._work.own_factor(level) is not None
-        shape = None
-        signed = errors.scores()
-        if varying and level.uniform:
-            shape, signed = errors.varying()
-        signed = self._shaped(signed)
-        doubt = doubt_of(found, minimum=minimum, reason=chosen.reason)
-        return Calibrated(
-            "loo",
-            sizes_of(signed),
-            0,
-            base,
-            found.rough,
-            per_row=not known_everywhere,
-            leverage=found.mean_leverage,
-            doubt=doubt,
-            signed=signed,
-            noise_shape=shape,
-        )
-
-    def _ready(
-        self, inputs: Any, solver: Solver | str, curvature: str, shortcut: bool = False
-    ) -> tuple[Prepared, Recorder]:
-        """Make a solver ready for points, and the record that they will have."""
-        count, outputs = self.problem.count(inputs), self.problem.outputs
-        shape = (count,) if self.problem.squeeze else (count, outputs)
-        with nothing_yet(shape, solver, curvature).keeping():
-            chosen, prepared = ready(self._work, solver, curvature, count * outputs)
-        unit = row_curvature(self.problem) if shortcut else None
-        return prepared, Recorder(np.sqrt(self._levels()), shape, chosen.curvature, prepared.name, unit)
-
-
-def _noise_shape(problem: Problem) -> np.ndarray:
-    """Return how the noise varies over the training rows, (n, K): as the model predicts it, else not at all."""
-    with problem.scope():
-        own = problem.own_noise(problem.X)
-    return np.ones((problem.n, problem.outputs)) if own is None else own
+    def _before_linearisation(self, tangent: TangentAutodiff) -> FittedModel:
+        """Return the model that was linearised."""
+        with self.problem.scope():
+            origin = tangent.origin(self.problem)
+            return FittedModel(origin, noise_shape=self._work.shape, validation=self._work.validation)

@@ -1,8 +1,8 @@
 """The audit's line on early stopping: would the minimum of the objective predict validation rows worse?
 
-With ``d = A^-1 grad`` the step to the minimum, to first order, the validation errors become ``e - g(x)'d``. Where their
-root mean square rises, training was stopped for a reason: the model is better than the minimum that :meth:`polish` goes
-to. One solve, and one gradient a validation row.
+To first order ``d = A^-1 grad`` is the step to the minimum, at which the validation errors are ``e - g(x)'d``. Where
+their root mean square rises, stopping early was right: the model predicts better than the minimum that polish would
+reach. The cost is one solve, and one gradient per validation row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from vhat.evidence.audit.result import Line
 from vhat.evidence.minimise.stationarity import evaluate
-from vhat.evidence.minimise.validation_error import CERTAIN, WORSE, compare_errors, told_size
+from vhat.evidence.minimise.validation_error import WORSE, compare_errors, size_in_words
 from vhat.linalg.solvers import Status
 from vhat.models.problem import Curvature, Problem
 from vhat.variance.validation import Validation
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["early_stopping_line", "refit_comparison_line"]
 
 _MOST_ROWS = 1000
-"""Validation rows whose gradients are made."""
+"""Largest number of validation rows whose gradients are computed."""
 _NAME = "early stopping"
 NAN = float("nan")
 
@@ -56,7 +56,7 @@ def early_stopping_line(work: Workspace, rows: Validation, curvature: Curvature,
 
 
 def refit_comparison_line(work: Workspace, rows: Validation) -> Line:
-    """Return the line of a linearised model, which is compared with nothing: it keeps its predictions."""
+    """Return the line of a linearised model, which keeps its predictions: validation error over training residual."""
     problem = work.problem
     error = float(np.sqrt(np.mean((rows.errors(problem) / _unit(problem)) ** 2)))
     residual = float(np.sqrt(np.mean(((problem.fitted_values - problem.targets) / _unit(problem)) ** 2)))
@@ -66,22 +66,22 @@ def refit_comparison_line(work: Workspace, rows: Validation) -> Line:
 
 
 def _unit(problem: Problem) -> np.ndarray:
-    """Return the size of each output, (K,), so that outputs of other units count alike."""
+    """Return the standard deviation of each output's responses, (K,), so that all outputs count alike."""
     size = np.std(problem.targets, axis=0)
     return np.where(size > 0, size, 1.0)
 
 
 def _judge(before: np.ndarray, after: np.ndarray, how: str) -> Line:
-    """Compare squared errors row by row, each output in units of its own error before."""
+    """Return the line that compares errors before and at the minimum, (m, K)."""
     found = compare_errors(before, after)
-    certain = found.rise > CERTAIN * found.standard_error
+    rise = found.rise()
     meaning = f"validation error at the minimum over that of the model, {how}"
-    sizes = " and ".join(told_size(each) for each in (before, after))
-    if found.ratio <= WORSE:
+    sizes = f"{size_in_words(before)} and {size_in_words(after)}"
+    if rise == "none":
         remedy = f"The minimum predicts validation rows as well (root mean square {sizes}): polish() loses nothing."
         return Line(_NAME, found.ratio, WORSE, "holds", remedy, meaning)
     told = f"The root mean square of validation errors is {sizes} before and at the minimum"
-    if not certain:
+    if rise == "chance":
         return Line(_NAME, found.ratio, WORSE, "undecided", f"{told}, which chance may explain.", meaning)
     remedy = (
         f"{told}: when training stopped is part of this model, and polish() makes it worse. "
