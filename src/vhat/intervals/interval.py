@@ -1,4 +1,4 @@
-"""The interval a user holds: numbers, where they came from, and one honest sentence about them."""
+"""Confidence intervals with their inputs, their options and their guarantee."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from vhat.checks import as_numbers
 from vhat.errors import InputError
+from vhat.intervals.aligned_numbers import align_columns, decimals_of
 from vhat.intervals.estimated_tail import EstimatedTail
 from vhat.intervals.guarantee import headline
 from vhat.intervals.tail import Tail
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["Interval"]
 
 _SHOWN = 6
+"""Rows of a printed interval."""
+_HALF_WIDTH_DIGITS = 3
+"""Digits of the half width to which the limits are printed."""
+_DIGITS = 4
+"""Digits of a standard error, and of the center of a row that has no width."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -226,26 +232,31 @@ class Interval:
         ]
 
     def _table(self) -> list[str]:
-        """The first values as lines of text, with the digits that their half widths leave meaningful."""
+        """Return the first values as lines of text, with the digits that their half widths leave meaningful."""
         shown = min(_SHOWN, self.center.size)
-        half, error, share, status = (
-            np.ravel(a)[:shown]
-            for a in (self.half_width, self.standard_error, shown_share(self.unsupported), self.status)
-        )
-        limits = [np.ravel(a)[:shown] for a in (self.center, self.lower, self.upper)]
-        texts = [[_digits(value, width) for value, width in zip(column, half, strict=True)] for column in limits]
-        wide = max(12, 2 + max((len(text) for column in texts for text in column), default=0))
-        lines = [f"{'center':>{wide}}{'lower':>{wide}}{'upper':>{wide}}{'std. error':>12}{'unsupported':>13}  status"]
-        for row, numbers in enumerate(zip(*texts, strict=True)):
-            limit = "".join(f"{text:>{wide}}" for text in numbers)
-            lines.append(f"{limit}{error[row]:>12.4g}{share[row]:>13.3f}  {status[row]}")
+
+        def first(values: np.ndarray) -> np.ndarray:
+            return np.ravel(values)[:shown]
+
+        center, lower, upper = first(self.center), first(self.lower), first(self.upper)
+        half = first(self.half_width)
+        error = first(self.standard_error)
+        share = first(shown_share(self.unsupported))
+        status = first(self.status)
+
+        # A row without a width shows the digits of its center.
+        has_width = np.isfinite(half) & (half > 0)
+        decimals = np.where(has_width, decimals_of(half, _HALF_WIDTH_DIGITS), decimals_of(center, _DIGITS))
+        limits = align_columns([center, lower, upper], decimals)
+        (errors,) = align_columns([error], decimals_of(error, _DIGITS))
+        wide = max(12, 2 + max((len(text) for column in limits for text in column), default=0))
+        error_wide = max(12, 2 + max(map(len, errors), default=0))
+        names = "".join(f"{name:>{wide}}" for name in ("center", "lower", "upper"))
+        lines = [f"{names}{'std. error':>{error_wide}}{'unsupported':>13}  status"]
+        for row in range(shown):
+            numbers = "".join(f"{column[row]:>{wide}}" for column in limits)
+            lines.append(f"{numbers}{errors[row]:>{error_wide}}{share[row]:>13.3f}  {status[row]}")
         more = self.center.size - shown
-        return [*lines, f"{'...':>{wide}}  ({more} more)"] if more else lines
-
-
-def _digits(value: float, half_width: float) -> str:
-    """Write a number with two digits more than its half width shows at its first."""
-    digits = 4
-    if np.isfinite(value) and value and np.isfinite(half_width) and half_width > 0:
-        digits = int(np.clip(3 + np.floor(np.log10(abs(value))) - np.floor(np.log10(half_width)), 4, 17))
-    return f"{value:.{digits}g}"
+        if more:
+            lines.append(f"{'...':>{wide}}  ({more} more)")
+        return lines
