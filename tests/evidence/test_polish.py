@@ -437,7 +437,7 @@ def test_bent_steps_follow_a_curved_valley_in_fewer(monkeypatch):
 
     problem = jax_problem(residuals, np.array([-1.2, 1.0]), np.arange(2), np.zeros(2), weight_decay=1e-6)
     bent = polish(problem, metric=GaussNewton, warmup=0)
-    monkeypatch.setattr(newton, "_BENDS", 0)
+    monkeypatch.setattr(newton, "_CORRECTIONS", 0)
     straight = polish(problem, metric=GaussNewton, warmup=0)
     np.testing.assert_allclose(bent.problem.theta, straight.problem.theta, rtol=1e-6)
     assert bent.steps < 0.5 * straight.steps

@@ -1,4 +1,4 @@
-"""The way to a certified minimum: L-BFGS, trust-region Newton, escape from saddles, and the proof of arrival."""
+"""Descent to a certified minimum: L-BFGS, trust-region Newton, escapes from saddles, and the certificate."""
 
 from vhat.evidence.minimise.polish import Polished, polish
 

@@ -1,4 +1,4 @@
-"""A first descent by L-BFGS, in variables without unit."""
+"""SciPy's L-BFGS on the penalised objective, in dimensionless variables."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from vhat.evidence.minimise.stationarity import Point, Units, evaluate, relative
 __all__ = ["lbfgs"]
 
 _MEMORY = 20
+"""Pairs of steps and gradient changes that L-BFGS keeps."""
 
 
 def lbfgs(
@@ -25,31 +26,33 @@ def lbfgs(
 ) -> tuple[Point, int]:
     """Lower the penalised objective by at most ``max_steps`` steps of L-BFGS.
 
-    The variables are ``z = s theta / u``, s being the stride, and the objective is divided by ``u^2``, with
-    ``u = |grad/s|`` at the start: no unit is left, and the first trial step (which L-BFGS takes of length one) is
-    the scaled gradient step.
+    The variables are ``z = s (theta - start) / u`` with the stride s, and the objective is divided by ``u^2``, with
+    ``u = |grad/s|`` at the start. Both are then dimensionless, and the first trial step, which L-BFGS takes of length
+    one, is the scaled gradient step.
 
     Args:
         start: Where to begin.
         measured: The scales at ``start``.
         gtol: Relative gradient at which to stop.
-        max_steps: The most steps.
+        max_steps: Largest number of steps.
         observe: Called after each step with the best point so far and (about) its relative gradient.
 
     Returns:
-        The point of the lowest finite objective that was evaluated, and the steps taken.
+        The evaluated point of lowest finite objective, and the number of steps taken.
     """
     problem = start.problem
-    s, theta = problem.numpy(measured.stride), problem.numpy(problem.theta)
+    s = problem.numpy(measured.stride)
+    theta = problem.numpy(problem.theta)
     u = float(np.linalg.norm(problem.numpy(start.gradient) / s))
-    best, steps = start, 0
+    best = start
+    steps = 0
 
     def value_and_slope(z: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best
         trial = evaluate(problem.at(problem.native(theta + z * u / s)))
         slope = problem.numpy(trial.gradient) / s / u
         if not (np.isfinite(trial.objective) and np.all(np.isfinite(slope))):
-            return np.inf, np.zeros_like(z)
+            return np.inf, np.zeros_like(z)  # the line search then shortens its step
         if trial.objective < best.objective:
             best = trial
         return trial.objective / u**2, slope
@@ -61,6 +64,7 @@ def lbfgs(
             observe(best, relative_gradient(best, measured))
 
     options: Any = {"maxiter": max_steps, "maxfun": 3 * max_steps, "maxcor": _MEMORY, "ftol": 0.0}
+    # SciPy compares the largest component of the scaled gradient, the relative gradient is a Euclidean norm.
     options["gtol"] = gtol * measured.root / u / len(s) ** 0.5
     run: Any = minimize
     run(value_and_slope, 0.0 * theta, jac=True, method="L-BFGS-B", callback=report, options=options)

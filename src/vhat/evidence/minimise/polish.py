@@ -1,4 +1,4 @@
-"""The nearest certified minimum of the penalised objective."""
+"""Descent to the nearest certified minimum of the penalised objective."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ Progress = Callable[[int, float, float], Any]
 """Called as ``progress(step, objective, relative_gradient)``."""
 
 _NEAR = 1e-3
-"""Below this relative gradient Newton starts at once: L-BFGS could leave for another minimum."""
+"""Relative gradient below which Newton starts at once: L-BFGS could move to another minimum."""
 _FAR_DOWN = 1e-8
-"""Where L-BFGS in the metric hands over: before that a small gradient may be a bend of the valley, not its end."""
+"""Relative gradient at which L-BFGS in the metric ends. A larger one may be a bend of a valley and not its end."""
 _ROUND = 50
-"""Newton steps before L-BFGS, far cheaper a step in a long curved valley, is given another turn."""
+"""Newton steps of one round. L-BFGS, whose steps are far cheaper in a long curved valley, follows it."""
 _SHORT_ROUND = 10
-"""The same where L-BFGS has a metric: it needs no help in the valley, only past saddles and at the end."""
+"""The same where L-BFGS has a metric: Newton is then needed only at saddles and at the end."""
 _FLOOR = 1e-6
-"""A stalled iteration below this relative gradient is at the rounding floor, above it at a kink."""
-_SEEN = 1e-12
-"""A change of slope below this share of the objective's root unit is rounding."""
+"""Relative gradient below which a stalled iteration is at the rounding floor; above it, at a kink."""
+_RESOLVED = 1e-12
+"""Change of slope, as a share of the objective's root unit, below which it is rounding."""
+_PROMISED = 0.1
+"""Share of the predicted decrease that a step away from a saddle must reach."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,15 @@ class Polished:
     Attributes:
         problem: The problem at the point reached.
         objective: The penalised objective there.
-        gradient_norm: ``|grad L_lam|``, Euclidean, in the units of the parameters as they are.
-        relative_gradient: The same without unit: see :mod:`vhat.evidence.minimise.stationarity`.
+        gradient_norm: The Euclidean norm ``|grad L_lam|``, in the units of the parameters.
+        relative_gradient: The dimensionless gradient of :mod:`vhat.evidence.minimise.stationarity`.
         definiteness: The smallest eigenvalue of ``H + lam`` there; its verdict is "positive", or "undecided" where
             p is too large for the matrix and Lanczos did not settle.
-        status: "converged" to ``gtol``, or "rounding floor": no step lowers the gradient further.
-        warmup_steps: L-BFGS steps, without and with the metric.
-        steps: Newton steps tried.
-        products: Hessian products used, certificates included.
-        escapes: Saddles left along negative curvature.
+        status: "converged" to ``gtol``, or "rounding floor" where no step lowers the gradient further.
+        warmup_steps: Number of L-BFGS steps, without and with the metric.
+        steps: Number of Newton steps tried.
+        products: Number of Hessian products, those of certificates included.
+        escapes: Number of saddles that were left along negative curvature.
     """
 
     problem: Problem = field(repr=False)
@@ -83,18 +85,18 @@ def polish(
 ) -> Polished:
     """Descend from the problem's parameters to a minimum, and certify that it is one.
 
-    A model that is linear by structure is solved directly under the square loss. Otherwise L-BFGS first (left out where
-    the gradient is small already), then L-BFGS in the metric, where there is one, then trust-region Newton on exact
-    Hessian products: in turns while none has arrived. A stationary point whose Hessian is indefinite is a saddle: it is
-    left along negative curvature. The end is a point whose relative gradient is at most ``gtol`` (or as small as
-    rounding allows) and whose ``H + lam`` is positive definite. The problem given is not changed, so an interruption
-    leaves nothing half done.
+    A model that is linear by structure is solved directly under the square loss. Otherwise three methods take turns:
+    L-BFGS, which is left out where the gradient is small already; L-BFGS in the metric, where there is one; and
+    trust-region Newton on exact Hessian products. A stationary point with an indefinite Hessian is a saddle, which is
+    left along negative curvature. The descent ends where the relative gradient is at most ``gtol``, or as small as
+    rounding allows, and ``H + lam`` is positive definite. The given problem is not changed.
 
     Args:
         problem: The training problem at the parameters to start from.
-        gtol: The relative gradient to reach; without unit.
-        max_steps: The most Newton steps tried.
-        warmup: The most L-BFGS steps before each round of Newton's, and as many in the metric; 0 leaves them out.
+        gtol: The relative gradient to reach.
+        max_steps: Largest number of Newton steps.
+        warmup: Largest number of L-BFGS steps before each round of Newton steps, and as many in the metric; 0 leaves
+            them out.
         metric: Makes the metric at a problem's parameters, close to the Gauss-Newton matrix there; the diagonal of
             strides by default (:func:`vhat.evidence.minimise.stationarity.units`).
         progress: Called as ``progress(step, objective, relative_gradient)`` after each step of either kind.
@@ -130,12 +132,15 @@ def _descend(
     seed: int,
 ) -> Polished:
     """Alternate L-BFGS, Newton and escapes from saddles until a minimum is certified."""
-    warmed = escapes = rounds = 0
+    warmed = 0
+    escapes = 0
+    rounds = 0
     length = _ROUND if metric is None else _SHORT_ROUND
     while True:
         if warmup:
             now, taken = _by_gradients(now, rounds, warmup, metric, observe)
-            warmed, rounds = warmed + taken, rounds + 1
+            warmed += taken
+            rounds += 1
         limit = min(now.steps + length, max_steps) if warmup else max_steps
         now = newton(now, gtol=gtol, max_steps=limit, metric=metric, observe=observe)
         if now.status == "moving" and now.steps < max_steps:
@@ -147,20 +152,26 @@ def _descend(
         if found.singular:
             raise _singular(now, found)
         if found.verdict != "indefinite":
+            # Derivatives do not see a kink at which parameters sit exactly. Values do.
             if unexplained_change(now.point.problem, seed) > UNEXPLAINED:
                 raise _hidden(now, found)
             return _polished(now, found, warmed, escapes)
-        now, escapes = _escape(now, found).refreshed(metric), escapes + 1
+        now = _escape(now, found).refreshed(metric)
+        escapes += 1
 
 
 def _by_gradients(
     now: Descent, rounds: int, most: int, metric: MetricMaker | None, observe: Observer | None
 ) -> tuple[Descent, int]:
-    """Descend without Hessian products, as far as that pays; return the steps as well.
+    """Descend by L-BFGS, without Hessian products.
 
-    A first turn goes without the metric, which is dear, and is left out near a minimum. Later ones have it.
+    The first round uses no metric, because a metric is expensive, and is left out near a minimum. Later rounds use it.
+
+    Returns:
+        The state reached, and the number of steps.
     """
-    taken = more = 0
+    taken = 0
+    more = 0
     if now.relative > _NEAR and (rounds == 0 or metric is None):
         point, taken = lbfgs(now.point, now.measured, gtol=_NEAR**2, max_steps=most, observe=observe)
         now = replace(now, point=point).refreshed(metric)
@@ -183,7 +194,7 @@ def _check(gtol: float, max_steps: int, warmup: int, seed: int) -> None:
 
 
 def _refuse_kinks(problem: Problem) -> None:
-    """Refuse a model with kinks near its parameters: steps that derivatives promise end at them, after a long time."""
+    """Refuse a model with kinks near its parameters, where the descent would stall after a long time."""
     kinks = find_kinks(problem)
     if kinks.verdict == "kinked":
         raise PolishError(
@@ -194,7 +205,7 @@ def _refuse_kinks(problem: Problem) -> None:
 
 
 def _start(problem: Problem, gtol: float) -> Point:
-    """Return the point to descend from: of a linear model under the square loss, its minimum."""
+    """Return the point to descend from. For a linear model under the square loss it is the minimum already."""
     point = evaluate(problem)
     if not point.finite:
         raise InputError(
@@ -207,7 +218,7 @@ def _start(problem: Problem, gtol: float) -> Point:
 
 
 def _observer(progress: Progress | None, watch: Callable[[Problem], None] | None) -> Observer | None:
-    """Return what numbers the steps of all methods in one row, and shows the watch each iterate once."""
+    """Return an observer that counts the steps of all methods together and shows ``watch`` each iterate once."""
     if progress is None and watch is None:
         return None
     steps = itertools.count(1)
@@ -225,19 +236,20 @@ def _observer(progress: Progress | None, watch: Callable[[Problem], None] | None
 
 
 def _escape(now: Descent, found: Definiteness) -> Descent:
-    """Leave a saddle along the direction of negative curvature, downhill where the gradient says which way.
+    """Leave a saddle along its direction of negative curvature, downhill first where the gradient is not zero.
 
     Raises:
-        PolishError: When the objective does not fall along it, although the Hessian says so.
+        PolishError: When the objective does not decrease along it as the Hessian predicts.
     """
-    problem, v = now.point.problem, found.vector
+    problem = now.point.problem
+    v = found.vector
     slope = float(now.point.gradient @ v)
     radius = max(now.radius, now.measured.root)
-    while abs(found.value) * radius > _SEEN * now.measured.root:
+    while abs(found.value) * radius > _RESOLVED * now.measured.root:
         for sign in (-1.0, 1.0) if slope > 0 else (1.0, -1.0):
             trial = evaluate(problem.at(problem.theta + sign * radius * v))
             promised = 0.5 * abs(found.value) * radius**2
-            if decrease(now.point, trial, promised, now.measured) > 0.1 * promised:
+            if decrease(now.point, trial, promised, now.measured) > _PROMISED * promised:
                 return replace(now, point=trial, radius=radius, steps=now.steps + 1)
         radius *= 0.5
     if now.relative <= _FLOOR:

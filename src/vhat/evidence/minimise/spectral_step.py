@@ -1,4 +1,4 @@
-"""One step of a trust-region method from all eigenvalues: exact, robust on saddles, for small p."""
+"""One trust-region step from all eigenvalues of the Hessian: exact, also at saddles, for small p."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _EPS = float(np.finfo(np.float64).eps)
 class Spectral:
     """The global minimiser of the model in the metric ``diag(s^2)``, from all eigenvalues of ``A`` (small p).
 
-    With ``diag(1/s) A diag(1/s) = Q diag(mu) Q'`` the step is ``-(mu + sigma)^-1 Q'(g/s)`` for the one
-    ``sigma >= max(0, -mu_1)`` that keeps it inside; where no sigma reaches the boundary (the hard case, a saddle
-    among them) the eigenvector of ``mu_1`` is added until it does.
+    With ``diag(1/s) A diag(1/s) = Q diag(mu) Q'``, mu ascending, the step has the coordinates ``-(mu + sigma)^-1
+    Q'(g/s)`` for the smallest ``sigma >= max(0, -mu_1)`` at which it is not longer than the radius. Where it is shorter
+    than the radius for every such sigma although ``mu_1 < 0`` (the hard case, for example at a saddle), a multiple of
+    the eigenvector of ``mu_1`` is added that leads to the boundary.
 
     Attributes:
         problem: The problem at the point.
@@ -38,17 +39,18 @@ class Spectral:
 
     @cached_property
     def _spectrum(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The eigenvalues mu, the eigenvectors Q, and the gradient in their basis, b."""
         s = self.problem.numpy(self.scale)
         mu, Q = eigh(assemble(self.problem, "hessian") / s / s[:, None])
         return mu, Q, Q.T @ (self.problem.numpy(self.gradient) / s)
 
     def step(self, radius: float) -> Step:
         """Return the step within ``radius``."""
-        fresh = "_spectrum" not in self.__dict__
+        fresh = "_spectrum" not in self.__dict__  # the matrix is formed once for all radii
         mu, Q, b = self._spectrum
         floor = _EPS * float(np.max(np.abs(mu)))
         inside = bool(mu[0] > floor and np.linalg.norm(b / mu) <= radius)
-        c = -b / mu if inside else _on_boundary(mu, b, radius, floor)
+        c = -b / mu if inside else _on_boundary(mu, b, radius, floor)  # the step in the basis Q
         length = float(np.linalg.norm(c))
         d = self.problem.native((Q @ c) / self.problem.numpy(self.scale))
         decrease = -float(b @ c) - 0.5 * float(mu @ c**2)
@@ -57,14 +59,22 @@ class Spectral:
 
 
 def _on_boundary(mu: np.ndarray, b: np.ndarray, radius: float, floor: float) -> np.ndarray:
-    """Return ``-(mu + sigma)^-1 b`` of norm ``radius``, or the hard case's step."""
+    """Return ``-(mu + sigma)^-1 b`` of norm ``radius``, or the step of the hard case.
+
+    Args:
+        mu: Eigenvalues, ascending, (p,).
+        b: The gradient in the basis of the eigenvectors, (p,).
+        radius: The trust radius.
+        floor: Size of rounding in mu.
+    """
     low = max(0.0, -float(mu[0])) + floor
     inside = -b / (mu + low)
     short = radius**2 - float(inside @ inside)
-    if short >= 0:
+    if short >= 0:  # the hard case
         sign = -1.0 if b[0] > 0 else 1.0
         inside[0] = sign * (inside[0] ** 2 + short) ** 0.5
         return inside
+    # The norm of the step falls as sigma grows. Its inverse is nearly linear in sigma, so that the search is short.
     high = low + 2 * float(np.linalg.norm(b)) / radius
     sigma = brentq(lambda t: 1.0 / radius - 1.0 / np.linalg.norm(b / (mu + t)), low, high, xtol=floor + 1e-300)
     return -b / (mu + sigma)

@@ -1,4 +1,4 @@
-r"""How far parameters are from stationary, in a number without unit.
+r"""Dimensionless size of a gradient: the distance of parameters from a stationary point.
 
 The gradient of the penalised objective divided by ``s`` (:func:`vhat.linalg.curvature.scale`) has the root unit of the
 objective: for the square loss, the unit of y. It is compared with a quantity of the same unit,
@@ -23,8 +23,11 @@ from vhat.models.problem import Array, Problem
 __all__ = ["Point", "Units", "decrease", "evaluate", "relative_gradient", "units"]
 
 _INTERPOLATION = 1e-3
+"""Residuals below this share of the fitted values count as interpolation."""
 _STIFFENING = 10.0
+"""Factor of the decay's share in the stride: see :func:`units`."""
 _RESOLVED = 100
+"""A decrease of the objective is resolved where it is this many times its rounding."""
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -56,12 +59,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Units:
-    """The scales against which gradients, steps and objectives are small.
+    """Scales of gradients, steps and objectives.
 
     Attributes:
-        scale: ``s``, p-space (p,): the inverse unit of each parameter times the root unit of the objective.
+        scale: ``s``, p-space (p,): the root unit of the objective over the unit of each parameter.
         stride: ``sqrt(s^2 + f)``, p-space (p,): the scale in which steps are measured, see :func:`units`.
-        root: ``u`` of the module's formula: the root unit of the objective.
+        root: u of the module's formula, the root unit of the objective.
         resolution: Differences of the objective below this are rounding.
     """
 
@@ -71,7 +74,7 @@ class Units:
     resolution: float
 
     def resolve(self, decrease: float) -> bool:
-        """Whether differences of the objective show such a decrease, rounding being a hundredth of it or less."""
+        """Whether differences of the objective show such a decrease: their rounding is at most a hundredth of it."""
         return decrease > _RESOLVED * self.resolution
 
 
@@ -84,29 +87,44 @@ def evaluate(problem: Problem) -> Point:
 def units(problem: Problem) -> Units:
     """Return the scales at the problem's parameters.
 
-    A parameter that the predictions hardly feel now (a saturated unit) has a small ``s`` and could move far beyond
-    the reach of any local model before ``s`` notices. Where there is decay, ``lam_j theta_j^2`` averaged over the
-    parameters says how large they are, each in its own unit, so the stride adds
-    ``f_j = 10 u^2 lam_j / mean(lam theta^2)`` to ``s_j^2``: a step of the size of all parameters is not small.
+    A parameter on which the predictions hardly depend (the input of a saturated unit) has a small ``s_j``: a step that
+    is short in the metric ``diag(s^2)`` may move it far beyond the range of any local model. Where there is decay,
+    ``lam_j theta_j^2`` averaged over the parameters measures their size, each in its own unit. The stride therefore
+    adds ``f_j = 10 u^2 lam_j / mean(lam theta^2)`` to ``s_j^2``, in which a step as large as the parameters is not
+    short.
 
     Raises:
         NotPositiveDefinite: When a parameter has no influence on any training prediction and no decay.
     """
-    loss, response = problem.loss_derivatives, float(np.sum(problem.fitted_values**2)) / problem.n
-    theta, decay = problem.numpy(problem.theta), problem.numpy(problem.decay)
-    curvature = loss.curvature if loss.curvature.ndim == 2 else np.diagonal(loss.curvature, axis1=1, axis2=2)
-    weight = float(np.mean(np.abs(curvature)))
-    slopes = float(np.sum(loss.first**2)) / problem.n
+    loss = problem.loss_derivatives
+    theta = problem.numpy(problem.theta)
+    decay = problem.numpy(problem.decay)
+    curvature = loss.curvature
+    if curvature.ndim == 3:  # a matrix per row: only its diagonal has the unit of a weight
+        curvature = np.diagonal(curvature, axis1=1, axis2=2)
+
+    # The terms of u^2 in the formula of this module.
+    weight = float(np.mean(np.abs(curvature)))  # c
+    slopes = float(np.sum(loss.first**2)) / problem.n  # |l'|^2 / n
+    response = float(np.sum(problem.fitted_values**2)) / problem.n  # |f|^2 / n
     penalty = float(np.sum(decay * theta**2))
     square = (slopes / weight if weight > 0 else 0.0) + penalty + _INTERPOLATION**2 * weight * response
+
+    # Size of what is added up in the objective, to which its rounding is proportional.
     size = float(np.mean(np.abs(loss.value))) + penalty + (slopes * response) ** 0.5
+
     s = problem.numpy(scale(problem))
     stride = np.sqrt(s**2 + _stiffening(s, decay, square, penalty / problem.p))
-    return Units(problem.native(s), problem.native(stride), max(square, _TINY) ** 0.5, 8 * _EPS * max(size, _TINY))
+    return Units(
+        scale=problem.native(s),
+        stride=problem.native(stride),
+        root=max(square, _TINY) ** 0.5,
+        resolution=8 * _EPS * max(size, _TINY),
+    )
 
 
 def _stiffening(s: np.ndarray, decay: np.ndarray, square: float, mean_penalty: float) -> np.ndarray:
-    """Return ``f`` of :func:`units`, never above what makes the stride proportional to ``sqrt(lam)``."""
+    """Return ``f`` of :func:`units`, limited to the size at which the stride is proportional to ``sqrt(lam)``."""
     decayed = decay > 0
     if mean_penalty <= 0:
         return np.zeros_like(s)
@@ -121,10 +139,11 @@ def relative_gradient(point: Point, measured: Units) -> float:
 
 
 def decrease(start: Point, end: Point, expected: float, measured: Units) -> float:
-    """Return by how much the objective falls from ``start`` to ``end``, -inf where it is not finite there.
+    """Return the decrease of the objective from ``start`` to ``end``; -inf where it is not finite at the end.
 
-    Where the objective cannot resolve what is ``expected``, the trapezoid rule ``-(g_start + g_end)'d/2`` can: it has
-    no cancellation. It is cautious: a loss against the quadratic model it shows half as large again.
+    Where rounding hides a decrease of the ``expected`` size, the trapezoid rule ``-(g_start + g_end)'d/2`` replaces the
+    difference of the objectives, because it has no cancellation. It is conservative: a shortfall against the quadratic
+    model appears one and a half times as large.
     """
     if not end.finite:
         return -np.inf
