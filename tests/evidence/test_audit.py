@@ -572,7 +572,7 @@ def test_other_lines_wait_for_stationarity_with_their_advice():
     assert audit["stationarity"].verdict == "fails"
     assert audit["noise"].verdict == "undecided"
     assert audit["noise"].remedy.startswith(
-        "Settle stationarity first, which fails; if this line then stays: The level"
+        "Settle stationarity first, which fails. If this line then stays: The level"
     )
     assert audit["basin"].remedy.startswith("Settle stationarity first, which fails")
     assert "olish" not in fitted.polish().audit()["noise"].remedy

@@ -115,6 +115,24 @@ def test_no_warning_leads_nowhere_and_the_audit_says_by_construction():
     assert tangent.polish() is tangent
 
 
+def test_lack_of_fit_of_a_linearisation_is_answered_by_calls_that_it_can_follow():
+    """A straight line through a parabola; a linearisation cannot lower the decay of the training."""
+    rng = np.random.default_rng(0)
+    x, z = rng.uniform(-1, 1, size=(2, 120))
+    y, t = (v**2 + 0.05 * rng.normal(size=120) for v in (x, z))
+    theta = np.polyfit(x, y, 1)
+    fitted = vhat.from_numpy(np.polyval, theta, x, y, weight_decay=1e-3, validation=(z, t))
+    tangent = fitted.linearised(LAM)
+    line = tangent.audit()["lack of fit"]
+    assert line.verdict == "fails"
+    assert "lower weight_decay" not in line.remedy
+    assert "train longer or with more units, and linearise that model" in line.remedy
+    assert "fitted.calibrate(X, y)" in line.remedy
+    w = rng.uniform(-1, 1, size=60)
+    tangent.calibrate(w, w**2 + 0.05 * rng.normal(size=60)).interval(x[:3])  # what the line advises
+    assert "lower weight_decay" in fitted.audit()["lack of fit"].remedy
+
+
 def test_a_noise_level_from_rows_that_training_fitted_is_doubted():
     """As many free parameters as will pass near every point: residuals say little of the noise."""
     rng = np.random.default_rng(2)

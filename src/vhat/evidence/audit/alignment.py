@@ -1,4 +1,4 @@
-"""Which decay do the parameters themselves align with? At a minimum ``grad L = -lam theta``."""
+"""The audit's lines on the weight decay that the parameters imply: at a minimum ``grad L = -lam theta``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vhat.models.problem import Problem
 __all__ = ["alignment_lines"]
 
 _ALIGNED = 0.05
-"""How far from one the ratio may be."""
+"""Largest difference of the ratio from 1."""
 _PARALLEL = 0.9
-"""From this cosine on, the data pull along the decay, and the ratio is that of two decays."""
+"""Cosine between both gradients from which their ratio is that of two weight decays."""
 _IDLE = 0.2
-"""Below this ratio the decay hardly acted."""
+"""Ratio below which the decay hardly acted."""
 _IDLE_DECAY = (
     "The decay hardly acted: too few steps, or decoupled decay (AdamW). AdamW shrinks the parameters beside its "
     "gradient step, and rests where the gradient balances the decay times the typical size of a gradient: its decay is "
@@ -29,13 +29,14 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class _Balance:
-    """The pull of the data against the pull of the decay, over the parameters that decay (over all, if none does).
+    """The gradient of the loss against that of the penalty, over the parameters that decay (over all, if none does).
 
     Attributes:
-        implied: ``-<grad L, theta>/|theta|^2``.
-        stated: ``sum_j lam_j theta_j^2/|theta|^2``: lam itself where it is one number.
+        implied: ``-<grad L, theta>/|theta|^2``, the lam at which both gradients cancel along theta.
+        stated: ``sum_j lam_j theta_j^2/|theta|^2``, which is lam itself where it is one number.
         ratio: Implied over stated; infinite where nothing was stated.
-        cosine: Between ``-grad L`` and ``diag(lam) theta``, each parameter in the unit ``lam^-1/2`` of its decay.
+        cosine: Cosine between ``-grad L`` and ``diag(lam) theta``, each parameter in the unit ``lam^-1/2`` of its
+            decay.
     """
 
     implied: float
@@ -45,12 +46,15 @@ class _Balance:
 
     @classmethod
     def of(cls, problem: Problem) -> _Balance:
-        """Measure it."""
+        """Measure it at the parameters of a problem."""
         decay = problem.numpy(problem.decay)
         among = decay > 0 if decay.any() else np.ones(decay.shape, dtype=bool)
-        theta, slope = problem.numpy(problem.theta)[among], problem.numpy(problem.gradient())[among]
+        theta = problem.numpy(problem.theta)[among]
+        slope = problem.numpy(problem.gradient())[among]
         lam = decay[among] if decay.any() else np.ones(theta.shape)
-        size, push, pull = float(theta @ theta), -float(theta @ slope), float(theta @ (lam * theta))
+        size = float(theta @ theta)
+        push = -float(theta @ slope)  # of the loss, along theta
+        pull = float(theta @ (lam * theta))  # of the penalty, along theta
         if not size > 0:
             return cls(NAN, NAN, NAN, NAN)
         lengths = float(np.linalg.norm(slope / np.sqrt(lam))) * pull**0.5
@@ -60,17 +64,17 @@ class _Balance:
         return cls(push / size, pull / size, push / pull, cosine)
 
 
-def alignment_lines(problem: Problem, stationary: bool, resolution: float, onward: str) -> list[Line]:
-    """Say whether the data pull on the parameters as strongly as the decay described, and if not, why.
+def alignment_lines(problem: Problem, stationary: bool, resolution: float, to_minimum: str) -> list[Line]:
+    """Return the lines on the ratio of implied and stated decay, with its likely cause, and on the implied decay.
 
     Args:
         problem: The training problem.
         stationary: Whether the stationarity line holds.
         resolution: The rounding of the objective.
-        onward: What to do where the parameters are not a minimum, in sentences.
+        to_minimum: What to do where the parameters are not a minimum, in sentences.
     """
     found = _Balance.of(problem)
-    return [_ratio_line(problem, found, stationary, resolution, onward), _implied_line(found)]
+    return [_ratio_line(problem, found, stationary, resolution, to_minimum), _implied_line(found)]
 
 
 def _implied_line(found: _Balance) -> Line:
@@ -81,7 +85,7 @@ def _implied_line(found: _Balance) -> Line:
     )  # fmt: skip
 
 
-def _ratio_line(problem: Problem, found: _Balance, stationary: bool, resolution: float, onward: str) -> Line:
+def _ratio_line(problem: Problem, found: _Balance, stationary: bool, resolution: float, to_minimum: str) -> Line:
     meaning = "implied over stated decay"
     if np.isnan(found.ratio):
         remedy = "The parameters are zero, so that no decay pulls on them."
@@ -97,26 +101,32 @@ def _ratio_line(problem: Problem, found: _Balance, stationary: bool, resolution:
     if stationary and _ALIGNED * decayed <= resolution:
         remedy = "The decay is so weak that its pull is lost in rounding: the data alone decide."
         return Line("alignment", found.ratio, 1.0, "noted", remedy, meaning)
-    return Line("alignment", found.ratio, 1.0, "fails", _remedy(problem, found, onward), meaning)
+    return Line("alignment", found.ratio, 1.0, "fails", _remedy(problem, found, to_minimum), meaning)
 
 
-def _remedy(problem: Problem, found: _Balance, onward: str) -> str:
-    """Name what is known to give this ratio, where the pull of the data has the direction of the decay."""
+def _remedy(problem: Problem, found: _Balance, to_minimum: str) -> str:
+    """Name the mistakes that give this ratio, where the gradient of the loss has the direction of the penalty's."""
     if found.cosine >= _PARALLEL:
         causes = list(_causes(found.ratio, problem.outputs, problem.n))
         if causes:
             return " Or: ".join(causes[:2])
         return (
             f"The parameters are stationary for {found.ratio:.3g} times the decay described (lam = {found.implied:.3g} "
-            f"in all). If training used that, pass it. {onward}"
+            f"in all). If training used that, pass it. {to_minimum}"
         )
     if abs(found.ratio) < _IDLE:
-        return f"{_IDLE_DECAY} {onward}"
-    return f"The gradient of the loss does not point along the decay: training stopped short of a minimum. {onward}"
+        return f"{_IDLE_DECAY} {to_minimum}"
+    return f"The gradient of the loss does not point along the decay: training stopped short of a minimum. {to_minimum}"
 
 
 def _causes(ratio: float, K: int, n: int) -> Iterator[str]:
-    """Yield the mistakes that give this ratio. The audit sees lam only, not which loss was named."""
+    """Yield the mistakes that give this ratio, in words. The audit knows lam only, not which loss was named.
+
+    Args:
+        ratio: Implied over stated decay.
+        K: Number of outputs.
+        n: Number of training rows.
+    """
     known = (
         (
             K / 2,

@@ -1,9 +1,9 @@
-"""Tests of all groups of a column together, and of all columns together: what is significant, and where it is worst.
+"""Tests of all groups of a column together, and of all columns together.
 
-Every group has a standardised deviation. The sum of their squares over a column is an F statistic, which finds a trend
-that no single group shows. Its tail probability makes columns with different numbers of groups comparable, and the
-smallest of all columns is compared with redraws of the smallest: that is what Bonferroni's correction is for, without
-its loss where columns are correlated, and it holds for small groups, whose statistics have no exact F distribution.
+Every group has a standardised deviation. The sum of their squares over a column is an F statistic, which detects a
+trend that no single group shows. Its tail probability makes columns with different numbers of groups comparable. The
+smallest probability of all columns is compared with that of redraws. This replaces Bonferroni's correction, loses no
+power where columns are correlated, and holds for small groups, whose statistics have no exact F distribution.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _NOTHING = 1e-30
 def just_significant(
     groups: Groups, deviations: np.ndarray, redrawn: np.ndarray, level: float, *, lost: int
 ) -> np.ndarray:
-    """Return the factor that would make the deviations of a group's column just significant: below 1 they are.
+    """Return the factor by which the deviations of a group's column would be just significant; below 1 they are.
 
     Args:
         groups: The groups.
         deviations: Standardised deviation of each group, (groups, K).
         redrawn: The same of each redraw, (groups, K, REDRAWS).
         level: False alarm rate over all columns and outputs.
-        lost: Degrees of freedom that the deviations of a column have less than groups.
+        lost: Number of groups of a column less the degrees of freedom of their deviations.
 
     Returns:
         (groups, K).
@@ -45,7 +45,8 @@ def just_significant(
     limit = critical(rarity.max(axis=(0, 1)), level)
     most = stats.f.isf(np.exp(-limit), numerator, denominator) * numerator
     if not np.all(np.isfinite(most)):
-        # Rows whose errors share most of their noise: probabilities of the redraws underflow, their sizes do not.
+        # Where the errors of rows have most of their noise in common, the probabilities of the redraws underflow.
+        # Their statistics do not.
         most = critical((drawn / numerator[:, :, None]).max(axis=(0, 1)), level) * numerator
     factor: np.ndarray = np.sqrt(most / np.maximum(found, _NOTHING * most))[groups.column]
     return factor
@@ -60,8 +61,8 @@ def worst_group(
         groups: The groups.
         sizes: Size of each group's deviation, (groups, K).
         factor: From :func:`just_significant`.
-        trifle: The size that is tolerated however significant it is.
-        prefer: Groups to name rather than others of the same column, where they are beyond the threshold, (groups, K).
+        trifle: Size that is tolerated however significant it is.
+        prefer: Groups that are named before others of the same column, if they exceed the threshold, (groups, K).
     """
     concerned = groups.concerns(sizes.shape[1])
     thresholds = np.maximum(trifle, sizes * factor)

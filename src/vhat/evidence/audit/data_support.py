@@ -1,4 +1,4 @@
-"""Whether the data, rather than the weight decay, decide the fit."""
+"""The audit's line on support: do the data, rather than the weight decay, determine the fit?"""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["support_line"]
 
 
 def support_line(work: Workspace, curvature: Curvature, seed: int) -> Line:
-    """How much of the training predictions' freedom the data leave to the weight decay: ``1 - tr(SS) / tr S``.
+    """Return the share of the training predictions' freedom that the data leave to the decay, ``1 - tr(SS) / tr S``.
 
-    Nothing that a bound assumes fails where it is most of it: the interval covers the mean of the prediction. But that
-    mean is then what the penalty made it, far from the truth, with next to no variance about it.
+    No assumption of a bound fails where the share is large: the interval covers the mean of the prediction. But the
+    penalty then determines that mean, which may be far from the truth, with next to no variance.
     """
     problem = work.problem
     try:

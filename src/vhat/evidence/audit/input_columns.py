@@ -33,10 +33,10 @@ def one_array(problem: Problem, inputs: Any) -> np.ndarray:
 
 
 def input_columns(problem: Problem) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield every column of the training inputs with the words that name it.
+    """Yield every column of the training inputs with its name in words.
 
-    Nothing where the inputs are several arrays, images and the like, or not numbers. Of a data frame, the columns of
-    numbers alone. Of a last layer, its own inputs, which are features and no columns of the user's.
+    Yields nothing where the inputs are several arrays, have more than two axes, or are not numbers; the numerical
+    columns of a data frame; and the features of a last layer.
     """
     if hasattr(problem.X, "select_dtypes"):
         numbers = problem.X.select_dtypes(include=["number", "bool"])

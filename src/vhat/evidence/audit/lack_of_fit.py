@@ -25,7 +25,7 @@ from vhat.evidence.audit.column_tests import just_significant, worst_group
 from vhat.evidence.audit.input_columns import one_array
 from vhat.evidence.audit.result import Line
 from vhat.evidence.audit.row_groups import Groups
-from vhat.evidence.audit.standardised_residuals import NotTested, Residuals, critical, seen_rows
+from vhat.evidence.audit.standardised_residuals import NotTested, Residuals, critical, rows_in_loss
 
 if TYPE_CHECKING:
     from vhat.models.problem import Curvature, Problem
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["lack_of_fit_line"]
 
 _LEVEL = 1 / 300
-"""False alarm rate of each of the three tests: 1% for the line."""
+"""False alarm rate of each of the three tests, so that it is 1% for the line."""
 _LARGE = 1.25
-"""Root mean square from which rows are missed by more than the noise: a 90% interval of this noise covers 81%."""
+"""Root mean square of residuals that is tolerated, in noise levels: there a 90% interval covers 81%."""
 _BIASED = 0.25
-"""Mean miss of a group, in noise levels: less is a trifle for a new response (a 90% interval covers 89%)."""
+"""Mean residual of a group that is tolerated, in noise levels: a 90% interval of a new response covers 89% there."""
 _UNKNOWN = "whether rows are missed by noise alone"
 
 
@@ -48,9 +48,9 @@ class _Finding:
     """The outcome of one test.
 
     Attributes:
-        value: What was measured.
-        threshold: What it must not exceed.
-        meaning: What the value is.
+        value: The statistic.
+        threshold: Its largest tolerated value.
+        meaning: The statistic in words.
         said: The finding in a sentence, for a test that fails.
     """
 
@@ -100,17 +100,25 @@ def lack_of_fit_line(
     if not failed:
         remedy = "No misfit beyond chance was found, in the size of misses or in their direction."
         return Line("lack of fit", worst.value, worst.threshold, "holds", remedy, worst.meaning)
-    remedy = (
-        f"{' '.join(failed)} The model cannot follow the data, or weight decay holds it back: use a richer model (more "
-        "units, the missing term) or lower weight_decay. Until then intervals of the mean are in the wrong place; "
-        "fitted.calibrate(...) widens those of a new response by what rows are missed by, over all rows alike."
-    )
+    remedy = f"{' '.join(failed)} {_REMEDY if work.refit is None else _REMEDY_LINEARISED}"
     return Line("lack of fit", worst.value, worst.threshold, "fails", remedy, worst.meaning)
+
+
+_REMEDY = (
+    "The model cannot follow the data, or weight decay holds it back: use a richer model (more units, the missing "
+    "term) or lower weight_decay. Until then intervals of the mean are in the wrong place; fitted.calibrate(...) "
+    "widens those of a new response by what rows are missed by, over all rows alike."
+)
+_REMEDY_LINEARISED = (
+    "A linearisation keeps the model's own predictions, so that no penalty can mend this: train longer or with more "
+    "units, and linearise that model. Until then intervals of the mean are in the wrong place; fitted.calibrate(X, y), "
+    "with rows of their own, widens those of a new response by what rows are missed by, over all rows alike."
+)
 
 
 # -- the size of misses ------------------------------------------------------------------------------
 def _size(found: Residuals, level: Noise) -> Iterator[_Finding]:
-    """Test the root mean square of left-out residuals. Rows as fitted are too near to say anything of it."""
+    """Test the root mean square of left-out residuals. Residuals as fitted are too small by an unknown factor."""
     if not found.left_out or not len(found.rows):
         return
     if found.validation and level.validation_rows:  # the level is the size of these very residuals
@@ -122,17 +130,17 @@ def _size(found: Residuals, level: Noise) -> Iterator[_Finding]:
     yield _Finding(
         float(sizes[k]),
         threshold,
-        f"root mean square of {found.told}, in units of their predicted standard deviation",
+        f"root mean square of {found.description}, in units of their predicted standard deviation",
         f"Rows that were left out{_of_output(found, k)} are missed by {sizes[k]:.3g} times what the noise level says.",
     )
 
 
 # -- the direction of misses --------------------------------------------------------------------------
 def _trend(found: Residuals, groups: Groups | None) -> Iterator[_Finding]:
-    """Test the mean of every group: an F test along each column, the worst of all columns against redraws.
+    """Test the mean of every group: an F test along each column, the smallest probability against redraws.
 
     A group that is noisier than the rest is judged by its own scatter, so that unequal noise alone does not fail it.
-    The threshold of a group is the mean at which its column would be just significant, or the trifle if that is more.
+    The threshold of a group is the mean at which its column would be just significant, or ``_BIASED`` if that is more.
     """
     if groups is None:
         return
@@ -142,14 +150,14 @@ def _trend(found: Residuals, groups: Groups | None) -> Iterator[_Finding]:
     drawn_errors = _standard_errors(groups, drawn, groups.redrawn_means(found.redraws**2))
     factor = just_significant(groups, means / errors, drawn / drawn_errors, _LEVEL, lost=0)
     g, k, threshold = worst_group(groups, np.abs(means), factor, _BIASED)
-    way = "above" if means[g, k] > 0 else "below"
+    side = "above" if means[g, k] > 0 else "below"
     count = int(groups.counts[g])
     words = groups.words[g][:1].upper() + groups.words[g][1:]
     yield _Finding(
         float(abs(means[g, k])),
         threshold,
-        f"largest mean of {found.told} in a group, in noise levels ({groups.words[g]}{_of_output(found, k)})",
-        f"{words} ({count} of them) lie {abs(means[g, k]):.2g} noise levels {way} their predictions on average"
+        f"largest mean of {found.description} in a group, in noise levels ({groups.words[g]}{_of_output(found, k)})",
+        f"{words} ({count} of them) lie {abs(means[g, k]):.2g} noise levels {side} their predictions on average"
         f"{_of_output(found, k)}.",
     )
 
@@ -179,7 +187,7 @@ def _pure_error(
     scatter.
     """
     problem = work.problem
-    seen = seen_rows(problem)
+    seen = rows_in_loss(problem)
     place = _repeated(problem, seen)
     if place is None or not found.left_out or found.validation:
         return
@@ -202,11 +210,9 @@ def _pure_error(
             continue
         mean = _means(place, residuals[:, k], weight)
         misfit = float(np.sum(weight * mean[place] ** 2)) / between
-        # mean square of what the means miss beyond their noise, per row, in units of the noise within
-        size, limit = (
-            float(np.sqrt(max(between * (ratio - 1), 0.0) / len(seen)))
-            for ratio in (misfit / noise, float(stats.f.isf(_LEVEL / problem.outputs, between, within)))
-        )
+        critical_ratio = float(stats.f.isf(_LEVEL / problem.outputs, between, within))
+        size = _beyond_noise(misfit / noise, between, len(seen))
+        limit = _beyond_noise(critical_ratio, between, len(seen))
         yield _Finding(
             size,
             max(_BIASED, limit),
@@ -215,6 +221,17 @@ def _pure_error(
             f"Repeated input rows agree with each other better than with the model{_of_output(found, k)}: their means "
             f"are missed by {size:.2g} noise levels beyond their own scatter.",
         )
+
+
+def _beyond_noise(ratio: float, between: float, rows: int) -> float:
+    """Return the root mean square per row of what the means are missed by beyond their noise, in noise levels.
+
+    Args:
+        ratio: The F ratio of the means.
+        between: Its degrees of freedom.
+        rows: Number of rows.
+    """
+    return float(np.sqrt(max(between * (ratio - 1), 0.0) / rows))
 
 
 def _means(place: np.ndarray, values: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The audit's lines on a linearised model: what is true by construction, and what its width rests on."""
+"""The audit's lines on a linearised model: what holds by construction, the noise, and the ridge penalty."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from vhat.variance.ridge_refit import CHI_SQUARE, RidgeRefit
 __all__ = ["constructed_lines", "noise_of_fitted_rows", "refit_lines"]
 
 _APART = 1.0
-"""Noise levels, root mean square, by which the recipe's own model may differ from the one given: its degrees of freedom
-are then still those of a training of the same kind."""
+"""Largest root mean square difference, in noise levels, between the recipe's own model and the given one at which both
+count as trainings of the same kind, with the same degrees of freedom."""
 NAN = float("nan")
 
 
 def constructed_lines() -> list[Line]:
-    """Return the lines that every linearisation satisfies."""
+    """Return the lines that hold for every linearisation."""
     remedy = "A linearisation is smooth, and its minimum is at the parameters of the model."
     names = ("stationarity", "alignment", "smallest eigenvalue", "residual curvature", "smoothness", "basin", "tail")
     return [Line(name, NAN, NAN, "by construction", remedy, "") for name in names]
 
 
 def noise_of_fitted_rows(line: Line, refit: RidgeRefit, level: Noise | None) -> Line:
-    """Return the noise line of a linearisation: rows that training fitted do not decide it.
+    """Return the noise line of a linearisation, undecided where the level rests on rows that training fitted.
 
-    They do where retraining has measured the degrees of freedom that training took from them.
+    It may rest on them where retraining has measured the degrees of freedom that training used.
     """
     if level is None or not level.estimated or level.validation_rows or refit.way == "retraining":
         return line
@@ -41,7 +41,7 @@ def noise_of_fitted_rows(line: Line, refit: RidgeRefit, level: Noise | None) -> 
 
 
 def refit_lines(refit: RidgeRefit) -> list[Line]:
-    """Say what the width of a linearisation rests on."""
+    """Return the lines on what the width of a linearisation rests on."""
     remedy = "Training again, with another seed or on other responses, may vary more or less than this refit."
     meaning = "whether a refit of the linearisation stands for training"
     return [_penalty_line(refit), Line("linearisation", NAN, NAN, "assumed", remedy, meaning)]

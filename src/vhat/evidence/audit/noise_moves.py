@@ -1,4 +1,4 @@
-"""Moves of the parameters that a redraw of the noise makes, to first order: what several checks probe along."""
+"""First-order moves of the parameters under redrawn noise, along which several lines of the audit probe the model."""
 
 from __future__ import annotations
 
@@ -21,10 +21,18 @@ NAN = float("nan")
 def noise_moves(
     problem: Problem, prepared: Prepared, sigma: np.ndarray, seed: int, count: int
 ) -> tuple[Array, np.ndarray]:
-    """Return ``count`` moves that one redraw of the noise gives the parameters, to first order, and the redraws.
+    """Return the first-order moves of the parameters under redraws of the noise, and the redraws.
 
-    ``d theta = -A^-1 J' (cross sigma z) / n``, p-space (count, p), NaN where the solve failed; the redraws
-    ``sigma z`` are (count, n, K).
+    Args:
+        problem: The training problem.
+        prepared: The solver of ``A = H + lam``.
+        sigma: Noise of each response, (n, K).
+        seed: Seed of the redraws.
+        count: Number of redraws.
+
+    Returns:
+        ``d theta = -A^-1 J' (cross sigma z) / n``, p-space (count, p), NaN where the solve failed; and ``sigma z``,
+        (count, n, K).
     """
     pushed, z, _ = noise_pushes(problem, sigma, seed, count)
     solution = prepared.solve(pushed)
@@ -35,23 +43,25 @@ def noise_moves(
 def noise_pushes(
     problem: Problem, sigma: np.ndarray, seed: int, count: int, few: int = 0
 ) -> tuple[Array, np.ndarray, int]:
-    """Return what redraws of the noise do to minus the gradient, ``-J' (cross sigma z) / n``.
+    """Return the change of minus the gradient under redraws of the noise, ``-J' (cross sigma z) / n``.
 
     Args:
         problem: The training problem.
         sigma: Noise of each response, (n, K).
         seed: Seed of the redraws.
-        count: How many.
-        few: Up to so many responses each is moved alone instead, by its own noise.
+        count: Number of redraws.
+        few: Number of responses up to which each is moved alone instead, by its own noise.
 
     Returns:
-        The pushes (p-space), the moves of the responses, and the factor of the mean of a square over them.
+        The changes (p-space); the moves of the responses; and the factor that makes the mean of squares over them that
+        of a redraw: the number of responses where each is moved alone, else 1.
     """
     size = problem.n * problem.outputs
-    if size <= few:
+    alone = size <= few
+    if alone:
         z = np.diag(sigma.ravel()).reshape(size, problem.n, problem.outputs)
     else:
         z = np.random.default_rng(seed).standard_normal((count, problem.n, problem.outputs)) * sigma
     cross = problem.loss_derivatives.cross
     pushed = contract(z, cross if cross.ndim == 2 else cross.transpose(0, 2, 1))
-    return -problem.vjp(pushed) / problem.n, z, size if size <= few else 1
+    return -problem.vjp(pushed) / problem.n, z, size if alone else 1

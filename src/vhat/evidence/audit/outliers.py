@@ -1,14 +1,14 @@
 """The audit's line on outliers: are there rows that the noise cannot explain?
 
-A row is judged by its externally studentised residual ``t = z sqrt((df - 1) / (df - z^2))``: the noise level without it
-has df - 1 degrees of freedom, and t has Student's distribution for a least-squares fit. A noise level that was given is
-known, and z is then normal. The noise level of a linear model with decay comes from what no parameter explains, in
-which a row's own residual has little part: z itself is then compared with Student's distribution. The level is divided
-by the number of rows (Bonferroni).
+A row is judged by its externally studentised residual ``t = z sqrt((df - 1) / (df - z^2))``. The noise level without
+the row has df - 1 degrees of freedom, and t has Student's distribution for a least-squares fit. A given noise level is
+known, and z is then normal. The noise level of a linear model with decay is estimated from what no parameter explains,
+on which a single residual has little influence: z itself is then compared with Student's distribution. The level is
+divided by the number of rows (Bonferroni).
 
-Several outliers hide each other in the noise level. The worst row is therefore set aside and the next one judged
-without it, up to a twentieth of the rows; all rows up to the last that is judged an outlier are outliers (Rosner's
-generalised extreme Studentised deviate test).
+Several outliers mask each other by inflating the noise level. The worst row is therefore removed and the next one
+judged without it, up to a twentieth of the rows. All rows up to the last one that is judged an outlier are outliers
+(Rosner's generalised extreme Studentised deviate test).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["outliers_line"]
 _LEVEL = 0.01
 """False alarm rate of the line."""
 _MOST = 0.05
-"""Share of the rows that may be outliers; more of them are a distribution with heavy tails."""
+"""Largest share of the rows that may be outliers. More of them are a distribution with heavy tails."""
 _FEW = 5.0
-"""Degrees of freedom of the noise below which nothing can be told of single rows."""
+"""Degrees of freedom of the noise below which single rows cannot be judged."""
 NAN = float("nan")
 _UNKNOWN = "whether noise explains every row"
 
@@ -81,11 +81,11 @@ def outliers_line(found: Residuals | NotTested, level: Noise | None, *, penalise
 
 @dataclass(frozen=True)
 class _Judged:
-    """What was found of one output.
+    """Outcome of the test of one output.
 
     Attributes:
-        value: The studentised residual, in size, that is largest against its threshold.
-        threshold: What it must not exceed.
+        value: The absolute studentised residual that is largest against its threshold.
+        threshold: Its threshold.
         rows: The rows that are outliers.
     """
 
@@ -101,14 +101,15 @@ def _judge(z: np.ndarray, df: float, level: float, *, apart: bool = False) -> _J
         z: Standardised residuals, (n,); NaN for rows that are not judged.
         df: Degrees of freedom of the noise level; infinite where it is known.
         level: False alarm rate over all rows.
-        apart: Whether the noise level has little part of a row's own residual.
+        apart: Whether a single residual has little influence on the noise level.
     """
     known = np.flatnonzero(np.isfinite(z))
     order = known[np.argsort(-np.abs(z[known]), kind="stable")]
-    aside = max(1, int(_MOST * len(known)))
-    most, last = (-1.0, 0.0, NAN), 0
-    removed = 0.0
-    for i, row in enumerate(order[:aside]):
+    candidates = max(1, int(_MOST * len(known)))
+    most = (-1.0, 0.0, NAN)  # the largest t over its limit, with t and the limit
+    last = 0
+    removed = 0.0  # sum of squares of the rows before this one
+    for i, row in enumerate(order[:candidates]):
         if apart:
             t = abs(float(z[row]))
             limit = float(stats.t.isf(level / (2 * (len(known) - i)), df))
@@ -119,7 +120,9 @@ def _judge(z: np.ndarray, df: float, level: float, *, apart: bool = False) -> _J
         left = df - i - 1  # degrees of freedom of the noise level without this row
         if left < _FEW - 1 or removed >= df:
             break
-        t = _studentised(z[row], df - i, (df - removed) / (df - i) if np.isfinite(df) else 1.0)
+        # Noise variance without the rows before this one, as a share of the estimate with all rows.
+        variance = (df - removed) / (df - i) if np.isfinite(df) else 1.0
+        t = _studentised(z[row], df - i, variance)
         limit = float(stats.t.isf(level / (2 * (len(known) - i)), left))
         most = max(most, (t / limit, t, limit))
         if t > limit:
@@ -129,7 +132,13 @@ def _judge(z: np.ndarray, df: float, level: float, *, apart: bool = False) -> _J
 
 
 def _studentised(z: float, df: float, variance: float) -> float:
-    """Return the size of a residual in units of the noise level without it, from that with it (degrees ``df``)."""
+    """Return the absolute residual in units of the noise level without its row.
+
+    Args:
+        z: The residual in units of the noise level of all rows.
+        df: Degrees of freedom of the noise level with this row.
+        variance: Noise variance with this row, and without those removed before, in the same units.
+    """
     square = float(z) ** 2 / variance
     if not np.isfinite(df):
         return float(np.sqrt(square))

@@ -1,18 +1,21 @@
-"""The lines of an audit and the table that they make."""
+"""The lines of an audit, and the table that is printed of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import isnan
-from typing import TYPE_CHECKING, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-__all__ = ["Audit", "Line", "Verdict"]
+__all__ = ["Audit", "Line", "Verdict", "share_sentences"]
 
 Verdict = Literal["holds", "fails", "undecided", "assumed", "noted", "by construction"]
 
@@ -92,8 +95,10 @@ class Audit:
         return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
 
     def __rich__(self) -> object:
+        from rich.console import Group
         from rich.markup import escape
         from rich.table import Table
+        from rich.text import Text
 
         held = sum(line.verdict == "holds" for line in self.lines)
         failed = [line.name for line in self.lines if line.verdict in ("fails", "undecided")]
@@ -101,22 +106,74 @@ class Audit:
         table = Table(title=f"Audit: {held} lines hold; {summary}", title_justify="left", show_lines=False)
         for name in ("line", "verdict", "value", "threshold", "what it is, and what follows"):
             table.add_column(name, no_wrap=name in ("line", "verdict"), justify="right" if name == "value" else "left")
-        colours = {
-            "holds": "green",
-            "fails": "bold red",
-            "undecided": "yellow",
-            "assumed": "cyan",
-            "noted": "dim",
-            "by construction": "dim",
-        }
         # Neighbours that say the same, such as what is true of every linearised model, share a row.
-        for (verdict, *cells), lines in groupby(self.lines, _cells):
-            names = "\n".join(line.name for line in lines)
-            table.add_row(names, f"[{colours[verdict]}]{verdict}[/]", *map(escape, cells))
-        return table
+        rows = [(cells, [line.name for line in lines]) for cells, lines in groupby(self.lines, _cells)]
+        texts, notes = share_sentences([cells.text for cells, _ in rows])
+        for (cells, names), text in zip(rows, texts, strict=True):
+            verdict = f"[{_COLOURS[cells.verdict]}]{cells.verdict}[/]"
+            table.add_row("\n".join(names), verdict, cells.value, cells.threshold, escape(text))
+        return Group(table, *(Text(f"[{number}] {note}") for number, note in enumerate(notes, start=1)))
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+_COLOURS: Mapping[Verdict, str] = MappingProxyType(
+    {
+        "holds": "green",
+        "fails": "bold red",
+        "undecided": "yellow",
+        "assumed": "cyan",
+        "noted": "dim",
+        "by construction": "dim",
+    }
+)
+"""Colour of each verdict in a printed table."""
+_SHORT = 40
+"""Characters up to which sentences are repeated in the table and not made a note."""
+_SENTENCE_END = re.compile(r"(?<=[.!?]) +")
+
+
+class _Cells(NamedTuple):
+    """A row of the printed table beside its name."""
+
+    verdict: Verdict
+    value: str
+    threshold: str
+    text: str
+
+
+def _cells(line: Line) -> _Cells:
     """Return what a row of the table says of a line, beside its name."""
-    numbers = ["" if isnan(number) else f"{number:.3g}" for number in (line.value, line.threshold)]
-    return line.verdict, *numbers, ". ".join(filter(None, (line.meaning, line.remedy)))
+    value = "" if isnan(line.value) else f"{line.value:.3g}"
+    threshold = "" if isnan(line.threshold) else f"{line.threshold:.3g}"
+    return _Cells(line.verdict, value, threshold, ". ".join(filter(None, (line.meaning, line.remedy))))
+
+
+def share_sentences(texts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Move sentences that several texts have in common to numbered notes.
+
+    Args:
+        texts: Texts of whole sentences.
+
+    Returns:
+        The texts, with ``[1]`` in place of the first note, and the notes. Shared sentences that follow each other make
+        one note.
+
+    Examples:
+        >>> advice = "Call the first function, which does nearly everything. Then the second."
+        >>> share_sentences([f"It is cold. {advice}", f"It is warm. {advice}", "All is well."])[0]
+        ['It is cold. [1]', 'It is warm. [1]', 'All is well.']
+    """
+    split = [_SENTENCE_END.split(text) for text in texts]
+    counts = Counter(sentence for sentences in split for sentence in set(sentences))
+    shared = {sentence for sentence, count in counts.items() if count > 1}
+    notes: dict[str, int] = {}
+    shortened = []
+    for sentences in split:
+        parts = []
+        for is_shared, run in groupby(sentences, shared.__contains__):
+            text = " ".join(run)
+            if is_shared and len(text) > _SHORT:
+                number = notes.setdefault(text, len(notes) + 1)
+                text = f"[{number}]"
+            parts.append(text)
+        shortened.append(" ".join(parts))
+    return shortened, list(notes)

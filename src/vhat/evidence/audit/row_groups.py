@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["Groups", "group_rows"]
 
 _FIFTHS = 5
-"""Groups along a column: fifths of its rows."""
+"""Number of groups along a column."""
 _LEAST_IN_GROUP = 8
-"""Rows of the smallest group: a noise level is known from them to a quarter (one standard error)."""
+"""Smallest number of rows in a group. They determine a noise level to a quarter (one standard error)."""
 _FEW_VALUES = 5
-"""A column with at most so many distinct values is grouped by value."""
+"""Number of distinct values up to which a column is grouped by value."""
 _MISSING = " is missing"
-"""What the name of a column ends in that marks the filled cells of another: see :mod:`vhat.tables.columns.kinds`."""
+"""End of the name of a column that marks the filled cells of another: see :mod:`vhat.tables.columns.kinds`."""
 _PARTS = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
 _PLACES = {
     2: ("lower", "upper"),
@@ -39,8 +39,8 @@ class _Grouping:
 
     Attributes:
         group: The group of each row, (m,); -1 for rows in none.
-        words: What the rows of each group are called.
-        ranked: Whether the groups are fifths (or thirds, of few rows) and not the values of the column.
+        words: Name of the rows of each group.
+        ranked: Whether the groups are fifths (or fewer parts, for few rows) and not the values of the column.
     """
 
     group: np.ndarray
@@ -54,9 +54,9 @@ class Groups:
 
     Attributes:
         members: Which rows are in which group, (m, groups) of 0 and 1.
-        words: What the rows of each group are called: "rows with column bmi in its top fifth".
-        output: The output whose predictions made the group, -1 for groups of every output, (groups,).
-        column: A number for the column along which the group was made, (groups,).
+        words: Name of the rows of each group, such as "rows with column bmi in its top fifth".
+        output: The output whose predictions define the group, -1 for groups of every output, (groups,).
+        column: Number of the column along which the group was made, (groups,).
         redrawn: For each output whose predictions were ranked and move with the noise: its groups, and the group of
             each row under each redraw, (m, REDRAWS).
     """
@@ -74,7 +74,7 @@ class Groups:
         return counts
 
     def concerns(self, outputs: int) -> np.ndarray:
-        """Return which groups are looked at for which output, (groups, K) of bool."""
+        """Return which groups apply to which output, (groups, K) of bool."""
         found: np.ndarray = (self.output[:, None] < 0) | (self.output[:, None] == np.arange(outputs))
         return found
 
@@ -86,8 +86,8 @@ class Groups:
     def redrawn_means(self, values: np.ndarray) -> np.ndarray:
         """Return the mean of (m, K, REDRAWS) in each group, (groups, K, REDRAWS).
 
-        Under redrawn noise rows are grouped by the predictions that this noise gives: a fit that follows its noise
-        ranks rows by it, too.
+        Rows are grouped by the predictions under the redrawn noise, because a fit that follows its noise ranks rows by
+        it as well.
         """
         m, K, draws = values.shape
         means = (self.members.T @ values.reshape(m, -1) / self.counts[:, None]).reshape(-1, K, draws)
@@ -95,7 +95,7 @@ class Groups:
             count = where.stop - where.start
             flat = (group * draws + np.arange(draws)).ravel()
             sums = np.bincount(flat, weights=values[:, k].ravel(), minlength=count * draws)
-            # rows that repeat their inputs move together, and may leave a group empty
+            # rows with equal inputs change groups together, and may leave a group empty
             sizes = np.maximum(np.bincount(flat, minlength=count * draws), 1)
             means[where, k] = (sums / sizes).reshape(count, draws)
         return means
@@ -108,7 +108,8 @@ def group_rows(problem: Problem, found: Residuals) -> Groups | None:
         problem: The training problem.
         found: The rows, in their order.
     """
-    # columns first: where a prediction follows one column alone, the groups are the same, and the column is named
+    # Columns before predictions: where a prediction follows one column alone, the groups are the same, and the first
+    # of equal groups is named.
     columns = {name: column[found.rows] for name, column in input_columns(problem)}
     made = [(each, -1) for name in columns if (each := _along_column(columns, name))]
     redrawn: dict[int, tuple[slice, np.ndarray]] = {}
@@ -134,11 +135,14 @@ def group_rows(problem: Problem, found: Residuals) -> Groups | None:
 
 
 def _along_column(columns: dict[str, np.ndarray], name: str) -> _Grouping | None:
-    """Group rows along a column of a table: measured cells by their values, filled ones by being filled.
+    """Group rows along a column of a table by the values of its measured cells.
+
+    A column called "... is missing", which marks the filled cells of another, makes the groups "is there" and "is
+    missing".
 
     Args:
-        columns: The columns by name; one called "... is missing" marks the filled cells of another.
-        name: Which of them.
+        columns: The columns by name.
+        name: The name of the column.
     """
     column = columns[name]
     measured = name.removesuffix(_MISSING)
@@ -155,9 +159,9 @@ def _along_column(columns: dict[str, np.ndarray], name: str) -> _Grouping | None
 
 
 def _parts_of(column: np.ndarray, parts: int) -> np.ndarray:
-    """Return the part that each row is in, by rank along the first axis.
+    """Return the number of the part of each row, by its rank along the first axis.
 
-    Mean ranks keep equal values together, and are the same in any unit of the column.
+    Mean ranks keep equal values together, and do not depend on the unit of the column.
     """
     ranks = rankdata(column, axis=0)
     part: np.ndarray = np.floor((ranks - 0.5) * parts / len(column)).astype(int)
@@ -165,7 +169,7 @@ def _parts_of(column: np.ndarray, parts: int) -> np.ndarray:
 
 
 def _grouped(column: np.ndarray, words: str) -> _Grouping | None:
-    """Group rows along a column: by value where there are few, else in fifths; None along a constant."""
+    """Group rows along a column, by value where there are few, else in fifths; None for a constant column."""
     distinct = np.unique(column)
     if len(distinct) < 2:
         return None
@@ -180,7 +184,7 @@ def _grouped(column: np.ndarray, words: str) -> _Grouping | None:
 
 
 def _large_enough(group: np.ndarray, labels: tuple[str, ...], *, ranked: bool) -> _Grouping | None:
-    """Leave out groups that have too few rows, as ties and rare values make them."""
+    """Remove groups with too few rows, which ties and rare values may make; None where fewer than two remain."""
     counts = np.bincount(group, minlength=len(labels))
     kept = np.flatnonzero(counts >= _LEAST_IN_GROUP)
     if len(kept) < 2:

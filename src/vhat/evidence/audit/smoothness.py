@@ -1,4 +1,4 @@
-"""The audit's line on smoothness: are there kinks within reach of the noise?"""
+"""The audit's line on smoothness: are there kinks within a move of the parameters that the noise makes?"""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from vhat.errors import VhatError
 from vhat.evidence.audit.noise_moves import noise_moves
+from vhat.evidence.audit.remedies import with_own_validation
 from vhat.evidence.audit.result import Line, Verdict
 from vhat.linalg.curvature.hidden_kinks import UNEXPLAINED, unexplained_change
 from vhat.linalg.curvature.kinks import way_on
@@ -23,13 +24,15 @@ __all__ = ["smoothness_line"]
 
 _KINK = 1e-3
 """Threshold of the line: share of the gradient's change along a noise-sized move that the Hessian may leave
-unexplained. Parameters at rest, which such moves do not reach, have their own: ``hidden_kinks.UNEXPLAINED``."""
+unexplained. Parameters that such moves do not change have a threshold of their own: ``hidden_kinks.UNEXPLAINED``."""
 _SHRINKS = 0.5
 """Factor by which an unexplained share must fall as the rule is refined to count as curvature and not as a kink."""
 _ROUNDED = 1e-9
-"""Least noise of a move, as a share of the responses: smaller moves would show rounding only."""
+"""Smallest noise of a move, as a share of the responses: smaller moves would show rounding only."""
+_UNKNOWN_NOISE = 1e-3
+"""Noise of a move where the level is not known, as a share of the responses."""
 _DIRECTIONS = 3
-"""Redraws of the noise that are tried."""
+"""Number of redraws of the noise that are tried."""
 _PIECES = (1, 4, 16)
 """Pieces of a move over which the Hessian is integrated, coarse to fine, by eight Gauss-Legendre nodes each."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -39,14 +42,15 @@ NAN = float("nan")
 def smoothness_line(work: Workspace, curvature: Curvature, level: Noise | None, seed: int) -> Line:
     """Compare the change of the gradient along a move with the integral of the Hessian along it.
 
-    For a smooth model the two agree (fundamental theorem, Gauss-Legendre nodes); a kink that is crossed changes
-    the gradient and is in no Hessian. The moves are those that a redraw of the noise makes; they leave parameters at
-    rest that no prediction depends on, and these are moved by themselves.
+    For a smooth model both agree, by the fundamental theorem of calculus with Gauss-Legendre nodes. A kink that is
+    crossed changes the gradient and appears in no Hessian. The moves are those that redraws of the noise make. They do
+    not change parameters on which no prediction depends; these are moved separately.
     """
     if work.kinks.verdict == "kinked":
         return _kinked_line(work)
-    problem, size = work.problem, _response_size(work.problem)
-    sigma = np.full((problem.n, problem.outputs), 1e-3 * size)  # where the noise is unknown
+    problem = work.problem
+    size = _response_size(problem)
+    sigma = np.full((problem.n, problem.outputs), _UNKNOWN_NOISE * size)
     if level is not None:
         sigma = np.maximum(level.values, _ROUNDED * size)
     moves, _ = noise_moves(problem, work.own_solver(curvature), sigma, seed, _DIRECTIONS)
@@ -68,7 +72,8 @@ def _kinked_line(work: Workspace) -> Line:
     """Return the line of a model whose kinks were found without derivatives."""
     remedy = (
         f"The model has {work.kinks.told}: its derivatives jump near the parameters, and first-order theory holds "
-        f"between the jumps only. {way_on(work.problem)} Networks with tanh, softplus, gelu or silu have no kinks."
+        f"between the jumps only. {with_own_validation(work, way_on(work.problem))} Networks with tanh, softplus, gelu "
+        "or silu have no kinks."
     )
     meaning = "a jump in the slope of a prediction, within a tenth of the parameters, over its largest slope"
     return Line("smoothness", work.kinks.jump, NAN, "fails", remedy, meaning)
@@ -113,9 +118,11 @@ class _Gap:
 
 def _gap(work: Workspace, move: Array) -> _Gap:
     """Measure along one move, by finer rules until the change is explained."""
-    size, before = np.inf, np.inf
+    size = np.inf
+    before = np.inf
     for pieces in _PIECES:
-        size, before = _unexplained(work, move, pieces), size
+        before = size
+        size = _unexplained(work, move, pieces)
         if not size > _KINK:
             break
     return _Gap(size, size < _SHRINKS * before)
@@ -126,8 +133,9 @@ def _response_size(problem: Problem) -> float:
 
 
 def _unexplained(work: Workspace, move: Array, pieces: int) -> float:
-    """``|grad(1) - grad(-1) - integral H dtheta| / |grad(1) - grad(-1)|`` in the unit-free metric, or NaN."""
-    problem, s = work.problem, work.problem.numpy(work.scale())
+    """Return ``|grad(1) - grad(-1) - integral H dtheta| / |grad(1) - grad(-1)|`` in the unit-free metric, or NaN."""
+    problem = work.problem
+    s = problem.numpy(work.scale())
     try:
         with np.errstate(all="ignore"):
             change, integral = _changes(problem, move, pieces)
@@ -140,13 +148,14 @@ def _unexplained(work: Workspace, move: Array, pieces: int) -> float:
 
 
 def _changes(problem: Problem, move: Array, pieces: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``grad(1) - grad(-1)`` and the integral of ``H dtheta``, ``pieces`` rules of eight nodes."""
+    """Return ``grad(1) - grad(-1)`` and the integral of ``H dtheta`` between, by eight nodes in each of the pieces."""
     theta = problem.theta
     change = problem.numpy(problem.at(theta + move).gradient() - problem.at(theta - move).gradient())
     integral = np.zeros(problem.p)
     edges = np.linspace(-1.0, 1.0, pieces + 1)
     for left, right in pairwise(edges):
-        half, middle = (right - left) / 2, (right + left) / 2
+        half = (right - left) / 2
+        middle = (right + left) / 2
         for node, weight in zip(_NODES, _WEIGHTS, strict=True):
             there = problem.at(theta + float(middle + half * node) * move)
             integral += weight * half * problem.numpy(there.product(move[None, :], "hessian"))[0]

@@ -6,9 +6,10 @@ Row i is compared with the model that never saw it::
 
 which has mean 0 and variance 1 where the model and its noise are right, and is the internally studentised residual of
 a least-squares fit. The z are not independent: a fit of 20 parameters to 30 rows leaves ten degrees of freedom in 30
-residuals, and tests for independent rows would reject such a fit far too often. Each test here is therefore compared
-with redraws of the noise that pass through the smoother ``S = df/dy`` of this very fit, ``(I - S) sigma z``. For a
-model linear in its parameters that is the exact distribution (a Monte Carlo test); for others it is of first order.
+residuals, and tests for independent rows would reject such a fit far too often. Each statistic is therefore compared
+with redraws of the noise that pass through the smoother ``S = df/dy`` of this fit, ``(I - S) sigma z``. For a model
+that is linear in its parameters this is its exact distribution (a Monte Carlo test), for others a first-order
+approximation.
 """
 
 from __future__ import annotations
@@ -31,30 +32,30 @@ if TYPE_CHECKING:
     from vhat.variance.noise import Noise
     from vhat.variance.workspace import Workspace
 
-__all__ = ["REDRAWS", "NotTested", "Residuals", "affordable_rows", "critical", "seen_rows", "standardised_residuals"]
+__all__ = ["REDRAWS", "NotTested", "Residuals", "affordable_rows", "critical", "rows_in_loss", "standardised_residuals"]
 
 REDRAWS = 299
-"""Redraws of the noise. The k-th largest of 299 statistics is exceeded with probability k/300 under the null."""
+"""Number of redraws. The k-th largest of 299 statistics is exceeded with probability k/300 under the null."""
 _BUDGET = 1000.0
 """Cost of leaving rows out, in gradients of the loss, beyond the factorisation that the audit needs anyway: 1,000 rows
 by a dense factorisation, 200 by the kernel of all rows. The other lines take some 200 gradients, and 2 p for a dense
 Hessian; each row left out takes a product with the Jacobian of all rows here."""
 _LEAST_ROWS = 100
-"""Rows that are left out in turn where the budget does not allow for all of them."""
+"""Smallest number of rows that are left out in turn, whatever the budget."""
 _DAMPED = 0.0503
-"""Mean leverage below which residuals are redrawn as independent: the correlations that the fit makes are then small,
-and they make the tests of means conservative. It is no round number, so that p parameters and n rows do not meet it."""
+"""Mean leverage below which residuals are redrawn as independent. The correlations between them are then small, and
+neglecting them makes the tests of means conservative. It is not a round number, so that no p / n equals it."""
 _OWN_SHARE = 1 / 8
 """Share of the memory budget that redraws of all responses may take; beyond it they are independent."""
 
 
 @dataclass(frozen=True)
 class NotTested:
-    """Why there are no standardised residuals.
+    """The reason why there are no standardised residuals.
 
     Attributes:
-        reason: In a sentence.
-        verdict: ``"assumed"`` where nothing can be tested, ``"undecided"`` where something is in the way.
+        reason: A sentence.
+        verdict: ``"assumed"`` where nothing can be tested, ``"undecided"`` where a test could be made possible.
     """
 
     reason: str
@@ -75,11 +76,11 @@ class Residuals:
         redraws: z under redrawn noise, (m, K, REDRAWS).
         predictions: Predictions at the rows, (m, K).
         redrawn_predictions: The same under redrawn noise, (m, K, REDRAWS); None where they hardly move.
-        everywhere: z of all rows that the loss sees: left out where that was worked out, as fitted elsewhere; NaN for
-            the rest, (n, K).
+        everywhere: z of all rows with a part in the loss, (n, K): left-out residuals where they were computed,
+            otherwise as fitted. NaN for rows of weight zero.
         left_out: Whether rows were left out; else these are residuals of fitted rows.
-        eligible: How many rows the loss sees.
-        validation: Whether these are rows that training did not fit; all numbers of rows are then theirs.
+        eligible: Number of rows with a part in the loss.
+        validation: Whether these are rows that training did not fit. All row numbers then count validation rows.
     """
 
     rows: np.ndarray
@@ -93,8 +94,8 @@ class Residuals:
     validation: bool = False
 
     @property
-    def told(self) -> str:
-        """Which residuals these are, for the meaning of a line."""
+    def description(self) -> str:
+        """The kind of residuals in words, for the meaning of a line."""
         kind = "left-out residuals" if self.left_out else "residuals as fitted"
         if self.validation:
             kind = "validation residuals"
@@ -104,9 +105,9 @@ class Residuals:
 
 
 def affordable_rows(problem: Problem) -> int:
-    """Return how many training rows may be left out in turn within the budget."""
+    """Return the number of training rows that the budget allows to leave out in turn."""
     K = problem.outputs
-    # Beyond what the audit has prepared; at least one product with the Jacobian for the image of each solution.
+    # Beyond the factorisation, each solution takes at least one product with the Jacobian.
     each = K * max(1.0, choose(problem).solver.cost(problem, "hessian").each.gradients)
     return max(_LEAST_ROWS, int(_BUDGET / each))
 
@@ -132,15 +133,15 @@ def standardised_residuals(
         curvature: The curvature that the audit uses.
         level: The noise level; None where there is none.
         seed: Seed of the redraws and of a sample of rows.
-        minimum: Whether the parameters are a minimum. Elsewhere rows cannot be left out to first order, and the
-            residuals are taken as they are.
+        minimum: Whether the parameters are a minimum. If not, rows cannot be left out to first order, and residuals as
+            fitted are returned.
     """
     problem = work.problem
     if not problem.loss_derivatives.location:
         return NotTested("the loss is not a function of f - y, so that there are no residuals.")
     if level is None:
         return NotTested("there is no noise level to compare residuals with. Give noise=.", "undecided")
-    order = _canonical_order(problem, seen_rows(problem))
+    order = _canonical_order(problem, rows_in_loss(problem))
     rng = np.random.default_rng(seed)
     rows = order
     most = affordable_rows(problem)
@@ -156,8 +157,8 @@ def standardised_residuals(
         return NotTested(f"{error}", "undecided")
 
 
-def seen_rows(problem: Problem) -> np.ndarray:
-    """Return the rows that the loss sees; the others have sample weight zero."""
+def rows_in_loss(problem: Problem) -> np.ndarray:
+    """Return the numbers of the rows with a part in the loss; the others have sample weight zero."""
     seen: np.ndarray = np.flatnonzero(np.any(problem.loss_derivatives.cross.reshape(problem.n, -1) != 0, axis=1))
     return seen
 
@@ -171,7 +172,15 @@ def _canonical_order(problem: Problem, rows: np.ndarray) -> np.ndarray:
 def _as_fitted(
     problem: Problem, level: Noise, seen: np.ndarray, rows: np.ndarray, rng: np.random.Generator
 ) -> Residuals:
-    """Return residuals as they are, in units of the given noise, or of their own size where it was estimated."""
+    """Return residuals as fitted, in units of the given noise, or of their own root mean square where it was estimated.
+
+    Args:
+        problem: The training problem.
+        level: The noise level.
+        seen: All rows with a part in the loss.
+        rows: Those of which the residuals are returned.
+        rng: Draws independent residuals to compare them with.
+    """
     residual = (problem.targets - problem.fitted_values) / level.values
     if level.estimated:
         size = np.sqrt(np.mean(residual[seen] ** 2, axis=0))
@@ -193,16 +202,21 @@ def _as_fitted(
 def _left_out(
     work: Workspace, curvature: Curvature, level: Noise, rows: np.ndarray, eligible: int, rng: np.random.Generator
 ) -> Residuals:
-    """Leave out each of some rows in turn, and redraw what is left."""
-    problem, prepared = work.problem, work.own_solver(curvature)
+    """Return the residuals of rows that are left out in turn, and of the same rows under redrawn noise."""
+    problem = work.problem
+    prepared = work.own_solver(curvature)
     n, K = problem.n, problem.outputs
     everyone = len(rows) == n and np.array_equal(rows, np.arange(n))
     inputs = problem.X if everyone else problem.rows(rows).X
     shape = (len(rows), K, REDRAWS)
     noise = _redrawn_noise(work, curvature, rng)
     values = np.full((len(rows), K), np.nan)
-    redraws = np.zeros(shape) if noise is not None else rng.standard_normal(shape)
-    moves = None if noise is None else np.zeros(shape)
+    if noise is None:  # independent redraws, under which predictions do not move
+        redraws = rng.standard_normal(shape)
+        moves = None
+    else:
+        redraws = np.zeros(shape)
+        moves = np.zeros(shape)
     start = 0
     for g in gradient_blocks(problem, inputs):
         found = prepared.respond(g)
@@ -216,7 +230,7 @@ def _left_out(
             redraws[here] = gaps / np.where(usable[:, None], sizes, 1.0)[:, :, None]
         start = here.stop
     known = np.all(np.isfinite(values), axis=1)
-    seen = seen_rows(problem)
+    seen = rows_in_loss(problem)
     everywhere = np.full((n, K), np.nan)
     everywhere[seen] = ((problem.targets - problem.fitted_values) / level.values)[seen]
     everywhere[rows] = values
@@ -234,7 +248,10 @@ def _left_out(
 
 
 def _redrawn_noise(work: Workspace, curvature: Curvature, rng: np.random.Generator) -> np.ndarray | None:
-    """Return redraws of all responses' noise in noise levels, (n K, REDRAWS); None where the fit hardly damps them."""
+    """Return redraws of the noise of all responses, (n K, REDRAWS), in noise levels.
+
+    None where residuals are redrawn as independent: the leverages are small, or the redraws do not fit into memory.
+    """
     problem = work.problem
     n, K = problem.n, problem.outputs
     effective = float(np.sum(work.freedom(curvature, 0).effective))
@@ -242,6 +259,7 @@ def _redrawn_noise(work: Workspace, curvature: Curvature, rng: np.random.Generat
         return None
     order = _canonical_order(problem, np.arange(n))
     drawn = np.empty((n, K, REDRAWS))
+    # Assigned in canonical order, so that a row has the same draws wherever it stands in the table.
     drawn[order] = rng.standard_normal((n, K, REDRAWS))
     return drawn.reshape(n * K, REDRAWS)
 
@@ -249,17 +267,25 @@ def _redrawn_noise(work: Workspace, curvature: Curvature, rng: np.random.Generat
 def _redrawn(
     problem: Problem, found: Response, sigma: np.ndarray, noise: np.ndarray, rows: np.ndarray, usable: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return left-out residuals under redrawn noise, and how the predictions move, (b, K, REDRAWS) each.
+    """Return left-out residuals under redrawn noise, and the moves of the predictions, (b, K, REDRAWS) each.
 
     With ``r = e - S e`` the residual of a row and ``a C`` its leverage, the left-out residual is ``(I - a C)^-1 r``.
+
+    Args:
+        problem: The training problem.
+        found: The responses of the solver to the gradients of b rows.
+        sigma: Noise of each training response, (n, K).
+        noise: Redraws in noise levels, (n K, REDRAWS).
+        rows: The numbers of the rows, (b,).
+        usable: Which of them can be left out, (b,).
     """
     n, K = problem.n, problem.outputs
     loss = problem.loss_derivatives
     solved = (found.status == Status.CONVERGED).reshape(-1, K).all(axis=1)
     image = np.where(solved[:, None, None, None], found.image.reshape(-1, K, n, K), 0.0)
     here = np.arange(len(rows))
-    leans = contract(image.reshape(-1, n, K), loss.cross).reshape(len(rows) * K, n * K)  # -n S
-    moves = -((leans * sigma.reshape(1, -1)) @ noise).reshape(len(rows), K, -1) / n
+    sensitivities = contract(image.reshape(-1, n, K), loss.cross).reshape(len(rows) * K, n * K)  # -n S
+    moves = -((sensitivities * sigma.reshape(1, -1)) @ noise).reshape(len(rows), K, -1) / n  # S e
     own = noise.reshape(n, K, -1)[rows] * sigma[rows][:, :, None]
     a = image[here, :, rows, :] / n
     curvature = loss.curvature[rows]

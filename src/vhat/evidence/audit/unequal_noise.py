@@ -1,11 +1,11 @@
-"""The audit's line on unequal noise: is the scatter of some rows larger or smaller than that of the others?
+"""The audit's line on unequal noise: do some rows scatter more, or less, than the others?
 
-Groups of rows, along the predictions and along each input column, are compared by the mean size ``|z|`` of their
-standardised residuals about the group's own mean, which is proportional to the noise. That is the test of Breusch and
-Pagan on indicators of the groups with two changes. It is studentised as Koenker proposed: the spread of ``|z|`` is
-measured, within the groups, and not taken from the normal distribution, so that heavy tails alone do not fail it. And
-it takes ``|z|`` in place of ``z^2``, as Glejser's and Levene's tests do: one wild row moves it little, and such rows
-have a line of their own (outliers).
+Groups of rows, along the predictions and along each input column, are compared by the mean of ``|z|``, the size of
+their standardised residuals about the group's own mean, which is proportional to the noise. This is the test of Breusch
+and Pagan on indicators of the groups, with two changes. It is studentised as Koenker proposed: the spread of ``|z|`` is
+measured within the groups and not taken from the normal distribution, so that heavy tails alone do not fail it. And it
+uses ``|z|`` in place of ``z^2``, as the tests of Glejser and Levene do, on which a single outlier has little influence.
+Outliers have a line of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["unequal_noise_line"]
 _LEVEL = 3 / 300
 """False alarm rate of the line."""
 _UNEQUAL = 1.25
-"""Factor by which the noise of a group may be off: at 1.25 a 90% interval of the common noise covers 81% there."""
+"""Factor on the noise of a group that is tolerated: at 1.25 a 90% interval of the common noise covers 81% there."""
 _UNKNOWN = "whether the noise is of the size described in every row"
 
 
@@ -43,7 +43,7 @@ def unequal_noise_line(found: Residuals | NotTested, groups: Groups | None) -> L
     if not np.all(np.any(found.values != 0, axis=0)):
         return NotTested("the residuals are zero.").line("unequal noise", _UNKNOWN)
     worst = _furthest(found, groups)
-    meaning = f"noise of the group that is furthest off, as a factor, by {found.told} ({worst.words})"
+    meaning = f"noise of the group that is furthest off, as a factor, by {found.description} ({worst.words})"
     if worst.factor <= worst.threshold:
         remedy = "No difference beyond chance was found along the predictions or along any column."
         return Line("unequal noise", worst.factor, worst.threshold, "holds", remedy, meaning)
@@ -61,14 +61,14 @@ def unequal_noise_line(found: Residuals | NotTested, groups: Groups | None) -> L
 
 @dataclass(frozen=True)
 class _Furthest:
-    """The group whose noise is furthest off.
+    """The group whose noise differs most from the others'.
 
     Attributes:
-        factor: Its noise over that of all rows, or the inverse: at least 1.
-        threshold: What the factor must not exceed.
+        factor: Its noise over that of all rows, or the inverse, so that it is at least 1.
+        threshold: Largest factor that is tolerated.
         more: Whether it has more noise than the others.
-        words: What its rows are called.
-        count: How many there are.
+        words: Name of its rows.
+        count: Number of its rows.
     """
 
     factor: float
@@ -85,7 +85,7 @@ def _furthest(found: Residuals, groups: Groups) -> _Furthest:
     drawn, drawn_errors = _log_ratios(found.redraws, groups, redrawn=True)
     logs, errors = logs[:, :, 0], errors[:, :, 0]
     factor = just_significant(groups, logs / errors, drawn / drawn_errors, _LEVEL, lost=1)
-    # too narrow an interval is worse than too wide a one: a noisier group is named first
+    # A noisier group is named first, because too narrow an interval does more harm than too wide a one.
     g, k, threshold = worst_group(groups, np.abs(logs), factor, np.log(_UNEQUAL), prefer=logs > 0)
     output = f", output {k} (counted from 0)" if K > 1 else ""
     return _Furthest(
@@ -117,7 +117,8 @@ def _log_ratios(values: np.ndarray, groups: Groups, *, redrawn: bool) -> tuple[n
         Two arrays (groups, K, draws); 0 and 1 for outputs that a group does not concern.
     """
     shape = (len(groups.words), *values.shape[1:])
-    logs, errors = np.zeros(shape), np.ones(shape)
+    logs = np.zeros(shape)
+    errors = np.ones(shape)
     for column in np.unique(groups.column):
         mine = np.flatnonzero(groups.column == column)
         outputs = range(values.shape[1]) if groups.output[mine[0]] < 0 else [int(groups.output[mine[0]])]
@@ -136,13 +137,13 @@ def _log_ratios(values: np.ndarray, groups: Groups, *, redrawn: bool) -> tuple[n
 def _compared(values: np.ndarray, part: np.ndarray, parts: int) -> tuple[np.ndarray, np.ndarray]:
     """Compare the parts of one column: see :func:`_log_ratios`.
 
-    Sizes are about the mean of the part, which lack of fit may have moved, and allow for the degree of freedom that
-    this mean takes.
+    Sizes are taken about the mean of the part, which lack of fit may have moved, and corrected for the degree of
+    freedom of this mean.
 
     Args:
         values: Standardised residuals, (m, draws).
-        part: The part that each is in, (m, draws).
-        parts: How many parts there are.
+        part: Number of the part of each, (m, draws).
+        parts: Number of parts.
 
     Returns:
         Logarithms of ratios and standard errors, (parts, draws) each.
@@ -153,13 +154,13 @@ def _compared(values: np.ndarray, part: np.ndarray, parts: int) -> tuple[np.ndar
     def totals(each: np.ndarray) -> np.ndarray:
         return np.bincount(place, each.ravel(), minlength=parts * draws)
 
-    # rows that repeat their inputs move together from part to part under a redraw, and may leave one empty
+    # rows with equal inputs change parts together under a redraw, and may leave one empty
     counts = np.maximum(np.bincount(place, minlength=parts * draws), 2)
     means = totals(values) / counts
     shrunk = np.sqrt(1 - 1 / counts)
     sizes = np.abs(values.ravel() - means[place]) / shrunk[place]
     own = _positive(totals(sizes) / counts)
-    # relative to the part's own mean: the spread over all rows would grow with the very inequality that is tested
+    # Relative to the part's own mean: the spread over all rows would grow with the inequality that is being tested.
     spread = (sizes / own[place]).reshape(values.shape).std(axis=0)
     overall = _positive(sizes.reshape(values.shape).mean(axis=0))
     counts = counts.reshape(parts, draws)

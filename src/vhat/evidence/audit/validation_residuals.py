@@ -1,7 +1,7 @@
 """Residuals at rows that training did not fit, in units of their predicted standard deviation.
 
-``z = (y - f(x)) / sqrt(sigma^2 + sigma^2 V(x) / n)`` at each validation row. Errors of two rows share the noise of the
-training responses; redraws of it pass through the sensitivities of this fit where these are affordable.
+``z = (y - f(x)) / sqrt(sigma^2 + sigma^2 V(x) / n)`` at each validation row. The errors of two rows have the noise of
+the training responses in common. Redraws of it pass through the sensitivities of this fit, where memory allows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ independent from row to row."""
 
 
 def as_problem(problem: Problem, rows: Validation) -> Problem:
-    """Return the problem on validation rows: their columns are grouped and named as those of training rows are."""
+    """Return the problem with validation rows in place of its training rows, for grouping and naming their columns."""
     return replace(problem, X=rows.inputs, targets=rows.targets, weights=np.ones(rows.rows))
 
 
