@@ -136,6 +136,31 @@ def test_auto_takes_the_likelihood_under_which_the_errors_are_likelier():
         assert ("by the t4 likelihood" in told) == (likelier == "t4")
 
 
+def test_noise_that_was_judged_heavy_tailed_is_not_called_gaussian():
+    """The sentence, the audit and the factors that they name, against scipy's quantiles."""
+    X, y, Z, t, theta = made()
+    plain = linear(X, y, theta).linearised(validation=(Z, t), likelihood="normal")
+    heavy = linear(X, y, theta).linearised(validation=(Z, t), likelihood="t4")
+    assert "assumed" in plain.interval(Z[:1]).guarantee
+    assert "Gaussian noise," in plain.interval(Z[:1]).guarantee
+    told = heavy.interval(Z[:1]).guarantee
+    assert "Gaussian noise" not in told
+    assert "heavier tails than a Gaussian (Student's t with 4 degrees of freedom" in told
+    assert "nearly Gaussian all the same, as a sum over many responses" in told
+
+    response = heavy.interval(Z[:1], target="observation").guarantee
+    assert "right at 95% and a fifth too narrow at 99%" in response
+    assert "too narrow at this level" not in response
+    at99 = heavy.interval(Z[:1], delta=0.01, target="observation").guarantee
+    assert "too narrow at this level for a new response (calibrate it: fitted.calibrate(X, y))" in at99.split(";")[1]
+    ratio = [stats.norm.isf(a) / (stats.t.isf(a, 4) / np.sqrt(2)) for a in (0.025, 0.005)]
+    np.testing.assert_allclose(ratio, [1.0, 0.8], atol=0.02)
+
+    assert heavy.audit()["gaussian noise"].verdict == "noted"
+    assert "Student's t" in heavy.audit()["gaussian noise"].remedy
+    assert plain.audit()["gaussian noise"].verdict == "assumed"
+
+
 def test_the_noise_is_that_of_the_validation_errors_less_the_share_of_v():
     X, y, Z, t, theta = made()
     tangent = linear(X, y, theta).linearised(validation=(Z, t))

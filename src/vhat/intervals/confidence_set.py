@@ -13,7 +13,7 @@ from scipy.special import chdtri, fdtri
 from vhat.checks import as_numbers, check_count, check_delta
 from vhat.errors import InputError, NotPositiveDefinite
 from vhat.evidence.audit import Verdict
-from vhat.intervals.guarantee import assumed_minimum
+from vhat.intervals.guarantee import assumed_minimum, noise_law
 from vhat.intervals.parameter_covariance import Covariance, parameter_covariance
 from vhat.intervals.prepare import at_minimum, warn_of_weights
 from vhat.level import level_text
@@ -37,7 +37,7 @@ class _Ellipsoid:
 
     @cached_property
     def _whitener(self) -> tuple[np.ndarray, np.ndarray]:
-        """Standard deviations, and the Cholesky factor of the correlations: free of the units of the parameters."""
+        """Standard deviations, and the Cholesky factor of the correlations, which have no units."""
         deviation = np.sqrt(np.diag(self.covariance))
         correlation = self.covariance / np.outer(deviation, deviation)
         return deviation, scipy.linalg.cholesky(correlation, lower=True)
@@ -64,7 +64,7 @@ class _Ellipsoid:
 
 @dataclass(frozen=True, eq=False)
 class Ellipse(_Ellipsoid):
-    """The shadow of an ellipsoid on two parameters.
+    """The projection of an ellipsoid on two parameters.
 
     Attributes:
         center: The two fitted parameters.
@@ -99,7 +99,7 @@ class ConfidenceSet(_Ellipsoid):
         delta: Probability of a miss.
         df: Degrees of freedom of the estimated noise; None where it was given.
         curvature: ``"hessian"`` or ``"ggn"``.
-        guarantee: What the set is for and what it rests on.
+        guarantee: What the set covers and what it assumes.
 
     Examples:
         >>> import numpy as np, vhat
@@ -131,8 +131,8 @@ class ConfidenceSet(_Ellipsoid):
         Args:
             i: Position of one in the flat vector.
             j: Position of the other.
-            alone: False for the shadow of the whole set, which holds for all pairs at once; True for a confidence set
-                of these two alone, which is smaller.
+            alone: False for the projection of the whole set, which holds for all pairs at once; True for a confidence
+                set of these two alone, which is smaller.
 
         Raises:
             InputError: For positions that are not there, or the same twice.
@@ -219,7 +219,7 @@ def _level_is_sound(work: Workspace, found: Covariance) -> bool:
 
 
 def _sentence(work: Workspace, found: Covariance, delta: float, df: float | None, stationary: Verdict) -> str:
-    """Say what the set is for and what it rests on."""
+    """Compose the guarantee."""
     p = work.problem.p
     law = f"chi-square with {p} degrees of freedom" if df is None else f"F with {p} and {df:.3g} degrees of freedom"
     linear = work.problem.linear and work.problem.loss_derivatives.square
@@ -238,7 +238,7 @@ def _sentence(work: Workspace, found: Covariance, delta: float, df: float | None
     )
     assumed = [
         "one minimum that moves continuously with the noise",
-        f"Gaussian noise, its level {found.noise.source}",
+        f"{noise_law(work.refit)}, its level {found.noise.source}",
     ]
     if found.chosen.curvature == "ggn" and not linear:
         assumed.append("Gauss-Newton in place of the exact Hessian")

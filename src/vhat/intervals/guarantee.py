@@ -1,4 +1,4 @@
-"""The one sentence that every interval carries: what it covers, what was checked, what was assumed."""
+"""The guarantee of an interval: one sentence on what it covers, what was checked and what was assumed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from vhat.intervals.options import Options
 from vhat.intervals.tail import MODERATE, Tail
 from vhat.level import level_text
 from vhat.variance.noise import UNCERTAIN
+from vhat.variance.ridge_refit import RidgeRefit
 from vhat.variance.weighted_norm import support_threshold
 
-__all__ = ["Basis", "assumed_minimum", "headline", "sentence"]
+__all__ = ["Basis", "assumed_minimum", "headline", "noise_law", "sentence"]
 
 _STANDING = {
     "isoperimetric": "the isoperimetric bound",
@@ -28,20 +29,25 @@ _STANDING = {
 }
 
 
+_HEAVY_TAILS_AGREE = 0.05
+"""Probability of a miss at which quantiles of the Gaussian and of Student's t with 4 degrees of freedom agree, scaled
+to variance 1: 1.960 and 1.963. At 0.01 they are 2.58 and 3.26."""
+
+
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """What an interval rests on: all that its sentence states.
+    """Everything that the guarantee of an interval states.
 
     Attributes:
         fit: What was measured, checked and assumed of the fit.
         options: The options of the interval, the tail in use among them.
         bound: The bound in use: that of the options, or ``"exact"``.
         subject: ``"prediction"`` or ``"functional"``.
-        points: How many values there are.
-        unsupported: At how many of them the training data hold less than half of the prediction's freedom.
-        off_minimum: At how many values the prediction of the minimum differs from the center by more than a tenth of
-            the half width, to first order.
-        probes: How many random probes V was estimated from; None where it was computed.
+        points: Number of values.
+        unsupported: Number of values at which the training data determine less than half of the prediction's freedom.
+        off_minimum: Number of values at which the prediction at the minimum differs from the center by more than a
+            tenth of the half width, to first order.
+        probes: Number of random probes from which V was estimated; None where it was computed.
         shortcut: Whether ``c g'h`` stands for V.
     """
 
@@ -59,16 +65,16 @@ class Basis:
     def guaranteed(self) -> bool:
         """Whether the level is exact under what was verified or supplied.
 
-        The model is linear by structure, the parameters are its minimum as far as these values tell, and the noise
-        level was given, or estimated from what no parameter explains, which is independent of the fit where the weights
-        match the noise.
+        The model is linear by structure, the parameters are its minimum for these values, and the noise level was
+        given, or estimated from what no parameter explains, which is independent of the fit where the weights match the
+        noise.
         """
-        at_minimum = self.fit.stationary == "holds" and not self.off_minimum
-        known = (
-            self._level_is_sound and not self.fit.decay_from_data and self.fit.refit is None and not self.fit.held_fixed
-        )
-        whole = not self.fit.chosen.span and not self.shortcut
-        return self.bound == "exact" and at_minimum and known and whole
+        fit = self.fit
+        at_minimum = fit.stationary == "holds" and not self.off_minimum
+        fixed_before_the_data = not fit.decay_from_data and fit.refit is None and not fit.held_fixed
+        exact_variance = not fit.chosen.span and not self.shortcut
+        exact = self.bound == "exact"
+        return exact and at_minimum and fixed_before_the_data and exact_variance and self._level_is_sound
 
     @property
     def _level_is_sound(self) -> bool:
@@ -109,7 +115,7 @@ def _claim(basis: Basis) -> str:
 
 
 def _scope(basis: Basis) -> str:
-    """Say of how many points the level is meant."""
+    """Return the points for which the level holds, in words."""
     if basis.options.joint == "":
         return "at each point taken alone"
     if basis.options.joint == "sup-t":
@@ -120,7 +126,7 @@ def _scope(basis: Basis) -> str:
 
 
 def _law(basis: Basis) -> str:
-    """Name what the width rests on."""
+    """Return the law or inequality behind the width, in words."""
     if basis.bound == "exact":
         law = "Student's t" if basis.fit.noise.estimated else "the normal distribution"
         what = "model that is" if basis.subject == "prediction" else "model and a functional that are"
@@ -129,7 +135,7 @@ def _law(basis: Basis) -> str:
 
 
 def _doubts(basis: Basis) -> list[str]:
-    """Return what makes the claim less than it seems."""
+    """Return the reasons for which the interval may not have its level."""
     found = []
     if basis.fit.stationary != "holds":
         found.append(
@@ -169,6 +175,11 @@ def _doubts(basis: Basis) -> list[str]:
             f"the noise level is known to about {100 * noise.relative_error:.0f}% (one standard error) from {rows} "
             "(give more of them, or noise=)"
         )
+    if _is_too_narrow_for_heavy_tails(basis):
+        found.append(
+            "the noise has heavier tails than a Gaussian, so that the limits are too narrow at this level for a new "
+            "response (calibrate it: fitted.calibrate(X, y))"
+        )
     if basis.fit.refit is not None and not basis.fit.refit.identified:
         found.append("the validation rows do not tell how much a refit varies, so that the width may be far off")
     if basis.fit.undetermined is not None:
@@ -183,7 +194,7 @@ def _doubts(basis: Basis) -> list[str]:
 
 
 def _hardly_supported(basis: Basis) -> str:
-    """Say at how many values the training data hold too little, and what that means there."""
+    """Return at how many values the training data determine too little, and the consequence there."""
     where = "this value" if basis.points == 1 else f"{basis.unsupported} of {basis.points} values"
     if basis.fit.refit is None:
         return f"the training data hardly speak for {where} (unsupported above 0.5), whose error is bias"
@@ -193,6 +204,14 @@ def _hardly_supported(basis: Basis) -> str:
         f"{support_threshold(usual):.3g}, where {usual:.2g} is usual), so that the ridge penalty keeps the refit "
         "at the model's own prediction there and the width may be too narrow"
     )
+
+
+def _is_too_narrow_for_heavy_tails(basis: Basis) -> bool:
+    """Whether the level is beyond the one at which Gaussian limits of a new response hold for heavy tails."""
+    if basis.options.target != "observation" or not _has_heavy_tails(basis.fit.refit):
+        return False
+    delta = basis.options.delta / basis.points if basis.options.joint == "union" else basis.options.delta
+    return delta < _HEAVY_TAILS_AGREE
 
 
 def _is_read_off_fitted_rows(basis: Basis) -> bool:
@@ -263,7 +282,7 @@ def assumed_minimum(stationary: Verdict) -> str:
 
 
 def _assumed_of_linear(basis: Basis) -> list[str]:
-    """Return what an exact law still takes for granted."""
+    """Return the assumptions of an exact law."""
     if basis.fit.refit is not None:
         return [
             f"{basis.fit.refit.told}",
@@ -279,7 +298,7 @@ def _assumed_of_linear(basis: Basis) -> list[str]:
 
 
 def _assumed_of_norm(basis: Basis) -> list[str]:
-    """Return what stands for the mean of V, and what is taken for granted of its tail."""
+    """Return the assumptions on the mean and the tail of V."""
     if basis.bound == "asymptotic":
         return []
     tail = basis.options.known_tail
@@ -315,13 +334,39 @@ def _assumed_tail(tail: Tail | str | None, bound: str) -> str:
 
 
 def _assumed_noise(basis: Basis) -> str:
-    """Return what is taken for granted of the noise."""
+    """Return the assumptions on the noise."""
+    law = noise_law(basis.fit.refit)
     if basis.fit.noise.own:
-        return (
-            "independent Gaussian noise as the model's own variance head has it, which is held fixed at its fitted "
-            "values although it came from these responses"
+        noise = (
+            f"independent {law} as the model's own variance head has it, which is held fixed at its fitted values "
+            "although it came from these responses"
         )
-    return f"Gaussian noise, {_noise_shape(basis)}, its level {basis.fit.noise.source}{_freedom(basis)}"
+    else:
+        noise = f"{law}, {_noise_shape(basis)}, its level {basis.fit.noise.source}{_freedom(basis)}"
+    if not _has_heavy_tails(basis.fit.refit):
+        return noise
+    if basis.options.target == "observation":
+        return (
+            f"{noise}, and the limits of a Gaussian response, which for Student's t are right at 95% and a fifth too "
+            "narrow at 99%"
+        )
+    return f"{noise}, and a {basis.subject} that is nearly Gaussian all the same, as a sum over many responses"
+
+
+def noise_law(refit: RidgeRefit | None) -> str:
+    """Return the law of the noise in words.
+
+    Args:
+        refit: The ridge refit of a linearised model, whose likelihood chose between two laws; else None.
+    """
+    if _has_heavy_tails(refit):
+        return "noise with heavier tails than a Gaussian (Student's t with 4 degrees of freedom is likelier)"
+    return "Gaussian noise"
+
+
+def _has_heavy_tails(refit: RidgeRefit | None) -> bool:
+    """Whether the penalty of a linearisation was found under noise with heavier tails than a Gaussian."""
+    return refit is not None and refit.likelihood == "t4"
 
 
 def _noise_shape(basis: Basis) -> str:
@@ -331,7 +376,7 @@ def _noise_shape(basis: Basis) -> str:
 
 
 def _freedom(basis: Basis) -> str:
-    """Say how an estimated noise level was allowed for."""
+    """Return how the width allows for an estimated noise level, in words."""
     if basis.fit.noise.df is None:
         return ""
     left = f" with {float(np.min(basis.fit.noise.df)):.3g} degrees of freedom"

@@ -14,7 +14,7 @@ from vhat.checks import check_choice, check_count, check_delta
 from vhat.errors import InputError, NotConverged
 from vhat.evidence.audit import Verdict
 from vhat.intervals.fit_record import find_noise
-from vhat.intervals.guarantee import assumed_minimum
+from vhat.intervals.guarantee import assumed_minimum, noise_law
 from vhat.intervals.largest_norm import Box, Largest, Region, find_largest, read_region
 from vhat.intervals.prepare import at_minimum, ready
 from vhat.intervals.tail import Tail
@@ -24,13 +24,14 @@ from vhat.models.linear_head import HeadAutodiff
 from vhat.models.lipschitz import steepness
 from vhat.models.problem import Problem
 from vhat.variance.noise import Noise
+from vhat.variance.ridge_refit import RidgeRefit
 from vhat.variance.weighted_norm import gradient_blocks, measure
 from vhat.variance.workspace import Chosen, Workspace
 
 __all__ = ["UniformBound", "find_uniform"]
 
 _MOST_SEARCHED = 20
-"""Columns up to which the search finds the largest V of a linear model to 1%; of 100 columns it found 42%."""
+"""Number of columns up to which the search finds the largest V of a linear model to 1%; with 100 it found 42% of it."""
 _MANY_COLUMNS = " and may be far too small in so many columns"
 
 
@@ -41,11 +42,11 @@ class UniformBound:
     Attributes:
         half_width: The half width: ``at_cover + lipschitz eps``.
         at_cover: The bound at the points of the cover.
-        eps: Distance of any input to the nearest of them.
+        eps: Largest distance of an input to the nearest of them.
         log_cover: Logarithm of their number.
         norm: The largest V that was found over the region, a lower estimate of the supremum.
         where: The input at which it was found, (d,).
-        search: How it was searched for.
+        search: The method of the search, in words.
         lipschitz: The Lipschitz constant of the gap that was used.
         lipschitz_source: Where it comes from.
         noise: Standard deviation of y.
@@ -151,7 +152,7 @@ def find_uniform(
         noise_source=level.source,
         delta=delta,
         bound=bound,
-        guarantee=_sentence(where, delta, bound, tail, constant, level, largest, chosen, stationary),
+        guarantee=_sentence(where, delta, bound, tail, constant, level, largest, chosen, stationary, work.refit),
     )
 
 
@@ -211,7 +212,7 @@ def _gap_lipschitz(problem: Problem, asked: float | str) -> _Lipschitz:
 
 
 def _radius(eps: float | None, sigma: float, n: int, lipschitz: float, region: Region) -> float:
-    """Return the radius of the cover: at which the slope costs the noise of one row's share, at most the region."""
+    """Return the radius of the cover: by default ``sigma / (n lipschitz)``, at most the size of the region."""
     if eps is not None:
         return float(positive("eps", eps))
     most = float(np.linalg.norm(region.upper - region.lower)) / 2 if isinstance(region, Box) else 1.0
@@ -230,8 +231,9 @@ def _sentence(
     largest: Largest,
     chosen: Chosen,
     stationary: Verdict,
+    refit: RidgeRefit | None,
 ) -> str:
-    """Say what the half width is for and what it rests on."""
+    """Compose the guarantee."""
     assumed = [
         f"the largest V over the region to be the largest that was found ({largest.told}), which is a lower estimate"
         f"{_MANY_COLUMNS if region.d > _MOST_SEARCHED else ''}",
@@ -242,7 +244,7 @@ def _sentence(
         assumed.append("the Lipschitz constant that was given, for every draw of the noise")
     else:
         assumed.append(f"a Lipschitz constant from {constant.source}, as if fits under other noise were no steeper")
-    assumed.append(f"Gaussian noise, its level {level.source}")
+    assumed.append(f"{noise_law(refit)}, its level {level.source}")
     assumed.append(chosen.span or "one minimum that moves continuously with the noise")
     if chosen.curvature == "ggn" and not chosen.span:
         assumed.append("Gauss-Newton in place of the exact Hessian")
