@@ -1,11 +1,11 @@
-"""Which points of a pool to measure next: those that pin down most of what the pool's predictions leave open.
+"""Greedy choice of the points of a pool whose measurement reduces the variance of the pool's predictions most.
 
-With ``k(a, b) = g_a' (H + lam)^-1 g_b / n``, a measurement at ``+`` takes the variance of every prediction to
+With ``k(a, b) = g_a' (H + lam)^-1 g_b / n``, a measurement at ``+`` changes the variance of every prediction to
 
     k(x, x) - k(x, +)^2 / (1 + k(+, +))
 
-whatever its response will be. The point that lowers the sum over the pool most is taken, the kernel is updated, and the
-next is chosen: a neighbour of a chosen point has little left to give. ``k`` holds V and the unsupported part alike.
+whatever its response. The point that lowers the sum over the pool most is taken, the kernel is updated, and the next is
+chosen, so that the neighbours of a chosen point are not. The variance k contains both V and the unsupported part.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Acquisition:
             one response: ``c g'(H + lam)^-1 g / n``, (m,), summed over outputs. c is the training rows' mean curvature
             of the loss, 1 for the plain square loss. NaN where the solve failed: such a point is never chosen.
         after: The same once the chosen points are measured, to first order and whatever their responses.
-        gains: How much of the sum of ``before`` each choice took away, (k,).
+        gains: Reduction of the sum of ``before`` by each choice, (k,).
         status: How the solve of each pool point ended, (m,).
-        caveat: What is given up by choosing inputs by the model.
+        caveat: The assumption that choosing inputs by the model violates.
 
     Examples:
         >>> import numpy as np, vhat
@@ -128,7 +128,9 @@ def _kernel(problem: Problem, prepared: Prepared, blocks: GradientBlocks, pool: 
     Rows and columns of points whose solve failed are zero.
     """
     K, N = problem.outputs, pool * problem.outputs
-    kernel, status, start = np.zeros((N, N)), [], 0
+    kernel = np.zeros((N, N))
+    status = []
+    start = 0
     with bar("pool", len(blocks)) as advance:
         for g in blocks:
             solution = prepared.solve(g)
@@ -141,7 +143,8 @@ def _kernel(problem: Problem, prepared: Prepared, blocks: GradientBlocks, pool: 
     failed = flat != Status.CONVERGED
     rows = flat[np.arange(pool), failed.argmax(axis=1)]
     lost = np.repeat(failed.any(axis=1), K)
-    kernel[lost], kernel[:, lost] = 0.0, 0.0
+    kernel[lost] = 0.0
+    kernel[:, lost] = 0.0
     root = _curvature_root(problem)
     blocked = kernel.reshape(pool, K, pool, K)
     whitened = np.einsum("ab,iajd,de->ibje", root, blocked, root).reshape(N, N) / problem.n
@@ -149,7 +152,10 @@ def _kernel(problem: Problem, prepared: Prepared, blocks: GradientBlocks, pool: 
 
 
 def _curvature_root(problem: Problem) -> np.ndarray:
-    """The symmetric root of the curvature that a new row is expected to bring, (K, K): the mean of rows that count."""
+    """Return the symmetric root of the expected loss curvature of a new row, (K, K): the mean over training rows.
+
+    Rows of weight zero are left out.
+    """
     curvature = problem.loss_derivatives.curvature
     mean = np.mean(curvature[problem.numpy(problem.weights) > 0], axis=0)
     values, vectors = np.linalg.eigh(np.diag(mean) if curvature.ndim == 2 else mean)
@@ -162,16 +168,24 @@ def _traces(kernel: np.ndarray, K: int) -> np.ndarray:
 
 
 def _greedy(kernel: np.ndarray, K: int, usable: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Choose k points; the kernel is updated in place to what is left after them."""
+    """Choose k points, and update the kernel in place to that after their measurement.
+
+    Returns:
+        The indices, (k,), and the reduction of the trace by each, (k,).
+    """
     m = len(usable)
-    free, indices, gains = usable.copy(), [], []
+    free = usable.copy()
+    indices = []
+    gains = []
     for _ in range(k):
+        # Reduction of the pool's variance by each point: the trace of (I + k(+,+))^-1 sum_x k(+,x) k(x,+).
         columns = kernel.reshape(m * K, m, K)
         squares = np.einsum("xma,xmb->mab", columns, columns)
         own = kernel.reshape(m, K, m, K)[np.arange(m), :, np.arange(m), :]
         fall = np.trace(np.linalg.solve(np.eye(K) + own, squares), axis1=1, axis2=2)
         best = int(np.argmax(np.where(free, fall, -np.inf)))
         chosen = slice(best * K, (best + 1) * K)
+        # Subtract k(x, +) (I + k(+, +))^-1 k(+, x), by a Cholesky factor so that the kernel stays symmetric.
         half = np.linalg.solve(np.linalg.cholesky(np.eye(K) + own[best]), kernel[chosen])
         kernel -= half.T @ half
         free[best] = False

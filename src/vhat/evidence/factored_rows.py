@@ -1,6 +1,6 @@
-"""What leaving rows out needs of all training rows, in matrices of p x p numbers.
+"""Leverages and variances of all training rows for leave-one-out, by products of p x p matrices.
 
-Row by row, the responses of the other rows cost n numbers each, and n rows cost ``n^2 p`` operations. With a
+Row by row, the sensitivities to all responses are n numbers each, and n rows cost ``n^2 p`` operations. With a
 factorisation ``A = LL'`` the sums over all training rows are one matrix, ``M = L^-1 J' diag(c sigma)^2 J L^-T``, where
 c is the second derivative of the loss in prediction and response, and n rows cost ``n p^2`` operations.
 """
@@ -17,14 +17,14 @@ from vhat.variance.weighted_norm import gradient_blocks
 __all__ = ["is_worthwhile", "products_of_rows"]
 
 _FEW = 1e9
-"""Operations ``n^2 p K^2`` up to which the rows are answered one by one, about a tenth of a second: a solver verifies
-every answer of its own."""
+"""Operations ``n^2 p K^2`` up to which rows are left out one by one, in about a tenth of a second, because a solver
+verifies each of its answers."""
 _MOST_BYTES = 2**30
-"""Memory for ``J L^-T``, which is otherwise computed twice."""
+"""Memory for ``J L^-T``, in bytes. A larger one is computed twice."""
 
 
 def is_worthwhile(problem: Problem, half: Callable[[np.ndarray], np.ndarray] | None) -> bool:
-    """Whether the rows are left out by products of matrices: there is a factorisation, and row by row is dear.
+    """Whether to leave rows out by products of matrices: there is a factorisation, and row by row would be expensive.
 
     Args:
         problem: The training problem; its loss must be a sum over outputs.
@@ -39,7 +39,7 @@ def is_worthwhile(problem: Problem, half: Callable[[np.ndarray], np.ndarray] | N
 def products_of_rows(
     problem: Problem, half: Callable[[np.ndarray], np.ndarray], sigma: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what :func:`vhat.evidence.leave_one_out.leave_rows_out_of` needs: ``a`` and ``variance``, (n, K, K) each.
+    """Return ``a`` and ``variance`` of :func:`vhat.evidence.leave_one_out.leave_rows_out_of`, (n, K, K) each.
 
     Args:
         problem: The training problem.
@@ -61,13 +61,13 @@ def products_of_rows(
         own = block.reshape(len(block) // K, K, -1)
         a[rows] = own @ own.transpose(0, 2, 1) / n
         together[rows] = (block @ middle).reshape(own.shape) @ own.transpose(0, 2, 1)
-    # the row's own response is no longer there
-    of_itself = n * a * sizes[:, None, :]
-    return a, (together - of_itself @ of_itself.transpose(0, 2, 1)) / n
+    # Subtract the share of the row's own response.
+    own_share = n * a * sizes[:, None, :]
+    return a, (together - own_share @ own_share.transpose(0, 2, 1)) / n
 
 
 def _blocks(problem: Problem, half: Callable[[np.ndarray], np.ndarray]) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield ``J L^-T`` in blocks of rows, (rows * K, p), with the rows of the table that they are."""
+    """Yield ``J L^-T`` in blocks, (rows * K, p), with the slice of training rows of each."""
     start = 0
     for g in gradient_blocks(problem, problem.X):
         count = len(g) // problem.outputs

@@ -1,8 +1,8 @@
-"""The Fisher information of a fit, and how the sandwich matrix of the weighted norm compares with its inverse.
+"""The Fisher information of a fit, and the sandwich matrix of the weighted norm compared with its inverse.
 
-With ``I = J'J/n``, ``H = I + R`` and ``M = (H + Lam)^-1 I (H + Lam)^-1``, the ratio that is reported is the largest
-``x'Mx / x'I^-1x``. With ``I = F F'`` it is the square of the largest eigenvalue of ``F'(H + Lam)^-1 F``, which needs
-no inverse of I: directions that the data do not see count nothing.
+With ``I = J'J/n``, ``H = I + R`` and ``M = (H + Lam)^-1 I (H + Lam)^-1``, the reported ratio is the largest
+``x'Mx / x'I^-1x``. With ``I = F F'`` it is the square of the largest eigenvalue of ``F'(H + Lam)^-1 F``, which needs no
+inverse of I: directions that do not change any training prediction count nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vhat.variance.workspace import Chosen, Workspace
 __all__ = ["FisherInformation", "find_fisher"]
 
 _MATRICES = 10
-"""Matrices of p x p that exist at once: I, H, R, the Hessian of a row, factors and the workspace of LAPACK."""
+"""Number of p x p matrices in memory at once: I, H, R, the Hessian of a row, factors and the workspace of LAPACK."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class FisherInformation:
         damped_ratio: The same with ``lam_hat`` in place of the decay. It is at most 1, because ``R + lam_hat`` has no
             negative eigenvalue.
         curvature: The curvature in M at the decay of the training.
-        told: What was computed and what it does not say, in a sentence.
+        told: What was computed, and its limits, in a sentence.
 
     Examples:
         >>> import numpy as np, vhat
@@ -120,7 +120,7 @@ def find_fisher(
 
 
 def _require_setting(problem: Problem) -> None:
-    """Refuse what the comparison is not stated for."""
+    """Refuse settings for which the comparison is not stated."""
     square = problem.loss_derivatives.square
     weighted = bool(np.any(problem.numpy(problem.weights) != 1))
     faults = {
@@ -157,7 +157,7 @@ def _chosen(work: Workspace, curvature: str) -> Chosen | None:
 def _largest_hessian(problem: Problem) -> float:
     """Return the largest ``|hess f(x_i)|`` in operator norm over the training rows, each formed by p products.
 
-    A row by itself whose response is one below its prediction has ``H - J'J = 1 * hess f(x_i)``.
+    The problem of a single row whose residual ``f - y`` is 1 has ``H - J'J = hess f(x_i)``.
     """
     if problem.linear:
         return 0.0
@@ -167,10 +167,10 @@ def _largest_hessian(problem: Problem) -> float:
         for row in range(problem.n):
             alone = problem.rows(np.array([row]))
             alone = alone.with_targets(alone.fitted_values - 1.0)
-            bent = problem.numpy(alone.product(identity, "hessian") - alone.product(identity, "ggn"))
-            # The Frobenius norm is the larger: a row that it keeps below the others needs no eigenvalues.
-            if np.linalg.norm(bent) > largest:
-                values = scipy.linalg.eigvalsh((bent + bent.T) / 2)
+            second = problem.numpy(alone.product(identity, "hessian") - alone.product(identity, "ggn"))
+            # The Frobenius norm bounds the operator norm: below the largest so far, no eigenvalues are needed.
+            if np.linalg.norm(second) > largest:
+                values = scipy.linalg.eigvalsh((second + second.T) / 2)
                 largest = max(largest, float(np.max(np.abs(values))))
             advance("")
     return largest
@@ -183,7 +183,7 @@ def _root(information: np.ndarray) -> np.ndarray:
 
 
 def _ratio(A: np.ndarray, root: np.ndarray) -> float:
-    """Return the largest ``x'Mx / x'I^-1x``; directions in which A vanishes are those that I does not see."""
+    """Return the largest ``x'Mx / x'I^-1x``. Where A vanishes, so does I, and the pseudo-inverse leaves it out."""
     T = root.T @ scipy.linalg.pinvh(A) @ root
     return float(np.max(np.abs(scipy.linalg.eigvalsh((T + T.T) / 2)))) ** 2
 

@@ -1,11 +1,11 @@
-"""What the model would have predicted at each training row, had it not seen that row: from the solves, no refit.
+"""Leave-one-out predictions of the training rows, from solves and without refits.
 
-Without row i, and with ``1/n`` and the decay as they are, the minimum moves to first order by
-``A^-1 G_i' (l'_i + C_i u) / n``, where ``u`` is the move of the row's own prediction. With ``a = G_i A^-1 G_i' / n``::
+Without row i, and with unchanged ``1/n`` and decay, the minimum moves to first order by ``A^-1 G_i' (l'_i + C_i u) /
+n``, where u is the move of the row's own prediction. With ``a = G_i A^-1 G_i' / n``::
 
     u = (I - a C_i)^-1 a l'_i
 
-which for the square loss is ``(y - f)_-i = (y - f)_i / (1 - S_ii)``. Exact for models linear in their parameters.
+For the square loss this is ``(y - f)_-i = (y - f)_i / (1 - S_ii)``. It is exact for models linear in their parameters.
 """
 
 from __future__ import annotations
@@ -44,39 +44,39 @@ __all__ = [
 
 HIGH_LEVERAGE = "leverage"
 _SLACK = 1e-6
-"""Leverages this close to 1 are called 1: the accuracy to which the solves are accepted."""
+"""Difference from 1 up to which a leverage counts as 1: the accuracy to which solves are accepted."""
 ROUGH = 0.5
-"""Above this leverage a row's absence moves its own prediction by more than the residual that is seen."""
+"""Leverage above which removing a row moves its own prediction by more than its residual as fitted."""
 _MANY = 0.25
-"""Where more than this share of the rows are such, means over them are not to be relied on."""
+"""Share of such rows above which means over leave-one-out residuals are unreliable."""
 ALONE = 0.9
-"""Above this leverage a first-order residual is ten times the one that is seen: in refits it was off by up to 90 times,
-up to 0.75 by a sixth."""
+"""Leverage above which the first-order residual is more than ten times the residual as fitted. Compared with refits it
+was wrong by a factor of up to 90 there, and by a sixth up to 0.75."""
 _SMALL = 0.05
 """Mean leverage below which it does not matter whether a model is linear."""
 _CONFIRMED = 8
-"""Rows, those of the largest leverage, at which products of matrices are compared with the solver's own answers."""
+"""Number of rows, those of largest leverage, at which matrix products are compared with the solver's own answers."""
 _LINEAR = 1e-5
-"""What a straight line may miss of a move of the predictions, as a share of it, where the model is linear."""
+"""Largest deviation of a move of the predictions from its linear forecast, relative to it, of a linear model."""
 
 
 @dataclass(frozen=True, repr=False)
 class LeaveOneOut:
-    """Predictions at the training rows by models that never saw them. Shapes are (n,) or (n, outputs) unless said.
+    """Predictions of the training rows, each by the model without it. Shapes are (n,) or (n, outputs) by default.
 
     Attributes:
         prediction: ``f_-i(x_i)``; NaN where the status is not ``converged``.
         residual: ``y_i - f_-i(x_i)``; None for a loss that is not a function of f - y, whose predictions are not on
             the scale of y.
-        leverage: The share of a row's prediction that its own response decides, (n,): ``S_ii`` for the square loss;
-            with several outputs, or weights, the largest eigenvalue of the row's block ``a C``. At or above 1 the
-            row holds its own prediction up alone, there is no first-order answer, and the row is NaN.
-        weighted_norm: V at the row for the model that never saw it: its first-order variance is ``sigma^2 V/n``.
+        leverage: The share of a row's prediction that its own response determines, (n,): ``S_ii`` for the square loss;
+            with several outputs, or weights, the largest eigenvalue of the row's block ``a C``. At or above 1 the row
+            alone determines its prediction, first-order leave-one-out is undefined, and the row is NaN.
+        weighted_norm: V at the row for the model without it, whose first-order variance there is ``sigma^2 V/n``.
         status: (n,): ``"converged"``, ``"leverage"`` where it is at or above 1, or how the row's solve failed.
         curvature: ``"hessian"`` or ``"ggn"``.
         solver: The solver's name.
-        rough: How many rows have a leverage above 0.5 in a model that is not linear in its parameters: what is said of
-            them is rough, and may be off by many times where the leverage is near 1.
+        rough: Number of rows with a leverage above 0.5 in a model that is not linear in its parameters. Their values
+            are rough, and may be wrong by a large factor where the leverage is near 1.
 
     Examples:
         >>> import numpy as np, vhat
@@ -110,7 +110,7 @@ class LeaveOneOut:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """The same, flat and before anything is divided by a noise level.
+    """Leave-one-out predictions with an output axis, and variances that are not divided by a noise level.
 
     Attributes:
         prediction: ``f_-i(x_i)``, (n, K).
@@ -140,7 +140,7 @@ class LeftOut:
 
 
 def leave_rows_out(problem: Problem, prepared: Prepared, sigma: np.ndarray, rows: np.ndarray | None = None) -> LeftOut:
-    """Leave out training rows in turn: by products of p x p matrices where that is cheaper, else by a solve a row.
+    """Leave out training rows in turn, by products of p x p matrices where that is cheaper, else by a solve per row.
 
     Args:
         problem: The training problem, at its minimum.
@@ -174,7 +174,7 @@ def leave_rows_out(problem: Problem, prepared: Prepared, sigma: np.ndarray, rows
 
 
 def _judged(problem: Problem, found: LeftOut) -> LeftOut:
-    """Count the rows for which a first-order step does not do; of a linear model it does for all."""
+    """Return the result with the number of rows for which a first-order step is rough: none for a linear model."""
     high = int(np.sum(found.leverage > ROUGH))
     some = high or bool(np.nanmean(found.leverage) > _SMALL)
     exact = bool(some and _is_linear(problem))
@@ -187,7 +187,7 @@ def _taken(problem: Problem, rows: np.ndarray) -> Any:
 
 
 def _by_factor(problem: Problem, prepared: Prepared, sigma: np.ndarray) -> LeftOut | None:
-    """Leave out all rows by products of matrices; None where the solver's own answers are others."""
+    """Leave out all rows by products of matrices; None where the solver's own answers differ from the result."""
     assert prepared.half is not None
     with bar("rows left out", 1):
         a, variance = products_of_rows(problem, prepared.half, sigma)
@@ -198,7 +198,7 @@ def _by_factor(problem: Problem, prepared: Prepared, sigma: np.ndarray) -> LeftO
 
 
 def _is_confirmed(problem: Problem, prepared: Prepared, sigma: np.ndarray, found: LeftOut) -> bool:
-    """Whether the solver, which verifies each of its answers, agrees at the rows of the largest leverage."""
+    """Whether the solver, which verifies its answers, gives the same at the rows of largest leverage."""
     rows = np.sort(np.argsort(-found.leverage)[:_CONFIRMED])
     answer = prepared.respond(problem.gradients(_taken(problem, rows)))
     alone = leave_block_out(problem, answer, sigma, rows)
@@ -213,10 +213,10 @@ def _is_confirmed(problem: Problem, prepared: Prepared, sigma: np.ndarray, found
 
 
 class StoppedRows(KeyboardInterrupt):
-    """Ctrl-C came while rows were left out.
+    """Ctrl-C during leave-one-out.
 
     Attributes:
-        finished: How many of the first rows are finished.
+        finished: Number of rows, from the first on, that are finished.
         partial: All rows; those that are not finished are NaN and ``interrupted``.
     """
 
@@ -242,7 +242,7 @@ def _unfinished(rows: int, outputs: int) -> LeftOut:
 
 @contextmanager
 def keeping_rows(problem: Problem, levels: np.ndarray, curvature: str, solver: str) -> Iterator[None]:
-    """Have Ctrl-C leave the rows that are finished in the record of an :class:`vhat.Interrupted`.
+    """Turn Ctrl-C into an :class:`vhat.Interrupted` whose record holds the rows that are finished.
 
     Args:
         problem: The training problem.
@@ -261,12 +261,12 @@ def keeping_rows(problem: Problem, levels: np.ndarray, curvature: str, solver: s
 
 
 def describe(problem: Problem, found: LeftOut, levels: np.ndarray, curvature: str, solver: str) -> LeaveOneOut:
-    """Bring what was found to the shape of the model's predictions, and warn of rows that have no answer.
+    """Return the result in the shape of the model's predictions, and warn of rows that have no answer.
 
     Args:
         problem: The training problem.
-        found: The rows left out, with noise of the relative sizes that ``levels`` belong to.
-        levels: Mean square of those sizes, one an output, (K,).
+        found: The rows left out, with variances for the relative noise of the fit.
+        levels: Mean square of this relative noise, one per output, (K,).
         curvature: The curvature's name.
         solver: The solver's name.
     """
@@ -275,14 +275,25 @@ def describe(problem: Problem, found: LeftOut, levels: np.ndarray, curvature: st
 
 
 def _described(problem: Problem, found: LeftOut, levels: np.ndarray, curvature: str, solver: str) -> LeaveOneOut:
-    norm, residual = found.variance / levels, problem.targets - found.prediction
-    prediction, residual, norm = (a[:, 0] if problem.squeeze else a for a in (found.prediction, residual, norm))
-    known = residual if problem.loss_derivatives.location else None
-    return LeaveOneOut(prediction, known, found.leverage, norm, found.status, curvature, solver, found.rough)
+    prediction = found.prediction
+    residual = problem.targets - prediction
+    norm = found.variance / levels
+    if problem.squeeze:
+        prediction, residual, norm = prediction[:, 0], residual[:, 0], norm[:, 0]
+    return LeaveOneOut(
+        prediction=prediction,
+        residual=residual if problem.loss_derivatives.location else None,
+        leverage=found.leverage,
+        weighted_norm=norm,
+        status=found.status,
+        curvature=curvature,
+        solver=solver,
+        rough=found.rough,
+    )
 
 
 def _is_linear(problem: Problem) -> bool:
-    """Whether the predictions are linear in the parameters, by one random move as large as the residuals."""
+    """Whether the predictions are linear in the parameters, tested on one random move as large as the residuals."""
     measured = units(problem)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=problem.p)
     move = problem.native(signs * measured.root / (problem.numpy(measured.scale) * np.sqrt(problem.p)))
@@ -296,7 +307,7 @@ def warn_of_rows(found: LeftOut, *, few: bool = False) -> None:
 
     Args:
         found: The rows left out.
-        few: Whether to warn of single rows of very high leverage, too, where no guarantee tells of them.
+        few: Whether to warn of single rows of very high leverage as well, where no guarantee names them.
     """
     status = found.status
     high = np.flatnonzero(status == HIGH_LEVERAGE)
@@ -360,25 +371,28 @@ def leave_block_out(problem: Problem, found: Response, sigma: np.ndarray, rows: 
     usable = status == Status.CONVERGED
     remaining = np.where(usable[:, None, None], np.eye(K) - aC, np.eye(K))
     moved = np.linalg.solve(remaining, a @ loss.first[rows][:, :, None])[:, :, 0]
-    leans = contract(image.reshape(-1, n, K), loss.cross).reshape(image.shape)  # -n d f_i / d y
-    leans[here, :, rows, :] = 0.0  # the row's own response is no longer there
-    leans = np.linalg.solve(remaining, leans.reshape(len(here), K, -1)).reshape(image.shape)
-    variance = np.sum((sigma * leans) ** 2, axis=(2, 3)) / n
+    # Sensitivities of the left-out predictions to the other responses, times -n.
+    sensitivity = contract(image.reshape(-1, n, K), loss.cross).reshape(image.shape)
+    sensitivity[here, :, rows, :] = 0.0  # the row's own response is no longer there
+    sensitivity = np.linalg.solve(remaining, sensitivity.reshape(len(here), K, -1)).reshape(image.shape)
+    variance = np.sum((sigma * sensitivity) ** 2, axis=(2, 3)) / n
     prediction = problem.fitted_values[rows] + moved
-    prediction[~usable], variance[~usable] = np.nan, np.nan
+    prediction[~usable] = np.nan
+    variance[~usable] = np.nan
     return LeftOut(prediction, leverage, variance, status)
 
 
 def leave_rows_out_of(problem: Problem, a: np.ndarray, variance: np.ndarray) -> LeftOut:
-    """Leave out each training row in turn, given what all rows together have told.
+    """Leave out each training row in turn, from the leverages and variances of the fit to all rows.
 
     Args:
         problem: The training problem, whose loss is a sum over outputs.
-        a: ``G_i A^-1 G_i' / n`` of each row, (n, K, K).
+        a: The block ``G_i A^-1 G_i' / n`` of each row, (n, K, K).
         variance: ``n sum_jb sigma_jb^2 (d f_i / d y_jb)(d f_i / d y_jb)'`` of the fit to all rows, over the responses
             of the other rows j, (n, K, K).
     """
-    loss, K = problem.loss_derivatives, problem.outputs
+    loss = problem.loss_derivatives
+    K = problem.outputs
     aC = a * loss.curvature[:, None, :]
     leverage = np.linalg.eigvals(aC).real.max(axis=1)
     usable = leverage < 1 - _SLACK
@@ -387,7 +401,8 @@ def leave_rows_out_of(problem: Problem, a: np.ndarray, variance: np.ndarray) -> 
     inverse = np.linalg.inv(remaining)
     spread = np.einsum("ikl,ilm,ikm->ik", inverse, variance, inverse)
     prediction = problem.fitted_values + moved
-    prediction[~usable], spread[~usable] = np.nan, np.nan
+    prediction[~usable] = np.nan
+    spread[~usable] = np.nan
     status = np.where(usable, Status.CONVERGED.value, HIGH_LEVERAGE)
     return _judged(problem, LeftOut(prediction, leverage, spread, status))
 
