@@ -1,8 +1,7 @@
-"""One step from a question to an interval.
+"""From a question to an interval.
 
-:func:`build` goes through it in order: the fit (curvature, solver, noise level, evidence of a minimum), V of every
-value that is asked about, how V varies with the noise, half widths by a bound, and the sentence that says what they
-rest on.
+The steps of :func:`build`, in order: the fit (curvature, solver, noise level, evidence of a minimum), V of every value,
+its tail over the noise, half widths by a bound, and the guarantee.
 """
 
 from __future__ import annotations
@@ -42,19 +41,19 @@ __all__ = ["Question", "answer", "build"]
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What is asked about, and which interval.
+    """The values for which an interval is computed, and its options.
 
     Attributes:
         options: The options of the interval.
-        center: The values themselves: (points,), (points, outputs), or the shape of a functional.
-        sides: Their gradients, in blocks, at the parameters of a problem.
-        points: The inputs, to keep for plotting.
+        center: The values: (points,), (points, outputs), or the shape of a functional.
+        sides: Returns their gradients, in blocks, at the parameters of a problem.
+        points: The inputs, for plotting.
         index: The labels of the points, where they were a data frame.
         predictions: Whether the values are predictions, each with the noise of its output; else functionals.
         affine: Whether functionals are affine functions of the parameters, by structure.
         shortcut: Whether ``c g'h`` stands for V.
         own_noise: The noise of a new response at each point as the model itself predicts it; None where it does not.
-        key: A fingerprint of the inputs, under which V is remembered; None where there is none.
+        key: A fingerprint of the inputs, the key of V in the cache; None where there is none.
     """
 
     options: Options
@@ -78,11 +77,11 @@ def build(
     *,
     given: Problem | None,
 ) -> Interval:
-    """Make the interval.
+    """Compute the interval.
 
     Args:
         work: The fitted model.
-        question: What is asked.
+        question: The values, and the options of the interval.
         noise: The noise as the user gave it; None to estimate it.
         solver: As the user gave it.
         curvature: As the user gave it.
@@ -103,7 +102,7 @@ def build(
     _refuse_redraws(question, chosen, level)
     unit, _ = _unit_of_values(fit, question)
 
-    # V of every value, and how it varies with the noise.
+    # V of every value, and its tail over the noise.
     recorder = Recorder(unit, shape, chosen.curvature, prepared.name)
     found = _measure(work, question, prepared, level, recorder)
     if isinstance(options.tail, Redraws) and not _is_normal(fit, question):
@@ -123,13 +122,13 @@ def build(
 
 
 def answer(fit: FitRecord, question: Question, found: Measured, *, probes: int | None = None) -> Interval:
-    """Make the interval of values whose V is known.
+    """Compute the interval of values whose V is known.
 
     Args:
-        fit: What the interval takes from the fit.
-        question: What is asked; the tail of V is known.
+        fit: The properties of the fit.
+        question: The values and the options, with a known tail of V.
         found: V of every value, with its record.
-        probes: How many random probes V was estimated from; None where it was computed.
+        probes: Number of random probes from which V was estimated; None where it was computed.
     """
     options = question.options
     shape = question.center.shape
@@ -140,7 +139,7 @@ def answer(fit: FitRecord, question: Question, found: Measured, *, probes: int |
         options = replace(options, tail="constant")
     bound = "exact" if normal else options.bound
 
-    # Half widths. What was measured is sigma^2 V; V itself has no unit.
+    # Half widths. The measured variance is sigma^2 V, V itself has no unit.
     values = Values(
         norm=found.variance.reshape(shape) / reference**2,
         n=fit.rows,
@@ -191,7 +190,7 @@ def answer(fit: FitRecord, question: Question, found: Measured, *, probes: int |
 
 
 def _refuse_redraws(question: Question, chosen: Chosen, level: Noise) -> None:
-    """Refuse what a shortcut, or minima that form a surface, cannot be combined with."""
+    """Refuse estimated tails for shortcuts and for minima that are not isolated, and shortcuts for unequal noise."""
     redrawn = isinstance(question.options.tail, Redraws | EstimatedTail)
     if redrawn and (chosen.span or question.shortcut):
         raise InputError(
@@ -203,24 +202,25 @@ def _refuse_redraws(question: Question, chosen: Chosen, level: Noise) -> None:
 
 
 def _shortcut(problem: Problem, question: Question, found: Measured, reference: np.ndarray) -> Measured:
-    """Return what was measured with ``c g'h`` in place of V."""
+    """Return the measured values with ``c g'h`` in place of V."""
     shape = question.center.shape
-    bend = row_curvature(problem)
-    norm = found.shortcut.reshape(shape) * (bend if len(shape) > 1 else bend[0])
+    c = row_curvature(problem)
+    norm = found.shortcut.reshape(shape) * (c if len(shape) > 1 else c[0])
     return replace(found, variance=(norm * reference**2).ravel())
 
 
 _OFF_MINIMUM = 0.1
-"""Share of the half width by which the center may miss the prediction of the minimum. At 95% a tenth costs less than
-half a point of coverage."""
+"""Largest difference between the center and the prediction at the minimum, as a share of the half width. At 95% a tenth
+costs less than half a point of coverage."""
 _ROUNDING = 1e-8
-"""Share of the center that counts as rounding there: the relative gradient at which training stops is below it."""
+"""Share of the center up to which that difference is rounding: the relative gradient at which training stops is
+smaller."""
 
 
 def _count_off_minimum(found: Measured, width: np.ndarray, center: np.ndarray) -> int:
-    """Return how many values are further from the prediction of the minimum than their interval can bear."""
-    bearable = _OFF_MINIMUM * width + _ROUNDING * np.abs(center)
-    return int(np.sum(np.abs(found.offset).reshape(center.shape) > bearable))
+    """Return the number of values too far from the prediction at the minimum for their interval."""
+    tolerated = _OFF_MINIMUM * width + _ROUNDING * np.abs(center)
+    return int(np.sum(np.abs(found.offset).reshape(center.shape) > tolerated))
 
 
 def _unit_of_values(fit: FitRecord, question: Question) -> tuple[np.ndarray, np.ndarray | None]:
@@ -243,14 +243,14 @@ def _measure(work: Workspace, question: Question, prepared: Prepared, level: Noi
 
     if question.key is None or keep_rows:
         return solve()
-    # A prepared solver is kept by the workspace as long as V is, so that its identity tells it apart.
+    # The workspace keeps a prepared solver as long as V, so that its id identifies it.
     return work.remember(("V", question.key, id(prepared), level.digest), solve)
 
 
 def _redraw_tail(
     work: Workspace, question: Question, chosen: Chosen, level: Noise, reference: np.ndarray
 ) -> EstimatedTail:
-    """Return the mean and the tail of V by redraws, cached as V is."""
+    """Return the mean and the tail of V by redraws, from the cache where it has them."""
     options = question.options
     assert isinstance(options.tail, Redraws)
     redraws = options.tail
@@ -267,7 +267,7 @@ def _redraw_tail(
 
 
 def _origin(work: Workspace, question: Question, chosen: Chosen, level: Noise) -> bytes:
-    """Return a digest of what a tail is estimated for: the points, the noise and the fit."""
+    """Return a digest of the points, the noise and the fit for which a tail is estimated."""
     problem = work.problem
     digest = hashlib.blake2b(chosen.curvature.encode(), digest_size=32)
     digest.update(question.key or b"")
@@ -279,10 +279,10 @@ def _origin(work: Workspace, question: Question, chosen: Chosen, level: Noise) -
 
 
 def _is_normal(fit: FitRecord, question: Question) -> bool:
-    """Return whether the values are exactly normal: linear in the responses, by structure.
+    """Return whether the values are linear in the responses by structure, and so exactly normal for Gaussian noise.
 
-    The model is linear in its parameters, and so is what is asked of it: its predictions, or an affine functional.
-    A tail that was given is used as it was given.
+    The model is linear in its parameters, and the values are its predictions or an affine functional. A tail that was
+    given is used as it was given.
     """
     options = question.options
     open_tail = options.tail is None or isinstance(options.tail, Redraws) or options.tail == "constant"
@@ -333,7 +333,7 @@ def _fresh_noise(fit: FitRecord, question: Question, reference: np.ndarray) -> n
 
 
 def _bias(found: Measured, options: Options, shape: tuple[int, ...]) -> np.ndarray:
-    """Return what is added for bias: nothing, the plug-in ``|h' diag(lam) theta|``, or the user's own bound."""
+    """Return the width added for bias: none, the plug-in ``|h' diag(lam) theta|``, or the user's bound."""
     if options.bias is None:
         return np.zeros(shape)
     if isinstance(options.bias, str):
@@ -342,7 +342,7 @@ def _bias(found: Measured, options: Options, shape: tuple[int, ...]) -> np.ndarr
 
 
 def _spread(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Broadcast values to the shape of the interval. One axis for several outputs is refused as ambiguous."""
+    """Broadcast values to the shape of the interval, and refuse one axis for several outputs, which is ambiguous."""
     if len(shape) == 2 and values.ndim == 1 and values.size > 1:
         points, outputs = shape
         raise InputError(

@@ -1,14 +1,14 @@
-"""Intervals for a new response whose level is read off responses that the fit has not seen, bias included.
+"""Intervals for a new response, calibrated with responses that the fit has not seen.
 
-A score is the size of a miss in units of the spread that the model itself claims for a new response there::
+A score is the absolute error in units of the standard deviation that the model itself predicts for a new response::
 
     score = |y - f(x)| / sqrt(sigma^2 + sigma^2 V(x) / n)
 
 Where the noise varies with the prediction, sigma is that of the prediction at x: see :mod:`vhat.intervals.noise_shape`.
 
 With m scores, the interval ``f(x) +- q spread(x)`` takes for q the ``ceil((1 - delta)(m + 1))``-th smallest of them.
-The scores and the interval must take the noise of a response from the same source: a level that was given for the
-scores is kept for the interval, and one that is given for the interval alone is refused.
+The scores and the interval must take the noise of a response from the same source: a level given for the scores is kept
+for the interval, and one given for the interval alone is refused.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from vhat.schema import build
 __all__ = ["SAVED_OPTIONS", "Calibrated", "OwnInterval"]
 
 _ANY_DELTA = 0.05
-"""Quantiles take center and spread of an interval, which do not depend on its level."""
+"""Any level: quantiles use the center and the spread of an interval, which do not depend on it."""
 SAVED_OPTIONS = ("noise", "solver", "curvature", "seed")
 """Options of ``calibrate`` that are saved with a calibration."""
 
 
 @dataclass(frozen=True)
 class OwnInterval:
-    """The model's own observation interval, by the textbook's width: what a calibration rescales.
+    """The model's own observation interval, of the textbook's width, which a calibration rescales.
 
     Attributes:
         model: The fitted model or the sketch.
-        options: Options of its ``interval`` beside bound and target.
+        options: Options of its ``interval``, without bound and target.
     """
 
     model: Any
@@ -77,18 +77,18 @@ class Calibrated:
             each left out in turn; ``"cv"``: of the training rows, by refits without a fifth of them each.
         scores: ``|y - f| / spread``, (m,) or (m, outputs); infinite where a row has none, which errs upwards. Where
             the model and its noise are right they are the sizes of standard normals.
-        repeated: How many calibration rows are training rows too.
+        repeated: Number of calibration rows that are training rows too.
         base: Makes the observation interval that is rescaled, at a point and a delta.
-        rough: How many rows the fit leans on so much that leaving them out to first order is rough.
+        rough: Number of rows of so high a leverage that first-order leave-one-out is rough.
         observation_noise: The standard deviation that was given for all calibration responses alike, () or
             (1, outputs); :meth:`interval` uses it for new responses. None where none was given, or one per row.
         per_row: Whether each scored row had a noise level of its own; :meth:`interval` then needs that of the new
             responses.
-        reused: How many calibration rows are among the validation rows that told the noise, or chose the penalty of a
-            linearised model.
+        reused: Number of calibration rows among the validation rows, from which the noise was estimated or the penalty
+            of a linearised model was chosen.
         leverage: Mean leverage of the training rows; 0 where leaving rows out is exact or was not done.
-        doubt: Why leaving rows out to first order is not to be relied on for this fit; empty where it is.
-        signed: The scores with the sign of ``y - f``, NaN where a row has none; they tell one-sided quantiles.
+        doubt: Why first-order leave-one-out is unreliable for this fit; empty where it is reliable.
+        signed: The scores with the sign of ``y - f``, NaN where a row has none, for one-sided quantiles.
         digests: Eight bytes a calibration row, (m,), by which these rows are recognised when they are offered as
             held-out rows; None for leave-one-out, and where rows cannot be compared.
         noise_shape: How the noise varies with the prediction, estimated from training rows; None for constant noise.
@@ -120,7 +120,7 @@ class Calibrated:
 
     @property
     def guarantee(self) -> str:
-        """What an interval at any delta may claim: one sentence."""
+        """The guarantee of an interval at any delta, one sentence."""
         return calibration_sentence(self, "1 - delta", "delta")
 
     @property

@@ -1,4 +1,4 @@
-"""What a calibration may claim, and what it refuses, in words."""
+"""The guarantee of a calibration, and the messages of its refusals."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ NOISE_AT_SCORES_ALONE: dict[Source, str] = {
 
 
 def doubt_of(found: LeftOut, *, minimum: bool, reason: str) -> str:
-    """Return why leaving rows out to first order is not to be relied on; empty where it is.
+    """Return why first-order leave-one-out is unreliable for a fit; empty where it is reliable.
 
     Args:
         found: The rows left out.
@@ -74,7 +74,7 @@ def doubt_of(found: LeftOut, *, minimum: bool, reason: str) -> str:
 
 
 def calibration_sentence(found: Calibrated, level: str, miss: str) -> str:
-    """Return what an interval of this calibration claims: one sentence.
+    """Return the guarantee of an interval of this calibration, one sentence.
 
     Args:
         found: The calibration.
@@ -85,14 +85,14 @@ def calibration_sentence(found: Calibrated, level: str, miss: str) -> str:
     each = " (each output alone)" if found.scores.ndim == 2 else ""
     varying = _varying(found)
     if found.source == "loo":
-        leans = f", BUT {found.rough} OF THEM HAVE LEVERAGE ABOVE {ROUGH}" if found.rough else ""
+        beware = f", BUT {found.rough} OF THEM HAVE LEVERAGE ABOVE {ROUGH}" if found.rough else ""
         if found.doubt:
-            leans += f"; NOT TO BE RELIED ON: {found.doubt}"
+            beware += f"; NOT TO BE RELIED ON: {found.doubt}"
         return (
             f"Nominal {level} for a new response at one point{each}, bias included, from {m} training rows, each "
             f"left out in turn to first order{varying}; there is no finite-sample guarantee (jackknife+ with exact "
             f"refits would miss with probability at most 2 x {miss}); assumed: the new row and the training rows "
-            f"exchangeable, and a fit that hardly depends on any one row{leans}."
+            f"exchangeable, and a fit that hardly depends on any one row{beware}."
         )
     if found.source == "cv":
         unsure = f"; NOT TO BE RELIED ON: {found.doubt}" if found.doubt else ""

@@ -1,12 +1,12 @@
-"""The mean and the tail of the weighted norm V, estimated: redraw the responses, move the minimum, measure V again.
+"""The mean and the tail of the weighted norm V, estimated by refits under redrawn responses (a parametric bootstrap).
 
-The responses are redrawn from the fitted model, ``f(x_i) + sigma_i z_i``, the minimum is followed from the present
-parameters by Newton's method, and V is taken there. The mean of these V stands for E[V]. The isoperimetric bound needs
-their standard deviation beside it; for the other bounds a pair (v, c) is fitted to what V did at each point, in
+Responses are redrawn from the fitted model, ``f(x_i) + sigma_i z_i``, the minimum is followed from the fitted
+parameters by Newton's method, and V is computed there. The mean of these V estimates E[V]. The isoperimetric bound also
+uses their standard deviation. For the other bounds a pair (v, c) is fitted to the draws of V at each point, such that
 
     ln E exp(a (V - E V)) <= a^2 v^2 / (2 (1 - c a)),        0 < a < 1/c.
 
-The redraws are about this fit, in place of the truth that it estimates.
+Redraws are made from the fit, in place of the unknown truth.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from vhat.variance.workspace import Workspace
 __all__ = ["EstimatedTail", "Redraws", "estimate_tail", "fit_pair"]
 
 _FEWEST = 10
+"""Smallest number of redraws."""
 _USABLE = 0.9
-"""Share of the redraws that must have a minimum for a tail to be fitted."""
+"""Smallest share of the redraws that must reach a minimum."""
 _GRID = np.geomspace(1e-2, 1e2, 81)
-"""Arguments of the moment generating function at which the inequality is held, in units of 1/sd(V)."""
+"""Arguments a of the moment generating function at which the inequality must hold, in units of 1/sd(V)."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Redraws:
     """Ask for a tail that is estimated by refits under redrawn responses: ``interval(x, tail=vhat.Redraws(200))``.
 
     Attributes:
-        count: How many refits; ``tail="estimated"`` makes 100. The scale c rests on the skewness of so many values.
+        count: Number of refits; ``tail="estimated"`` makes 100. The scale c rests on the skewness of so many values.
     """
 
     count: int = 100
@@ -54,7 +55,7 @@ class Redraws:
 
 @dataclass(frozen=True, eq=False)
 class EstimatedTail:
-    """What redraws of the responses say of V at each point, in the units of V.
+    """The mean, the spread and the tail of V over redraws of the responses, at each point, in units of V.
 
     Attributes:
         v: Square root of the variance factor, in the shape of the interval (see :class:`vhat.Tail`); NaN where a
@@ -62,8 +63,8 @@ class EstimatedTail:
         c: Scale.
         mean: Mean of V over the redraws, beside the V that the interval reports.
         sd: Standard deviation of V over the redraws.
-        redraws: How many redraws these rest on.
-        lost: How many more had no minimum that could be reached.
+        redraws: Number of redraws that reached a minimum.
+        lost: Number of redraws that did not.
         draws: V at each redraw, (redraws, ...).
         origin: A digest of the points, the noise and the fit that it was estimated for.
 
@@ -120,7 +121,7 @@ class EstimatedTail:
         return monte_carlo_limits.sd_limit(self.draws, eta)
 
     def mark(self, found: Measured) -> Measured:
-        """Return the norms with the status of points that have no tail changed to what that means: no interval."""
+        """Return the norms with the status "not converged" at points that have no tail, and so no interval."""
         missing = (found.status == Status.CONVERGED) & np.isnan(self.v.ravel())
         return replace(found, status=np.where(missing, Status.NOT_CONVERGED.value, found.status))
 
@@ -145,11 +146,11 @@ def estimate_tail(
 
     Args:
         work: The fitted model, at a minimum.
-        curvature: The curvature that V is taken with.
+        curvature: The curvature in V.
         noise: The noise of the training responses.
-        sides: The right-hand sides of the points, at the parameters of the problem given.
-        reference: The noise level that V is in units of, in the shape of the interval.
-        redraws: How many.
+        sides: Returns the right-hand sides of the points at the parameters of a problem.
+        reference: The noise level in whose unit V is expressed, in the shape of the interval.
+        redraws: The number of redraws.
         seed: Seed of the redraws.
 
     Raises:
@@ -170,14 +171,16 @@ def estimate_tail(
             " minimum, so that V may be infinite within reach of the noise. See fitted.audit(refits=10); more weight "
             "decay, or a simpler model, moves the fold away."
         )
-    problems = (_redraw(work.problem, noise, seed, i).at(theta) for i, theta in minima)
-    spaces = (Workspace(problem, work.shape) for problem in problems)
-    found = [measure(w.problem, w.own_solver(curvature), sides(w.problem), noise.values).variance for w in spaces]
-    return EstimatedTail.of(np.reshape(found, (len(minima), *reference.shape)) / reference**2, lost)
+    variances = []
+    for i, theta in minima:
+        redrawn = Workspace(_redraw(work.problem, noise, seed, i).at(theta), work.shape)
+        solver = redrawn.own_solver(curvature)
+        variances.append(measure(redrawn.problem, solver, sides(redrawn.problem), noise.values).variance)
+    return EstimatedTail.of(np.reshape(variances, (len(minima), *reference.shape)) / reference**2, lost)
 
 
 def _move_minima(problem: Problem, noise: Noise, count: int, seed: int) -> list[tuple[int, Array]]:
-    """Return the number of each redraw that has a minimum, and the parameters there."""
+    """Return the number of each redraw that reaches a minimum, and the parameters there."""
     found = []
     with bar("redraws", count) as advance:
         for i in range(count):
@@ -193,7 +196,7 @@ def _move_minima(problem: Problem, noise: Noise, count: int, seed: int) -> list[
 
 
 def _redraw(problem: Problem, noise: Noise, seed: int, i: int) -> Problem:
-    """Return the problem with the responses of redraw i, at the parameters that it has."""
+    """Return the problem with the responses of redraw i, at the same parameters."""
     z = np.random.default_rng([seed, i]).standard_normal(noise.values.shape)
     return problem.with_targets(problem.fitted_values + noise.values * z)
 
@@ -201,9 +204,9 @@ def _redraw(problem: Problem, noise: Noise, seed: int, i: int) -> Problem:
 def fit_pair(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fit a sub-gamma pair to draws of V along the first axis, at every point.
 
-    The scale is that of the gamma law with the same variance and third moment, ``c = k3 / (2 k2)``, 0 for a law that
-    leans to the left; v is then the least for which the inequality holds for the draws themselves, at least their
-    standard deviation.
+    The scale is that of the gamma law with the same variance and third moment, ``c = k3 / (2 k2)``, and 0 where the
+    skewness is negative. v is then the smallest value, at least the standard deviation of the draws, for which the
+    inequality holds for their empirical law.
 
     Args:
         drawn: (draws, ...), draws of V.

@@ -1,4 +1,4 @@
-"""What an interval takes from the fit, whatever points are asked about."""
+"""The properties of a fit on which all of its intervals rest."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ class FitRecord:
     """What was measured, checked and assumed of a fit.
 
     Attributes:
-        rows: Training rows, n.
+        rows: Number of training rows, n.
         squeeze: Whether predictions have no output axis.
         chosen: The curvature in use, the sign of its smallest eigenvalue, and the reason for a fallback.
         solver: The name of the solver.
         noise: The noise of the training responses.
         stationary: Verdict of the audit on whether the gradient vanishes.
-        distance: The distance to the minimum that the verdict rests on, over its threshold; inversely proportional to
-            the noise level. NaN where it was not compared with the noise.
+        distance: The distance to the minimum over the threshold of this verdict, inversely proportional to the noise
+            level. NaN where it was not compared with the noise.
         matched: Whether the sample weights are the inverse variances of the noise, up to a factor.
         decay_from_data: Whether the weight decay, or its unit, is known to come from these responses.
         moved: How far polish moved the training predictions, in noise levels; None where it was not called.
-        undetermined: The share of the training predictions' own freedom that the data do not hold, where that is more
+        undetermined: The share of the training predictions' freedom that the data do not determine, where that is more
             than half; else None.
-        refit: Where the model is the linearisation of another, whose refit it is; else None.
-        own_factor: By how much the noise exceeds what the model's own variance head predicts, (K,); None where it is
-            not a multiple of that.
+        refit: The ridge refit, where the model is the linearisation of another; else None.
+        own_factor: The noise over what the model's own variance head predicts, (K,); None where it is not a multiple of
+            that.
         held_fixed: Whether some parameters of the model are held fixed, which may have been trained on these responses.
         linear: Whether predictions are linear in the responses by structure: a linear model under the squared error.
-        usual_unsupported: Of a linearised model, ``unsupported`` at its training rows on average, NaN where the solves
-            for it did not converge; 0 of any other model.
+        usual_unsupported: For a linearised model, the average of ``unsupported`` at its training rows, NaN where the
+            solves for it did not converge; 0 for any other model.
     """
 
     rows: int
@@ -69,16 +69,16 @@ class FitRecord:
         return self.own_factor is not None
 
     def without_rows(self) -> FitRecord:
-        """Return the same without anything of the length of the training data."""
+        """Return the same without arrays of the length of the training data."""
         return replace(self, noise=replace(self.noise, values=self.noise.values[:0]))
 
 
 def record_fit(
     work: Workspace, chosen: Chosen, solver: str, level: Noise, seed: int, given: Problem | None
 ) -> FitRecord:
-    """Return the record of a fit; warn, once, where its parameters are not a minimum.
+    """Return the record of a fit, and warn once where its parameters are not a minimum.
 
-    What the data leave open is added by :func:`with_undetermined`, after the solves that a user waits for.
+    ``undetermined`` is added by :func:`with_undetermined` after the solves, so that Ctrl-C there keeps them.
 
     Args:
         work: The fitted model.
@@ -117,11 +117,11 @@ def find_noise(work: Workspace, noise: object, chosen: Chosen, seed: int) -> Noi
 
 
 def with_undetermined(fit: FitRecord, work: Workspace, seed: int) -> FitRecord:
-    """Return the record with the share of the fit's own freedom that the data leave open, where it exceeds one half.
+    """Return the record with the share of the fit's freedom that the data do not determine, where it exceeds one half.
 
-    The record is unchanged where it does not, or where it would be expensive: it needs the traces of the smoother. Of a
-    linearised model the share says how much the ridge penalty keeps the refit at the model's own predictions: it is
-    recorded as what is usual at training rows, because ``unsupported`` cannot be read without it.
+    The share needs the traces of the smoother. The record is returned unchanged where these would be expensive. For a
+    linearised model the share is that at which the ridge penalty keeps the refit at the model's own predictions. It is
+    always recorded, as the usual value at training rows, with which ``unsupported`` is compared.
     """
     linearised = fit.refit is not None
     if not (linearised or fit.noise.estimated or work.solver.forms_matrix):
@@ -129,7 +129,7 @@ def with_undetermined(fit: FitRecord, work: Workspace, seed: int) -> FitRecord:
     try:
         freedom = work.residual_freedom(fit.chosen.curvature, seed)
     except NotConverged:
-        # The rows have a status of their own; an interval that is finished is not lost for want of a remark.
+        # The intervals themselves are finished: only the remark on them is missing.
         return replace(fit, usual_unsupported=float("nan")) if linearised else fit
     if linearised:
         return replace(fit, usual_unsupported=max(freedom.undetermined(len(freedom.effective)), 0.0))

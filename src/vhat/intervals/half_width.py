@@ -1,4 +1,4 @@
-"""Half widths of intervals: a bound applied to the weighted norm, the noise and what is known of the tail of V."""
+"""Half widths of intervals: a bound applied to V, the noise level and the tail of V."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from vhat.intervals.tail import Tail
 __all__ = ["Values", "half_widths"]
 
 _TABLE = 24
+"""Number of levels at which a bound is tabulated for sampled V."""
 _SLOW_TABLE = 10
-"""Levels at which a bound is tabulated for sampled V; one of the isoperimetric bound takes 0.2 seconds."""
+"""The same for the isoperimetric bound, one level of which takes 0.2 seconds."""
+_TABLE_PROBES = 256
+"""Number of probes from which these tables are long enough."""
 _LEAST = 1.1e-9
-"""The smallest delta for which the isoperimetric bound has tables, with an estimated noise level too."""
+"""Smallest delta for which the isoperimetric bound has tables, also with an estimated noise level."""
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """What a bound is applied to. Arrays have the shape of the interval.
+    """The values to which a bound is applied. Arrays have the shape of the interval.
 
     Attributes:
         norm: V.
-        n: Training rows.
+        n: Number of training rows.
         noise: The noise level in whose unit V is expressed.
         fresh: Standard deviation of a new response; None where the interval is for the mean.
         df: Degrees of freedom of an estimated noise level; None where it is known.
-        probes: How many random probes V was estimated from; None where it was computed.
+        probes: Number of random probes from which V was estimated; None where it was computed.
     """
 
     norm: np.ndarray
@@ -49,7 +52,7 @@ class Values:
 
     @property
     def deviation(self) -> np.ndarray:
-        """The standard deviation of what the interval is for: the prediction, or a new response less it."""
+        """Standard deviation of the target: of the prediction, or of a new response about it."""
         return self.standard_error if self.fresh is None else np.hypot(self.standard_error, self.fresh)
 
 
@@ -57,19 +60,19 @@ def half_widths(values: Values, bound: str, tail: Tail | EstimatedTail | str | N
     """Return the half width of every value at probability ``delta`` of a miss, before bias.
 
     Args:
-        values: What the bound is applied to.
+        values: The values to which the bound is applied.
         bound: A bound of :data:`vhat.intervals.options.BOUNDS`, or ``"exact"`` for a normal prediction.
-        tail: The tail of V, as far as the bound uses one.
-        delta: Probability of a miss, a number; or one for each value, where V was computed.
+        tail: The tail of V, where the bound uses one.
+        delta: Probability of a miss, a number; where V was computed also one per value.
     """
     if values.probes is not None:
         delta = _delta_of_sampled(values, bound, tail, delta)
     if bound in ("exact", "asymptotic"):
-        # Both are a quantile of the normal law or of Student's t; what differs is what may be said of them.
+        # Both are a quantile of the normal law or of Student's t. They differ in their guarantees only.
         return np.asarray(bounds.asymptotic(1.0, 1, 1.0, delta, df=values.df) * values.deviation)
     if isinstance(tail, EstimatedTail) and bound != "empirical":
-        # The redraws' own mean of V, with its Monte Carlo error paid for, stands for E[V]. A value whose own solve
-        # failed has no interval, whatever the redraws say.
+        # E[V] is replaced by an upper limit for the mean of V over the redraws, which costs a share of delta, and so
+        # does the limit for its standard deviation. A value whose own solve failed has no interval in any case.
         share = tail.delta_share * delta
         mean = tail.mean_limit(share)
         values = replace(values, norm=np.where(np.isnan(values.norm), np.nan, mean))
@@ -88,9 +91,10 @@ def half_widths(values: Values, bound: str, tail: Tail | EstimatedTail | str | N
 
 
 def _delta_of_sampled(values: Values, bound: str, tail: Tail | EstimatedTail | str | None, delta: float) -> float:
-    """Return the level that makes up for a V that was estimated by probes: see :mod:`vhat.intervals.sampled_variance`.
+    """Return the smaller delta that allows for the error of a V estimated by probes.
 
-    The bounds are asked for their width in standard errors, which must not depend on V: a tail is a multiple of V.
+    See :mod:`vhat.intervals.sampled_variance`. It uses widths in standard errors, which must not depend on V: a tail is
+    then a multiple of V.
     """
     assert values.probes is not None
     freedoms = [None] if values.df is None else np.unique(values.df).tolist()
@@ -104,15 +108,15 @@ def _sampled(bound: str, tail: Tail | EstimatedTail | str | None, df: float | No
         unit = Values(norm=one, n=1, noise=one, fresh=None, df=None if df is None else df * one)
         return half_widths(unit, bound, tail, levels)
 
-    # V from few probes varies more, so that a longer range of levels is tabulated.
-    longer = max(1, round(np.sqrt(256 / probes)))
+    # V from fewer probes varies more, so that a longer range of levels is tabulated.
+    longer = max(1, round(np.sqrt(_TABLE_PROBES / probes)))
     if bound == "isoperimetric":
         return delta_of_sampled(multiplier, probes, delta, table=longer * _SLOW_TABLE, least=_LEAST)
     return delta_of_sampled(multiplier, probes, delta, table=longer * _TABLE)
 
 
 def _isoperimetric(values: Values, delta: float, **tail: Any) -> np.ndarray:
-    """Apply the isoperimetric bound, to the prediction or to a new response less it."""
+    """Apply the isoperimetric bound to the prediction, or to a new response about it."""
     fresh = 0.0 if values.fresh is None else values.fresh
     return bounds.isoperimetric(
         values.norm, values.n, values.noise, delta, observation_noise=fresh, df=values.df, **tail
@@ -120,7 +124,7 @@ def _isoperimetric(values: Values, delta: float, **tail: Any) -> np.ndarray:
 
 
 def _tail_arguments(tail: Tail | str | EstimatedTail | None, norm: np.ndarray) -> dict[str, Any]:
-    """Return what the isoperimetric bound is told of the tail of V."""
+    """Return the arguments of the isoperimetric bound for the tail of V."""
     if tail == "any":
         return {"v": np.inf}
     if tail == "constant":
@@ -131,7 +135,7 @@ def _tail_arguments(tail: Tail | str | EstimatedTail | None, norm: np.ndarray) -
 
 
 def _by_name(values: Values, bound: str, tail: Tail | EstimatedTail | str | None, delta: float) -> np.ndarray:
-    """Apply one of the bounds that take the mean alone."""
+    """Apply one of the bounds that are for the mean only."""
     if bound == "chebyshev":
         return bounds.chebyshev(values.norm, values.n, values.noise, delta, df=values.df)
     assert not isinstance(tail, str)  # refused by Options

@@ -1,4 +1,4 @@
-"""The largest V over a sphere or a box, searched for."""
+"""Search for the largest V over a sphere or a box."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from vhat.errors import InputError
 __all__ = ["Box", "Largest", "Region", "Sphere", "find_largest", "read_region"]
 
 _ANGLES = 360
-"""Points of the circle at which a search in two dimensions begins."""
+"""Number of points of the circle from which a search in two dimensions starts."""
 _ALONG = {1: 401, 2: 33}
-"""Points along each side of a box at which a search in one or two dimensions begins."""
+"""Number of points along each side of a box from which a search in one or two dimensions starts."""
 _DRAWS = 512
-"""Random points at which a search in more dimensions begins."""
+"""Number of random points from which a search in more dimensions starts."""
 _CORNERS = 10
-"""Dimensions up to which all corners of a box are looked at."""
+"""Largest dimension in which all corners of a box are evaluated."""
 _STARTS = 8
-"""The best points so far, from each of which a local search goes on."""
+"""Number of the best points from which local searches start."""
 _NEIGHBOURS = 8
-"""Points around each of them that are looked at in a round."""
+"""Number of random points around each of them that a round evaluates."""
 _ROUNDS = 24
-"""Rounds of the local search; the radius is halved where one finds nothing better."""
+"""Number of rounds of the local search. The radius is halved where a round finds nothing better."""
 _FIRST_RADIUS = 0.25
 """Radius of the first round, as a share of the size of the region, in more than two dimensions."""
 
@@ -44,7 +44,7 @@ class Sphere:
         return "both points of the unit sphere of R^1" if self.d == 1 else f"the unit sphere of R^{self.d}"
 
     def first(self, rng: np.random.Generator) -> tuple[np.ndarray, float, str]:
-        """Return points to begin with, the radius of the local search, and what they are; radius 0 ends the search."""
+        """Return the first points, the radius of the local search (0 for none), and the points in words."""
         if self.d == 1:
             return np.array([[-1.0], [1.0]]), 0.0, "both points"
         if self.d == 2:
@@ -79,7 +79,7 @@ class Box:
         return f"a box of {self.d} sides"
 
     def first(self, rng: np.random.Generator) -> tuple[np.ndarray, float, str]:
-        """Return points to begin with, the radius of the local search as a share of the sides, and what they are."""
+        """Return the first points, the radius of the local search as a share of the sides, and the points in words."""
         if self.d in _ALONG:
             count = _ALONG[self.d]
             axes = [np.linspace(low, high, count) for low, high in zip(self.lower, self.upper, strict=True)]
@@ -106,9 +106,9 @@ class Largest:
 
     Attributes:
         value: The value, a lower estimate of the supremum.
-        at: Where, (d,).
-        points: At how many points the function was evaluated.
-        told: How it was searched for, in words.
+        at: The point, (d,).
+        points: Number of points at which the function was evaluated.
+        told: The method of the search, in words.
     """
 
     value: float
@@ -153,7 +153,8 @@ def find_largest(evaluate: Callable[[np.ndarray], np.ndarray], region: Region, s
         return Largest(float(values[best]), points[best], count, told)
 
     order = np.argsort(values)[::-1][:_STARTS]
-    points, values = points[order], values[order]
+    points = points[order]
+    values = values[order]
     radii = np.full(len(points), radius)
     for _ in range(_ROUNDS):
         tried = np.concatenate([region.step(points, radii[:, None], rng) for _ in range(_NEIGHBOURS)])

@@ -6,10 +6,10 @@ narrow for large ones, though right on average. The model here is a variance fun
 
     noise(x) = sigma r(f(x)),    log r(f) = b_0 + b_1 z + b_2 z^2,    z = Phi^-1(rank of f)
 
-The normal score z of a prediction is that of its rank among the predictions that r was estimated from, and stays that
-of the first or last of them beyond. In place of ``(f - mean) / sd`` it keeps the few largest of skewed predictions from
-bending the parabola over: with noise proportional to an exponential f, n = 5000, r fell to half at the largest
-prediction, where it is six to nine times as large. The coefficients minimise the Laplace
+The normal score z of a prediction is that of its rank among the predictions from which r was estimated, and constant
+beyond the smallest and the largest of them. With ``(f - mean) / sd`` in its place, a few very large predictions would
+determine the curvature of the parabola: for noise proportional to an exponential f, n = 5000, the estimated r fell to a
+half at the largest prediction, where the true r is six to nine. The coefficients minimise the Laplace
 quasi-likelihood of the left-out scores ``a_i = |y_i - f_i| / spread_i``, a convex function of b::
 
     sum_i  log r_i + a_i / r_i    +    m penalty (b_1^2 + b_2^2) / 2
@@ -30,20 +30,23 @@ from vhat.errors import InputError
 __all__ = ["NoiseShape", "estimate_noise_shape", "spread_of"]
 
 _FEWEST = 100
-"""Scores below which the noise is taken as constant: three coefficients are then as uncertain as what they correct."""
+"""Smallest number of scores from which r is estimated. With fewer, three coefficients are as uncertain as what they
+correct."""
 _PENALTY = 0.01
-"""Ridge penalty a score on the slopes, in units of z. From 0.001 to 0.1 the results on five tables are the same to 1%;
-it matters only for predictions that hardly vary."""
+"""Ridge penalty per score on the slopes, in units of z. From 0.001 to 0.1 the results on five tables agree to 1%; it
+matters only for predictions that hardly vary."""
 _FOLDS = 5
+"""Folds of the cross-validation that compares r with a constant."""
 _KNOTS = 65
-"""Quantiles that are kept of the predictions; scores between them are interpolated."""
+"""Number of quantiles of the predictions that are kept; scores between them are interpolated."""
 _STANDARD_ERRORS = 2.0
-"""How far, in its standard errors, the gain in held-out quasi-likelihood must be above 0."""
+"""Smallest gain in held-out quasi-likelihood, in its standard errors, for r to be used."""
 _STEPS = 30
+"""Largest number of Newton steps."""
 _LEAST_WEIGHT = 0.2
 """Lower limit of the Newton weights ``a_i / r_i``, which are 0 for a score of 0."""
 _CLOSE = 1e-10
-"""Decrease of the objective a score at which Newton's method ends."""
+"""Decrease of the objective per score at which Newton's method ends."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +54,7 @@ class NoiseShape:
     """The noise of a response relative to its root mean square, as a function of the prediction.
 
     Attributes:
-        knots: Quantiles of the predictions it was estimated from, the smallest first, (outputs, knots).
+        knots: Quantiles of the predictions from which it was estimated, ascending, (outputs, knots).
         scores: Their normal scores, (outputs, knots).
         coefficients: ``b_0, b_1, b_2``, (outputs, 3); all 0 for an output whose noise is constant.
     """
@@ -95,8 +98,9 @@ class NoiseShape:
 def spread_of(standard_error: Any, noise: Any, relative: Any) -> np.ndarray:
     """Return the standard deviation of a new response around its prediction.
 
-    The standard error of the prediction was computed with constant noise. Where the noise is larger it is scaled with
-    it. Where the noise is smaller it is kept: this prediction may rest on distant rows whose noise is not small.
+    The standard error of the prediction was computed under constant noise. Where the noise is larger, it is scaled by
+    the same factor. Where the noise is smaller, it is not scaled, because the prediction may depend on other rows with
+    larger noise.
 
     Args:
         standard_error: Of the prediction, under constant noise.
@@ -113,14 +117,15 @@ def estimate_noise_shape(
     """Estimate how the noise varies with the prediction.
 
     Args:
-        prediction: Of each row, by a model that had not seen it, (m,) or (m, outputs).
-        scores: Its errors in units of the spread under constant noise, shaped alike; NaN where a row has none.
-        groups: A number for each row, (m,): rows of one group, such as copies, have one error between them. None where
-            every row is a group of its own.
+        prediction: Prediction of each row by a model that was not fitted to it, (m,) or (m, outputs).
+        scores: Their errors in units of the spread under constant noise, of the same shape; NaN where a row has none.
+        groups: A number for each row, (m,). Rows of one group, such as copies, share one error. None where every row is
+            a group of its own.
 
     Returns:
-        The shape, or None where no output has noise that varies; and ``r`` at each row, shaped like the scores, from
-        the other rows: calibrating with values that the row itself has drawn towards its own error would be optimistic.
+        The shape, or None where the noise of no output varies; and ``r`` at each row, of the shape of the scores,
+        estimated from the other rows. An r estimated from the row itself would follow its error, and a calibration with
+        it would be too narrow.
     """
     outputs = 1 if scores.ndim == 1 else scores.shape[1]
     flat_scores = np.abs(scores).reshape(-1, outputs)
@@ -155,11 +160,11 @@ def _estimate(prediction: np.ndarray, sizes: np.ndarray, groups: np.ndarray) -> 
     basis = _basis(np.interp(f, knots, normal_scores))
     held_out, row_gain = _cross_validate(basis, a, group)
     gain = np.bincount(group, row_gain)
-    # A standard error of 0 would be an exact tie: no gain.
+    # Strictly greater: equal errors everywhere have gain 0 and standard error 0.
     if not gain.sum() > _STANDARD_ERRORS * gain.std() * np.sqrt(len(gain)):
         return None
     b = _minimise(basis, a)
-    # sigma stays the root mean square of the noise over these rows
+    # Normalise r to root mean square 1 over these rows, so that sigma keeps its meaning.
     level = 0.5 * np.log(np.mean(np.exp(2 * basis @ b)))
     b[0] -= level
     relative = np.ones(len(sizes))
@@ -168,12 +173,12 @@ def _estimate(prediction: np.ndarray, sizes: np.ndarray, groups: np.ndarray) -> 
 
 
 def _basis(z: np.ndarray) -> np.ndarray:
-    """Return the columns that the coefficients multiply, (m, 3)."""
+    """Return the design matrix ``(1, z, z^2)``, (m, 3)."""
     return np.column_stack([np.ones_like(z), z, z**2])
 
 
 def _normal_scores(f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return quantiles of the predictions, equally far apart in their normal scores, and these scores."""
+    """Return quantiles of the predictions at equidistant normal scores, and these scores."""
     outermost = norm.isf(0.5 / len(f))
     scores = np.linspace(-outermost, outermost, _KNOTS)
     # Hazen's quantiles: the i-th smallest of m stands for the probability (i - 1/2) / m
@@ -181,7 +186,7 @@ def _normal_scores(f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _cross_validate(basis: np.ndarray, a: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``log r`` of each row from other groups, and how much better it does there than a constant, (m,) each."""
+    """Return ``log r`` of each row, estimated from other groups, and its gain over a constant there, (m,) each."""
     part = np.random.default_rng(0).permutation(int(group.max()) + 1)[group] % _FOLDS
     varying = np.empty(len(a))
     constant = np.empty(len(a))
@@ -194,7 +199,12 @@ def _cross_validate(basis: np.ndarray, a: np.ndarray, group: np.ndarray) -> tupl
 
 
 def _minimise(basis: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """Return the coefficients of ``log r``, by Newton's method with halved steps."""
+    """Return the coefficients of ``log r``, by Newton's method with step halving.
+
+    Args:
+        basis: The design matrix, (m, 3).
+        a: The scores, (m,).
+    """
     penalty = len(a) * _PENALTY * np.diag([0.0, 1.0, 1.0])
 
     def objective(b: np.ndarray) -> float:

@@ -18,7 +18,7 @@ __all__ = ["BOUNDS", "Options"]
 
 BOUNDS = ("isoperimetric", "tight", "theorem", "sharp", "empirical", "chebyshev", "asymptotic")
 _NAMED_TAILS = ("constant", "any")
-"""Tails of the isoperimetric bound that have no numbers: V does not vary, or nothing is assumed of how it does."""
+"""Tails of the isoperimetric bound without parameters: V does not vary, or nothing is assumed."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,10 @@ class Options:
 
     @cached_property
     def joint(self) -> str:
-        """How points are taken together: ``""`` for each alone, ``"union"`` or ``"sup-t"``.
+        """The kind of simultaneity: ``""`` for none, ``"union"`` or ``"sup-t"``.
 
-        The simulated quantile of sup-t needs draws beyond it. Where delta leaves too few, the union bound is used.
+        The simulated quantile of sup-t needs draws beyond it. Where delta is too small for that, the union bound is
+        used.
         """
         if self.simultaneous is False:
             return ""
@@ -66,7 +67,7 @@ class Options:
 
     @cached_property
     def known_tail(self) -> Tail | EstimatedTail | str | None:
-        """The tail in use; what is to be estimated by redraws is not known yet."""
+        """The tail in use, once it is not to be estimated any more."""
         assert not isinstance(self.tail, Redraws)
         if self.tail is None and self.bound == "isoperimetric":
             return MODERATE
@@ -103,7 +104,7 @@ class Options:
             raise InputError("bound='empirical' bounds E[V] by the tail of V: give tail=vhat.Tail(v, c).")
 
     def _check_added(self) -> None:
-        """Bring what widens the interval to numbers; their shape is held against the interval's own later."""
+        """Bring bias and noise of new responses to arrays; their shapes are checked with that of the interval."""
         if isinstance(self.bias, str):
             check_choice("bias", self.bias, ("plug-in",))
         elif self.bias is not None:

@@ -1,4 +1,4 @@
-"""What every question about predictions needs first: curvature, solver, noise, evidence of a minimum."""
+"""The first steps of every computation of V: curvature, solver, evidence of a minimum, and warnings."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = [
 ]
 
 _LONG = 2000
-"""Gradients of the loss above which the plan is shown before the work begins."""
+"""Cost, in gradients of the loss, above which the plan is shown before the work begins."""
 
 
 def ready(work: Workspace, solver: Solver | str, curvature: str, rows: int) -> tuple[Chosen, Prepared]:
-    """Choose curvature and solver for a number of right-hand sides; long work shows its plan first.
+    """Choose curvature and solver for a number of right-hand sides, and show the plan of long work.
 
     Raises:
         MemoryBudgetError: When the solver would not fit, before any work.
@@ -47,7 +47,7 @@ def ready(work: Workspace, solver: Solver | str, curvature: str, rows: int) -> t
 
 
 def nothing_yet(shape: tuple[int, ...], solver: Solver | str, curvature: str) -> Recorder:
-    """Return the record of predictions of which none is finished, under what was asked for."""
+    """Return the record of predictions none of which is finished."""
     return Recorder(np.ones(()), shape, curvature, str(getattr(solver, "name", solver)))
 
 
@@ -60,7 +60,7 @@ def measured(
     *,
     rows: bool = False,
 ) -> Measured:
-    """Measure V of every row; Ctrl-C on the way leaves what is finished in the record."""
+    """Measure V of every row. Ctrl-C raises Interrupted with the finished rows in its record."""
     try:
         return measure(work.problem, prepared, blocks, sigma, rows=rows)
     except Stopped as stop:
@@ -68,7 +68,7 @@ def measured(
 
 
 def at_minimum(work: Workspace, level: Noise | None, chosen: Chosen, seed: int) -> Line:
-    """Return the audit's line on whether the parameters are a minimum; warn once unless that holds."""
+    """Return the audit's line on stationarity, and warn once unless it holds."""
     line = stationarity_line(work, chosen.curvature, level, seed)
     if line.verdict != "holds" and work.first("warned stationarity"):
         warnings.warn(f"{line}", NotMinimumWarning, stacklevel=outside())
@@ -76,12 +76,13 @@ def at_minimum(work: Workspace, level: Noise | None, chosen: Chosen, seed: int) 
 
 
 def warn_of_failed(problem: Problem, found: Measured) -> None:
-    """Warn of rows that failed, by name and with the remedy."""
+    """Warn of rows whose solve failed, with their numbers and the remedy."""
     failed = np.flatnonzero(found.status != Status.CONVERGED)
     if failed.size:
         kinds = dict.fromkeys(found.status[failed])
         told = "; ".join(f"{kind}: {Status(kind).remedy}" for kind in kinds)
-        rows = np.unique(failed // (1 if problem.squeeze else problem.outputs))
+        outputs = 1 if problem.squeeze else problem.outputs
+        rows = np.unique(failed // outputs)
         warnings.warn(
             f"{failed.size} of {found.status.size} predictions have no interval ({name_rows(rows)}) and are NaN. "
             f"{told}.",
@@ -91,10 +92,10 @@ def warn_of_failed(problem: Problem, found: Measured) -> None:
 
 
 def warn_of_weights(work: Workspace) -> None:
-    """Warn, once, of sample weights that vary where nothing is said of how the noise does.
+    """Warn once where sample weights vary and the noise was not described.
 
     Warns:
-        NoiseWarning: Naming the two answers.
+        NoiseWarning: Naming the possible answers.
     """
     if work.weights_vary and work.first("warned weights"):
         warnings.warn(
@@ -107,7 +108,7 @@ def warn_of_weights(work: Workspace) -> None:
 
 
 def require_residuals(problem: Problem) -> None:
-    """Refuse intervals for a response where the loss does not measure the model's distance from one."""
+    """Refuse intervals for a response where the loss is not a function of its distance from the prediction."""
     if not problem.loss_derivatives.location:
         raise InputError(
             "target='observation' needs a prediction on the scale of y, and this loss is not a function of f - y: what "

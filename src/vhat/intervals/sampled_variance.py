@@ -24,13 +24,13 @@ from vhat.errors import InputError
 __all__ = ["delta_of_sampled"]
 
 _NODES = 801
-"""Points of the trapezoidal rule over U; its error is far below that of the table of D."""
+"""Number of points of the trapezoidal rule over U, whose error is far below that of the table of D."""
 _TAIL = 1e-13
-"""Probability of U beyond the ends of that rule."""
+"""Probability of U beyond either end of that rule."""
 _TABLE = 24
-"""Levels at which the multiplier of the bound is tabulated: log D is smooth, and c comes out right to 1e-4."""
+"""Number of levels at which the multiplier of the bound is tabulated. log D is smooth, and c is accurate to 1e-4."""
 _LARGEST = 0.999
-"""The largest of them; a smaller multiplier than that of this level is taken to promise nothing, D = 1."""
+"""The largest of them. For a multiplier below that of this level, D is taken as 1."""
 
 
 def delta_of_sampled(
@@ -41,13 +41,13 @@ def delta_of_sampled(
     table: int = _TABLE,
     least: float = 1e-300,
 ) -> float:
-    """Return the level at which a bound has to be asked so that it misses with probability delta under sampled V.
+    """Return the smaller delta at which a bound, applied to a sampled V, misses with probability delta.
 
     Args:
         multiplier: Half width of the bound in standard errors, at an array of levels.
-        probes: How many random probes V was estimated from, K.
+        probes: Number K of random probes from which V was estimated.
         delta: Probability of a miss.
-        table: At how many levels the multiplier is tabulated.
+        table: Number of levels at which the multiplier is tabulated.
         least: The smallest level at which the bound can be asked.
 
     Raises:
@@ -63,11 +63,11 @@ def delta_of_sampled(
     weight = chi2.pdf(u * probes, probes)
     weight /= weight.sum()
 
-    # A Gaussian tail, log D(t) ~ -t^2/2, has D(c sqrt(u)) ~ D(c)^u: that is the range of levels that matter. Heavier
-    # tails stay within it; beyond its small end D is taken to stay as it is there.
+    # For a Gaussian tail, log D(t) ~ -t^2/2, D(c sqrt(u)) ~ D(c)^u, which gives the range of levels that matter. Those
+    # of heavier tails lie within it. Below its smallest level D is taken as constant.
     smallest = max(least, (delta / 2) ** (1.2 * u[-1]))
     levels = np.geomspace(smallest, min(_LARGEST, delta ** (0.5 * u[0])), table)
-    # from the smallest multiplier, that of the largest level, upwards
+    # In ascending order of the multiplier, so from the largest level on; ties are left out.
     widths = np.asarray(multiplier(levels), dtype=np.float64)[::-1]
     logs = np.log(levels)[::-1]
     rising = np.concatenate([[True], np.diff(np.maximum.accumulate(widths)) > 0])
@@ -83,7 +83,7 @@ def delta_of_sampled(
         return float(weight @ misses(c * np.sqrt(u))) - delta
 
     start = float(np.asarray(multiplier(np.array([delta])))[0])
-    if excess(highest) > 0:  # nothing is known of D beyond the largest multiplier of the table
+    if excess(highest) > 0:  # c lies beyond the largest multiplier of the table, where D is unknown
         raise InputError(
             f"delta={delta:g} is too small for a V that was estimated from {probes} probes. Make the sketch with more "
             "of them, or ask for a larger delta."

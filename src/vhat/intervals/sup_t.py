@@ -1,4 +1,4 @@
-"""The multiplier of asymptotic intervals that hold at all points at once: the quantile of correlated normals."""
+"""The multiplier of simultaneous asymptotic intervals: a quantile of the largest of correlated normals."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from vhat import bounds
 __all__ = ["DRAWS", "has_enough_draws", "multiplier"]
 
 DRAWS = 40_000
-"""Simulated maxima. One batch of a tenth of them for 1000 points takes 32 MB."""
+"""Number of simulated maxima. One batch, a tenth of them, takes 32 MB for 1000 points."""
 _LEAST_BEYOND = 100
-"""Draws beyond the quantile below which it is not simulated: at 100 its probability of a miss is known to 10%."""
+"""Smallest number of draws beyond a simulated quantile: with 100 its probability of a miss is known to 10%."""
 _BATCHES = 10
+"""Number of batches in which they are drawn."""
 
 
 def has_enough_draws(delta: float) -> bool:
@@ -31,11 +32,15 @@ def multiplier(covariance: np.ndarray, df: float | None, delta: float, seed: int
     """
     size = np.sqrt(np.diag(covariance))
     values, vectors = np.linalg.eigh(covariance / np.outer(size, size))
-    # The symmetric root: eigenvectors of one eigenvalue turn with the last digit, and the draws would with them.
+    # The symmetric root is continuous in the covariance. A root from the eigenvectors alone is not: those of a multiple
+    # eigenvalue may rotate with the last digit, and the draws with them.
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     rng = np.random.default_rng(seed)
-    batches = (np.abs(root @ rng.standard_normal((len(root), DRAWS // _BATCHES))) for _ in range(_BATCHES))
-    largest = np.concatenate([batch.max(axis=0) for batch in batches])
+    maxima = []
+    for _ in range(_BATCHES):
+        draws = root @ rng.standard_normal((len(root), DRAWS // _BATCHES))
+        maxima.append(np.abs(draws).max(axis=0))
+    largest = np.concatenate(maxima)
     if df is not None:
         largest = largest / np.sqrt(rng.chisquare(df, largest.shape) / df)
     simulated = float(np.quantile(largest, 1 - delta, method="higher"))
