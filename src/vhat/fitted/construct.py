@@ -272,7 +272,7 @@ def from_curve_fit(
         x: The independent variable, as curve_fit got it.
         y: The responses.
         sigma: Standard deviations as curve_fit got them, or None.
-        absolute_sigma: Here for the reader of curve_fit: True is refused with the words of what to ask instead.
+        absolute_sigma: An argument of curve_fit; True is refused, with the call to use instead.
 
     Returns:
         The fitted model, with no weight decay.
@@ -303,7 +303,7 @@ def from_curve_fit(
 
 
 def _files(*given: Any) -> Rows | None:
-    """Return the one argument that is rows in files, or None."""
+    """Return the first argument that is :class:`vhat.Rows`, or None."""
     return next((each for each in given if isinstance(each, Rows)), None)
 
 
@@ -312,7 +312,7 @@ def _is_last(parameters: Any) -> bool:
 
 
 def _loaded(X: Any, y: Any, memory: float | None, call: str) -> tuple[Any, Any]:
-    """Return inputs and responses: of rows in files, all of them; anything else as it is.
+    """Return inputs and responses, loaded whole where they are rows in files.
 
     Raises:
         InputError: For rows without responses, or with responses beside them.
@@ -325,7 +325,7 @@ def _loaded(X: Any, y: Any, memory: float | None, call: str) -> tuple[Any, Any]:
 
 
 def _fitted(problem: Problem, files: Rows | None, parameters: Any = "all") -> FittedModel:
-    """Return the model, which knows its files where the problem holds their rows as they are."""
+    """Return the fitted model, with a reference to its files where the problem contains their rows unchanged."""
     if files is None or _is_last(parameters):
         return FittedModel(problem)
     with problem.scope():
@@ -347,7 +347,7 @@ def load(
     memory: float | None = None,
     validation: Any = None,
 ) -> Any:
-    """Load what :meth:`vhat.FittedModel.save`, :meth:`vhat.Sketch.save` or :meth:`vhat.Calibrated.save` has saved.
+    """Load a model saved by :meth:`vhat.FittedModel.save`, :meth:`vhat.Sketch.save` or :meth:`vhat.Calibrated.save`.
 
     Nothing in the directory is executed. A network of ``vhat.fit`` needs no more than the directory. A model that is
     your own code has to be given again; it is compared with what was saved: names and shapes of parameters, and

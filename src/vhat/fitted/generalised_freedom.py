@@ -1,7 +1,7 @@
-"""Generalised degrees of freedom of a training recipe: ``tr df/dy``, measured by training again on nudged responses.
+"""Generalised degrees of freedom of a training recipe, ``tr df/dy``, by retraining on perturbed responses.
 
-With e random signs, one a response, and t the size of the nudge, ``e'(f(y + t sigma e) - f(y)) / (t sigma)`` has the
-mean ``tr df/dy`` to first order (Ye 1998; Efron 2004). All trainings start from one seed, so that nothing else differs.
+With random signs e, one per response, and a perturbation of size t, ``e'(f(y + t sigma e) - f(y)) / (t sigma)`` has the
+mean ``tr df/dy`` to first order (Ye 1998; Efron 2004). All trainings have the same seed, so that nothing else differs.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from vhat.progress import bar
 __all__ = ["GeneralisedFreedom", "Retrainings", "measure_freedom"]
 
 NUDGE = 0.3
-"""Size of a nudge in noise levels. Measured on networks against forty redraws: 1 is 17% low, 0.1 noisier, and central
-differences are no better."""
+"""Size of the perturbation in noise levels. Measured on networks against forty redraws: 1 is 17% low, 0.1 noisier, and
+central differences are no better."""
 RETRAININGS = 6
-"""Retrainings under nudged responses: the standard error is then some 13%."""
+"""Default number of retrainings, at which the standard error is about 13%."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class GeneralisedFreedom:
     """The generalised degrees of freedom of a recipe.
 
     Attributes:
-        estimates: One for each finished retraining under nudged responses, (r,).
-        reproduced: How far the recipe's model on the responses as they are is from the model given, at the training
-            rows: root mean square, in noise levels; NaN before it is trained.
+        estimates: One for each finished retraining under perturbed responses, (r,).
+        reproduced: Root mean square difference, in noise levels, between the training predictions of the recipe's model
+            on the unperturbed responses and those of the given model; NaN before it is trained.
     """
 
     estimates: np.ndarray
@@ -43,25 +43,26 @@ class GeneralisedFreedom:
 
     @property
     def value(self) -> float:
-        """Their mean; NaN where there is none."""
+        """Mean of the estimates; NaN where there is none."""
         return float(np.mean(self.estimates)) if self.estimates.size else float("nan")
 
     @property
     def error(self) -> float:
-        """The standard error of the mean; NaN of fewer than two."""
+        """Standard error of the mean; NaN for fewer than two estimates."""
         count = self.estimates.size
         return float(np.std(self.estimates, ddof=1) / np.sqrt(count)) if count > 1 else float("nan")
 
 
 @dataclass(eq=False)
 class Retrainings:
-    """Predictions of the retrainings that are finished, kept so that an interrupted measurement goes on.
+    """Predictions of the finished retrainings, kept so that an interrupted measurement can continue.
 
     Attributes:
         recipe: The recipe that was called.
-        noise: The noise level of each training response, (n, K), by which responses were nudged.
+        noise: The noise level of each training response, (n, K), in whose unit responses were perturbed.
         seed: The seed of all trainings, and of the signs.
-        fits: Predictions at the rows that the model holds, and these rows: of the responses as they are first.
+        fits: For each training, the first on the unperturbed responses: its predictions at the rows that its model
+            contains, and the numbers of these rows.
     """
 
     recipe: Recipe
@@ -70,19 +71,19 @@ class Retrainings:
     fits: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
 
     def signs(self, number: int) -> np.ndarray:
-        """Return the signs of a nudge, (n, K), whatever came before it."""
+        """Return the signs of a perturbation, (n, K), which do not depend on earlier draws."""
         rng = np.random.default_rng((self.seed, number))
         return rng.choice([-1.0, 1.0], size=self.noise.shape)
 
     def targets(self, problem: Problem, number: int) -> np.ndarray:
-        """Return the responses of a training, as the recipe gets them: number 0 has them as they are."""
+        """Return the responses of a training, as the recipe gets them; those of number 0 are unperturbed."""
         y = problem.targets
         if number:
             y = y + NUDGE * self.noise * self.signs(number)
         return y[:, 0].copy() if problem.squeeze else y.copy()
 
     def freedom(self, problem: Problem) -> GeneralisedFreedom:
-        """Return what the finished ones tell."""
+        """Return the degrees of freedom from the finished trainings."""
         if not self.fits:
             return GeneralisedFreedom(np.zeros(0), float("nan"))
         base, rows = self.fits[0]
@@ -95,12 +96,12 @@ class Retrainings:
 
 
 def measure_freedom(problem: Problem, work: Retrainings, retrainings: int) -> GeneralisedFreedom:
-    """Train once on the responses as they are and on nudged ones until there are so many; finished ones are kept.
+    """Train once on the unperturbed responses, and so many times on perturbed ones; finished trainings are kept.
 
     Args:
         problem: The training problem.
-        work: What is finished; it is added to.
-        retrainings: How many under nudged responses.
+        work: The finished trainings, to which new ones are appended.
+        retrainings: Number of trainings under perturbed responses.
 
     Raises:
         InputError: When the recipe is none, or returns a model of other rows.
@@ -128,7 +129,7 @@ def measure_freedom(problem: Problem, work: Retrainings, retrainings: int) -> Ge
 
 
 def _together(problem: Problem, work: Retrainings, missing: range, X: Any, weights: np.ndarray | None) -> None:
-    """Train all that are missing in one call, where the recipe can."""
+    """Make all missing trainings in one call, where the recipe can."""
     many: Callable[..., Any] | None = getattr(work.recipe, "many", None)
     if many is None or not missing:
         return
@@ -139,14 +140,14 @@ def _together(problem: Problem, work: Retrainings, missing: range, X: Any, weigh
 
 
 def _predictions(fitted: Any, y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the predictions of a retrained model at the training rows that it holds, and which rows these are."""
+    """Return the predictions of a retrained model at the training rows that it contains, and their numbers."""
     model = check_fitted(fitted)
     with model.problem.scope():
         return np.asarray(model.problem.fitted_values), held_rows(model, y, weights)
 
 
 def given_inputs(problem: Problem) -> Any:
-    """Return the training inputs as a recipe gets them: arrays, in the structure in which the model takes them."""
+    """Return the training inputs for a recipe: arrays, in the structure in which the model takes them."""
     if problem.scaling is not None:
         return np.array(problem.X)
     if isinstance(problem.autodiff, HeadAutodiff):
@@ -159,7 +160,7 @@ def given_inputs(problem: Problem) -> Any:
 
 
 def check_freedom(found: GeneralisedFreedom, rank: float) -> None:
-    """Refuse degrees of freedom that no ridge penalty has."""
+    """Refuse degrees of freedom that no ridge penalty can have."""
     if not 0 < found.value < rank:
         raise InputError(
             f"the retrainings give {found.value:.3g} +- {found.error:.2g} generalised degrees of freedom, and a ridge "

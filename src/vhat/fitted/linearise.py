@@ -20,8 +20,8 @@ from vhat.variance.workspace import Workspace
 __all__ = ["find_ridge"]
 
 _INTERPOLATES = 1e-3
-"""Root mean square of the training residuals, as a share of the responses' standard deviation, below which they are no
-size for a nudge."""
+"""Root mean square of the training residuals, as a share of the responses' standard deviation, below which they cannot
+be the unit of a perturbation."""
 
 
 def find_ridge(
@@ -45,11 +45,11 @@ def find_ridge(
         validation: Rows that training did not fit, or None.
         recipe: A recipe that trains the model again, or None.
         likelihood: ``"auto"``, ``"normal"`` or ``"t4"``.
-        retrainings: How many times the recipe trains under nudged responses.
-        seed: Draws training rows and nudges.
+        retrainings: How many times the recipe trains under perturbed responses.
+        seed: Draws training rows and perturbations.
 
     Raises:
-        InputError: For options that cannot be used, and where ``"auto"`` has nothing to go by.
+        InputError: For options that cannot be used, and for ``"auto"`` without validation rows and recipe.
     """
     check_choice("likelihood", likelihood, ("auto", "normal", "t4"))
     check_count("retrainings", retrainings, least=2)
@@ -98,7 +98,7 @@ def _retrained(work: Workspace, validation: Validation | None, recipe: Any, retr
     kept = work.kept("retrainings")
     if kept is None or kept.recipe is not recipe or kept.seed != seed:
         with problem.scope():
-            kept = Retrainings(recipe, _nudged(work, validation), seed)
+            kept = Retrainings(recipe, _perturbation_unit(work, validation), seed)
         work.renew("retrainings", kept)
     found = measure_freedom(problem, kept, retrainings)
     with problem.scope():
@@ -115,10 +115,10 @@ def _retrained(work: Workspace, validation: Validation | None, recipe: Any, retr
     )
 
 
-def _nudged(work: Workspace, validation: Validation | None) -> np.ndarray:
-    """Return the noise level by which responses are nudged, (n, K): validation errors, or training residuals.
+def _perturbation_unit(work: Workspace, validation: Validation | None) -> np.ndarray:
+    """Return the noise level in whose unit responses are perturbed, (n, K): validation errors, or training residuals.
 
-    It need not be right: the size of a nudge hardly matters between 0.1 and 0.3 noise levels.
+    It need not be accurate: the size of a perturbation hardly matters between 0.1 and 0.3 noise levels.
     """
     problem = work.problem
     if validation is not None:

@@ -1,4 +1,7 @@
-"""Which of the rows that a recipe was handed its model holds: whatever is done with a fit, row by row, rests on it."""
+"""Match the training rows of a model with the rows that its recipe was given.
+
+Leave-one-out, bootstraps and comparisons use a fit row by row, and are wrong where the rows are others.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +19,31 @@ if TYPE_CHECKING:
 __all__ = ["held_rows"]
 
 _ROUNDED = 4 * float(np.finfo(np.float32).eps)
-"""What training in float32 may do to a response, as a share of the largest."""
+"""Difference of a response that training in float32 may cause, as a share of the largest response."""
 _BLURRED = 1e-3
-"""No rounding may blur more than this share of the range of y: beyond it, the responses are others."""
+"""Largest difference that counts as rounding, as a share of the range of y."""
 
 
 def held_rows(fitted: FittedModel, y: Any, sample_weight: Any = None) -> np.ndarray:
-    """Return the rows, by number, that a model holds of those that its recipe was handed.
+    """Return the numbers of the rows that a model contains, among those that its recipe was given.
 
-    That is all of them in their order; or all but those of weight zero; or, where weights are whole numbers, as many
-    copies of each as its weight says.
+    A model may contain all rows in their order; all but those of weight zero; or, where weights are whole numbers, as
+    many copies of each row as its weight.
 
     Args:
-        fitted: What the recipe returned.
-        y: The responses that it was handed, (n,) or (n, outputs).
-        sample_weight: The weights that it was handed, (n,), or None.
+        fitted: The model that the recipe returned.
+        y: The responses that the recipe was given, (n,) or (n, outputs).
+        sample_weight: The weights that it was given, (n,), or None.
 
     Returns:
         Row numbers, (rows of the model,).
 
     Raises:
-        InputError: When the model holds other responses: what they look like, and what to do.
+        InputError: When the model contains other responses, with their likely origin and the remedy.
     """
     came = as_numbers("y", y)
-    came, held = came.reshape(len(came), -1), fitted.problem.targets
+    came = came.reshape(len(came), -1)
+    held = fitted.problem.targets
     possible = list(_possible(len(came), sample_weight))
     for rows in possible:
         if _same(held, came[rows]):
@@ -49,6 +53,7 @@ def held_rows(fitted: FittedModel, y: Any, sample_weight: Any = None) -> np.ndar
 
 
 def _possible(n: int, sample_weight: Any) -> Iterator[np.ndarray]:
+    """Yield the row numbers that a model may contain."""
     yield np.arange(n)
     if sample_weight is not None:
         weights = check_weights(sample_weight, n)
@@ -62,15 +67,16 @@ def _same(held: np.ndarray, came: np.ndarray) -> bool:
 
 
 def _tolerance(y: np.ndarray) -> np.ndarray:
-    """The rounding of float32, an output; less where it would drown the range of y, but never less than float64's."""
-    size, extent = np.abs(y).max(axis=0), np.ptp(y, axis=0)
+    """Return the difference that counts as rounding, (K,): that of float32, limited by the range of y."""
+    size = np.abs(y).max(axis=0)
+    extent = np.ptp(y, axis=0)
     blurred = _BLURRED * np.where(extent > 0, extent, size)
     tolerance: np.ndarray = np.maximum(np.minimum(_ROUNDED * size, blurred), 1e-12 * size)
     return tolerance
 
 
 def _difference(held: np.ndarray, came: np.ndarray) -> str:
-    """Say what the responses of a model look like, beside those that came, and what to do."""
+    """Return how the responses of a model differ from those that were given, and the remedy."""
     hand_over = "Give vhat.from_torch, from_jax or from_numpy the rows as they came"
     if held.shape[1] != came.shape[1]:
         return (
@@ -102,7 +108,7 @@ def _difference(held: np.ndarray, came: np.ndarray) -> str:
 
 
 def _scale(held: np.ndarray, came: np.ndarray) -> tuple[float, float] | None:
-    """Return b and a of ``held = a + b came`` in the first output where they differ, if every output has such."""
+    """Return b and a of ``held = a + b came`` for the first output that differs, if every output is of this form."""
     found = []
     for mine, given in zip(held.T, came.T, strict=True):
         middle, extent = given.mean(), np.ptp(given)

@@ -1,12 +1,12 @@
-"""Losses of the noise itself: noise in the inputs, multiplicative noise, several noises a row.
+"""Losses with the noise as an argument: noise in the inputs, multiplicative noise, several noises per row.
 
 With ``L = 1/n sum_i l_i(theta, z_i) + 1/2 theta'Lam theta``, ``A = hess L`` and ``G_i = d/dz grad l_i`` at the observed
 noise, a minimum moves by ``d theta/d z_i = -A^-1 G_i / n``, so that a functional q of it has
 
     d q/d z_i = -h'G_i / n,      h = A^-1 grad q,      V = 1/n sum_i |G_i'h|^2,
 
-and the bounds hold with noise of standard deviation one. The square loss with noise in the responses is the special
-case ``G_i = -sigma grad f(x_i)``. Matrices are dense: this is for models of few parameters.
+and the bounds hold for noise of standard deviation 1. The square loss with noise in the responses is the special case
+``G_i = -sigma grad f(x_i)``. Matrices are dense, which limits this to models of few parameters.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from vhat.linalg.memory import in_words
 __all__ = ["NoiseLossInterval", "NoiseLossModel", "from_noise_loss"]
 
 _STATIONARY = 0.01
-"""Distance to the minimum, as a share of what the noise does to the parameters, up to which they are one."""
+"""Largest distance to the minimum, as a share of the spread that the noise gives the parameters."""
 _BOUNDS = ("isoperimetric", "tight", "asymptotic", "chebyshev")
 
 
@@ -47,7 +47,7 @@ class NoiseLossInterval:
         weighted_norm: V.
         delta: Probability of a miss.
         bound: The bound in use.
-        guarantee: What the interval is for and what it rests on.
+        guarantee: What the interval covers and what it assumes.
     """
 
     center: np.ndarray
@@ -106,7 +106,7 @@ class NoiseLossModel:
 
     @property
     def offset(self) -> float:
-        """The distance to the minimum over the spread that the noise gives the parameters, in the metric of A."""
+        """Distance to the minimum over the spread that the noise gives the parameters, in the metric of A."""
         step = scipy.linalg.cho_solve(self._factor, self.gradient)
         G = self.noise_gradients.reshape(-1, len(self.theta))
         spread = float(np.sum(G * scipy.linalg.cho_solve(self._factor, G.T).T)) / self.n**2
@@ -192,17 +192,17 @@ def from_noise_loss(
     noises: int = 1,
     memory: float | None = None,
 ) -> NoiseLossModel:
-    """Take a minimum of a loss of which the noise is an argument (JAX, few parameters).
+    """Return the model of a minimum of a loss whose noise is an argument (JAX, few parameters).
 
     Args:
         loss: ``loss(params, row, z)`` of one row, a scalar, twice differentiable in ``params`` and once in z. z, of
-            shape (noises,), is what the row's noise would change by, in standard deviations: zero is what was
-            observed. Noise s in the inputs: ``(predict(params, row["x"] + s * z) - row["y"])**2 / 2``.
+            shape (noises,), is a change of the row's noise in standard deviations; zero is the observed noise. Noise
+            of size s in the inputs: ``(predict(params, row["x"] + s * z) - row["y"])**2 / 2``.
         params: The fitted parameters, any pytree of floating-point arrays: a minimum of the mean of the losses at
             z = 0 plus the penalty.
-        rows: What the loss is given, a pytree of arrays with one leading row axis.
+        rows: The rows for the loss, a pytree of arrays with one leading row axis.
         weight_decay: lam of ``lam/2 |params|^2``.
-        noises: How many independent standard normal noises a row has.
+        noises: Number of independent standard normal noises of a row.
         memory: Budget in bytes.
 
     Returns:
@@ -238,23 +238,23 @@ def from_noise_loss(
         (n,) = counts
         theta, unravel = ravel_pytree(jax.tree.map(lambda a: jnp.asarray(np.asarray(a), jnp.float64), params))
         _require_memory(n, noises, theta.size, check_memory(memory))
-        still = jnp.zeros(noises)
+        observed = jnp.zeros(noises)
 
         def objective(t: Any) -> Any:
-            losses = jax.vmap(lambda row: jnp.asarray(loss(unravel(t), row, still)).reshape(()))(data)
+            losses = jax.vmap(lambda row: jnp.asarray(loss(unravel(t), row, observed)).reshape(()))(data)
             return jnp.mean(losses) + 0.5 * weight_decay * jnp.sum(t**2)
 
-        def slope(row: Any, z: Any) -> Any:
+        def gradient_of_row(row: Any, z: Any) -> Any:
             return jax.grad(lambda t: jnp.asarray(loss(unravel(t), row, z)).reshape(()))(theta)
 
         gradient = np.asarray(jax.grad(objective)(theta))
         hessian = np.asarray(jax.hessian(objective)(theta))
-        pushes = np.asarray(jax.vmap(lambda row: jax.jacfwd(lambda z: slope(row, z))(still))(data))
-    for name, part in (("gradient", gradient), ("Hessian", hessian), ("derivative in the noise", pushes)):
+        mixed = np.asarray(jax.vmap(lambda row: jax.jacfwd(lambda z: gradient_of_row(row, z))(observed))(data))
+    for name, part in (("gradient", gradient), ("Hessian", hessian), ("derivative in the noise", mixed)):
         if not np.isfinite(part).all():
             raise ModelError(f"the {name} of the loss is not finite at these parameters.")
     symmetric = (hessian + hessian.T) / 2
-    return NoiseLossModel(params, np.asarray(theta), gradient, symmetric, pushes.transpose(0, 2, 1), unravel)
+    return NoiseLossModel(params, np.asarray(theta), gradient, symmetric, mixed.transpose(0, 2, 1), unravel)
 
 
 def _require_memory(n: int, noises: int, p: int, budget: int) -> None:
@@ -267,7 +267,7 @@ def _require_memory(n: int, noises: int, p: int, budget: int) -> None:
 
 
 def _sentence(delta: float, bound: str, tail: Tail | None, *, minimum: bool) -> str:
-    """Say what the interval is for and what it rests on."""
+    """Compose the guarantee."""
     varies = "the tail of V that was supplied" if tail is not None else "a moderate tail of V"
     if tail is None and bound != "isoperimetric":
         varies = "that V does not vary with the noise"

@@ -1,4 +1,4 @@
-"""What a recipe is, how it is called once, and what is asked of the model that it returns."""
+"""Recipes, from data to a fitted model: the protocol, a checked call, and checks of what is returned."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ class Recipe(Protocol):
 
 
 def fit_one(recipe: Recipe, X: Any, y: Any, *, seed: int, sample_weight: Any = None) -> FittedModel:
-    """Call a recipe once, and hold what it returns to what it was handed.
+    """Call a recipe once, and check that its model contains the rows that it was given.
 
     Raises:
         InputError: When no fitted model comes back, or one of other rows, or when the data were changed in place.
     """
-    handed, responses = {"X": X, "y": y, "sample_weight": sample_weight}, as_numbers("y", y)  # a copy
+    handed = {"X": X, "y": y, "sample_weight": sample_weight}
+    responses = as_numbers("y", y)  # a copy
     before = {name: value.copy() for name, value in handed.items() if isinstance(value, np.ndarray)}
     fitted = check_fitted(recipe(X, y, seed=int(seed), sample_weight=sample_weight))
     for name, value in before.items():
@@ -44,7 +45,7 @@ def fit_one(recipe: Recipe, X: Any, y: Any, *, seed: int, sample_weight: Any = N
 
 
 def check_recipe(recipe: Any) -> None:
-    """Refuse what cannot be called as a recipe is, before anything is trained."""
+    """Refuse objects that cannot be called like a recipe, before anything is trained."""
     shape = "recipe(X, y, *, seed, sample_weight=None) -> fitted"
     if hasattr(recipe, "predict_interval"):
         raise InputError(
@@ -66,7 +67,7 @@ def check_recipe(recipe: Any) -> None:
 
 
 def check_fitted(fitted: Any) -> FittedModel:
-    """Return what a recipe returned, or say that it is no fitted model."""
+    """Return the result of a recipe, or refuse it where it is no fitted model."""
     from vhat.fitted.model import FittedModel
 
     if not isinstance(fitted, FittedModel):
