@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all, whoever else can write to their folder."""
+"""Write files atomically: a file is complete or does not exist, also in a directory that others can write to."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["replacing", "write_new"]
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write a file that must not exist yet, and bring it to the disk.
+    """Write a new file, and flush it to the disk.
 
     Raises:
-        FileExistsError: When anything has this name: a file, a folder, or a symbolic link, which is not followed.
+        FileExistsError: If the name is taken by a file, a folder or a symbolic link. A link is not followed.
     """
     with path.open("xb") as file:
         file.write(content)
@@ -26,18 +26,18 @@ def write_new(path: Path, content: bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a stream whose content takes the place of ``path`` when the block ends without an error.
+    """Yield a stream whose content replaces the file ``path`` if the block ends without an error.
 
-    The content goes to a temporary file beside ``path``, is brought to the disk, and is renamed: whoever looks sees
-    the old file or the complete new one. After an error, Ctrl-C among them, the temporary file is removed. Where
-    ``path`` is a symbolic link, the file that it points to is replaced, and the link stays.
+    The content is written to a temporary file beside ``path``, flushed to the disk, and renamed. A reader sees the old
+    file or the complete new one. After an error, including Ctrl-C, the temporary file is removed. If ``path`` is a
+    symbolic link, the file that it points to is replaced, and the link stays.
 
     Raises:
-        OSError: When the file cannot be written.
+        OSError: If the file cannot be written.
     """
     target = path.resolve()
-    # The name cannot be guessed, and "x" creates the file or fails: a symbolic link that somebody has put under the
-    # name of the temporary file is not followed, and a file of the user's is neither overwritten nor removed.
+    # The name cannot be guessed, and "x" fails if it is taken: a symbolic link that somebody placed under this name is
+    # not followed, and a file of the user is neither overwritten nor removed.
     temporary = target.with_name(f".vhat-{secrets.token_hex(8)}.part")
     stream = temporary.open("xb")
     try:

@@ -1,4 +1,4 @@
-"""Whether plain data that was read from a file has the entries and types that a class declares."""
+"""Check that plain data read from a file has the entries and types that a class declares."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ T = TypeVar("T")
 
 
 def build(kind: type[T], saved: Any, **given: Any) -> T:
-    """Make a dataclass from saved fields.
+    """Return a dataclass made from saved fields.
 
     Args:
         kind: The dataclass.
         saved: Its fields by name.
-        given: Fields that are not saved; they take precedence.
+        given: Fields that were not saved. They take precedence.
 
     Raises:
-        StoreError: For fields that are missing, unknown, or of another type than declared.
+        StoreError: For fields that are missing, unknown, or not of the declared type.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -57,14 +57,14 @@ def build(kind: type[T], saved: Any, **given: Any) -> T:
 
 
 def check(kind: Any, saved: Any, what: str) -> None:
-    """Refuse a document that lacks entries of a :class:`typing.TypedDict`, or has them in another type.
+    """Check that a document has the entries and types of a :class:`typing.TypedDict`.
 
-    Entries that the TypedDict does not name are left to later versions.
+    Entries that the TypedDict does not name are allowed: a later version may have written them.
 
     Args:
         kind: The TypedDict.
         saved: The document.
-        what: What messages call it.
+        what: The name of the document in messages.
 
     Raises:
         StoreError: Naming the entry.
@@ -81,13 +81,14 @@ def check(kind: Any, saved: Any, what: str) -> None:
 def _required(kind: Any) -> set[str]:
     """Return the entries that a TypedDict does not mark as ``NotRequired``.
 
-    ``__required_keys__`` does not know the marks of a module whose annotations are text.
+    ``__required_keys__`` ignores these marks in a module whose annotations are strings.
     """
     hints = get_type_hints(kind, localns=_Names(vars(sys.modules[kind.__module__])), include_extras=True)
     return {name for name, hint in hints.items() if get_origin(hint) is not NotRequired}
 
 
 def _check_types(kind: type, saved: Mapping[str, Any], what: str = "") -> None:
+    """Check the types of the saved entries that a class declares."""
     for name, hint in _hints(kind).items():
         if name in saved and not _fits(saved[name], hint):
             wanted = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
@@ -98,17 +99,19 @@ def _check_types(kind: type, saved: Mapping[str, Any], what: str = "") -> None:
 
 
 class _Names(dict[str, Any]):
-    """The names of a module; what it imports for type checkers alone stands for anything."""
+    """The names of a module. A name that it imports for type checkers only is replaced by ``Any``."""
 
     def __missing__(self, name: str) -> Any:
         return getattr(builtins, name, Any)
 
 
 def _hints(kind: type) -> dict[str, Any]:
+    """Return the declared types of a class, by the names of its entries."""
     return get_type_hints(kind, localns=_Names(vars(sys.modules[kind.__module__])))
 
 
-def _fits(value: Any, hint: Any) -> bool:  # noqa: PLR0911  (one line a kind of type)
+def _fits(value: Any, hint: Any) -> bool:  # noqa: PLR0911  (one return per kind of type)
+    """Return whether a value is of a declared type."""
     if hint is Any:
         return True
     if is_typeddict(hint):
@@ -137,5 +140,5 @@ def _fits(value: Any, hint: Any) -> bool:  # noqa: PLR0911  (one line a kind of 
 
 
 def _is_float(value: float) -> bool:
-    """Whether a whole number of any size is one that a float can hold."""
+    """Return whether a number is a float, or an integer that a float can hold."""
     return isinstance(value, float) or abs(value) <= sys.float_info.max
