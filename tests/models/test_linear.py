@@ -344,7 +344,7 @@ def test_a_table_of_embeddings_is_recognised():
 
 def test_a_module_of_very_many_operations_is_left_unrecognised(monkeypatch):
     assert in_torch(TORCH_LINEAR["polynomial"]).linear
-    monkeypatch.setattr(affine, "_MOST_OPERATIONS", 5)
+    monkeypatch.setattr(affine, "_MAX_OPERATIONS", 5)
     assert not in_torch(TORCH_LINEAR["polynomial"]).linear
 
 

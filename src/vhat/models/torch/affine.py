@@ -1,28 +1,36 @@
-"""Whether a module is affine in its trainable parameters, read off the operations of one run.
+"""Proof that a module is affine in its trainable parameters, from the operations of one forward pass.
 
-The module runs once, in evaluation mode, on a few rows; torch hands over every operation that touches a tensor, below
-autograd and below Python. What a tensor depends on is noted for its memory, so that views and operations in place are
-followed as well. See :mod:`vhat.models.affine`.
+The module runs once, in evaluation mode, on a few rows. A dispatch mode receives every operation on tensors, below
+autograd and below Python. The dependence of a tensor on the parameters is stored by its memory, so that views and
+in-place operations are included. See :mod:`vhat.models.affine`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from vhat.models.affine import Dependence, Linearity, combine
 from vhat.models.torch.inputs import Rows
 from vhat.models.torch.model import copy_rows
+from vhat.models.torch.operations import (
+    base_name,
+    named_arguments,
+    returns_views,
+    storage_key,
+    tensors_in,
+    written_arguments,
+)
 
 __all__ = ["is_affine"]
 
-_MOST_OPERATIONS = 4000
-"""Operations after which a module counts as not affine: 40 to 50 microseconds each, so a fifth of a second."""
+_MAX_OPERATIONS = 4000
+"""Number of operations after which a module counts as not affine. One takes 40 to 50 microseconds, so this limits the
+time to a fifth of a second."""
 _SELF = Linearity(terms=("self",))
 _OTHER = Linearity(terms=("self", "other"))
 _SOURCE = Linearity(terms=("self", "src", "source", "value", "values"))
@@ -36,7 +44,7 @@ _AFTER_SELF = {
     "baddbmm": ("batch1", "batch2"),
     "addcmul": ("tensor1", "tensor2"),
 }
-"""``self`` plus a product of two."""
+"""Operations that return ``self`` plus a product of two other arguments."""
 
 _LINEAR = {
     # sums and products
@@ -53,14 +61,14 @@ _LINEAR = {
     "convolution": Linearity(terms=("bias",), factors=("input", "weight")),
     "_trilinear": Linearity(factors=("i1", "i2", "i3")),
     **{name: Linearity(terms=("self",), factors=factors) for name, factors in _AFTER_SELF.items()},
-    # normalisation: by fixed statistics, or of something that does not depend on the parameters
+    # normalisation by fixed statistics, or of values that do not depend on the parameters
     "native_batch_norm": _NORMALISED,
     "_native_batch_norm_legit_no_training": _NORMALISED,
     "native_layer_norm": _SCALED,
     "native_group_norm": _SCALED,
-    # averages over places
+    # averages over positions
     **dict.fromkeys(("avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"), _SELF),
-    # moves of numbers to other places; positions, masks and indices must not depend on the parameters
+    # rearrangements; positions, masks and indices must not depend on the parameters
     **dict.fromkeys(("cat", "stack"), Linearity(terms=("tensors",))),
     **dict.fromkeys(("clone", "_to_copy", "_unsafe_view", "flip", "roll", "repeat", "tril", "triu"), _SELF),
     **dict.fromkeys(("constant_pad_nd", "im2col", "col2im", "diag_embed"), _SELF),
@@ -70,18 +78,18 @@ _LINEAR = {
     "where": _OTHER,
     "embedding": Linearity(terms=("weight",)),
 }
-"""Operations that are linear in the arguments listed, by name; views are linear in what they show."""
-_SPOILING = ("rounding_mode", "reduce", "training")
-"""Options of listed operations that make them something else: a floor, a product of all, statistics of the batch."""
-_SHAPE_ALONE = {
+"""Operations with the names of the arguments in which they are linear. Views are linear in their argument as well."""
+_DISQUALIFYING_OPTIONS = ("rounding_mode", "reduce", "training")
+"""Options that make a listed operation nonlinear: a floor, a product of all values, statistics of the batch."""
+_SHAPE_ONLY = {
     *("zeros_like", "ones_like", "full_like", "empty_like"),
     *("new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided"),
 }
-"""Operations whose result depends on the shape of ``self`` and not on its numbers."""
+"""Operations whose result depends on the shape of ``self`` only, not on its values."""
 _READERS = ("numpy", "tolist", "__array__", "__dlpack__", "__deepcopy__", "__reduce_ex__")
-"""Methods that take numbers out of tensors without an operation of torch."""
+"""Methods that read values of a tensor without an operation of torch."""
 _FLOATS = (torch.float32, torch.float64)
-"""Narrower floats round so coarsely that a sum of them is a staircase."""
+"""Floats that count as real numbers. Narrower ones round so coarsely that a sum of them is a step function."""
 
 
 class _NotAffineError(Exception):
@@ -89,46 +97,46 @@ class _NotAffineError(Exception):
 
 
 class _Dependences(TorchDispatchMode):  # type: ignore[misc]
-    """Follow through every operation what the tensors depend on."""
+    """Propagate the dependence of tensors on the parameters through every operation."""
 
     def __init__(self) -> None:
         super().__init__()
         self._known: dict[int, Dependence] = {}
-        self._alive: list[Any] = []  # a storage that is freed would give its address to another
+        self._alive: list[Any] = []  # keeps the memory of all tensors, so that no address is used twice
         self._count = 0
 
-    def note(self, tensor: Any, found: Dependence) -> None:
-        """Note that the memory of a tensor holds numbers that depend so on the parameters."""
-        key = tensor.untyped_storage()._cdata
-        self._known[key] = max(self._known.get(key, Dependence.CONSTANT), found)
+    def record(self, tensor: Any, dependence: Dependence) -> None:
+        """Record the dependence of the values in a tensor's memory."""
+        key = storage_key(tensor)
+        self._known[key] = max(self._known.get(key, Dependence.CONSTANT), dependence)
         self._alive.append(tensor)
 
     def of(self, tensors: Any) -> Dependence:
-        """Return the dependence of tensors in any nested structure; what was never noted is a constant."""
-        found = (self._known.get(each.untyped_storage()._cdata, Dependence.CONSTANT) for each in _tensors(tensors))
+        """Return the largest dependence of the tensors in a nested structure; CONSTANT for unrecorded ones."""
+        found = (self._known.get(storage_key(each), Dependence.CONSTANT) for each in tensors_in(tensors))
         return max(found, default=Dependence.CONSTANT)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self._count += 1
-        if self._count > _MOST_OPERATIONS:
+        if self._count > _MAX_OPERATIONS:
             raise _NotAffineError
-        given = _named(func, args, kwargs)
-        found = _result(func, given, {name: self.of(value) for name, value in given.items()})
-        written = [given[each.name] for each in func._schema.arguments if _is_written(each) and each.name in given]
+        given = named_arguments(func, args, kwargs)
+        dependence = _dependence_of_result(func, given, {name: self.of(value) for name, value in given.items()})
+        written = written_arguments(func, given)
         output = func(*args, **kwargs)
-        results = list(_tensors(output))
-        if found >= Dependence.INPUT and not results and not written:
-            raise _NotAffineError  # a number leaves for Python, which may branch on it
-        if found >= Dependence.AFFINE and any(each.dtype not in _FLOATS for each in results):
+        results = list(tensors_in(output))
+        if dependence >= Dependence.INPUT and not results and not written:
+            raise _NotAffineError  # the result is a Python number, on which the module may branch
+        if dependence >= Dependence.AFFINE and any(each.dtype not in _FLOATS for each in results):
             raise _NotAffineError
-        for tensor in (*results, *_tensors(written)):
-            self.note(tensor, found)
+        for tensor in (*results, *tensors_in(written)):
+            self.record(tensor, dependence)
         return output
 
 
 class _Reads(TorchFunctionMode):  # type: ignore[misc]
-    """Refuse methods that take out of torch what depends on inputs or parameters."""
+    """Raise for methods that read values which depend on inputs or parameters out of torch."""
 
     def __init__(self, dependences: _Dependences) -> None:
         super().__init__()
@@ -142,63 +150,48 @@ class _Reads(TorchFunctionMode):  # type: ignore[misc]
 
 
 def is_affine(function: Callable[[Any, Rows], Any], theta: Any, rows: Rows) -> bool:
-    """Return whether a result is an affine function of the trainable parameters, whatever their values.
+    """Return whether a function is proved to be affine in the trainable parameters, for all of their values.
 
     Args:
-        function: Of parameters and inputs: a module's predictions, or a functional without inputs.
+        function: A function of parameters and inputs: a module's predictions, or a functional without inputs.
         theta: Flat parameters, (p,).
         rows: A few rows of inputs.
     """
-    own = theta.detach().clone()
-    given = copy_rows(rows)
+    # Copies, because the function may write to its arguments.
+    parameters = theta.detach().clone()
+    inputs = copy_rows(rows)
     dependences = _Dependences()
-    dependences.note(own, Dependence.AFFINE)
-    for value in given:
-        dependences.note(value, Dependence.INPUT)
+    dependences.record(parameters, Dependence.AFFINE)
+    for value in inputs:
+        dependences.record(value, Dependence.INPUT)
     try:
         with torch.inference_mode(False), torch.no_grad(), _Reads(dependences), dependences:
-            output = function(own, given)
-    except Exception:  # found not to be affine, or a module that does not let itself be watched
+            output = function(parameters, inputs)
+    except Exception:  # not affine, or a module that does not run under a dispatch mode
         return False
     return dependences.of(output) == Dependence.AFFINE
 
 
-def _result(func: Any, given: dict[str, Any], found: dict[str, Dependence]) -> Dependence:
-    """Return the dependence of what an operation returns or writes.
+def _dependence_of_result(func: Any, given: dict[str, Any], dependences: dict[str, Dependence]) -> Dependence:
+    """Return the dependence of the values that an operation returns or writes.
+
+    Args:
+        func: The operation.
+        given: Its arguments by name.
+        dependences: Their dependences.
 
     Raises:
-        _NotAffineError: When it is not known to be affine.
+        _NotAffineError: When the result is not known to be affine.
     """
-    name = func._schema.name.removeprefix("aten::").removesuffix("_")
-    if name in _SHAPE_ALONE:
+    name = base_name(func)
+    if name in _SHAPE_ONLY:
         return Dependence.CONSTANT
     linearity = _LINEAR.get(name)
-    if _is_view(func):
+    if returns_views(func) and func._overloadname != "dtype":  # a view with another dtype reinterprets the bits
         linearity = _SELF
-    if any(given.get(option) for option in _SPOILING):
+    if any(given.get(option) for option in _DISQUALIFYING_OPTIONS):
         linearity = None
-    result = combine(found, linearity)
-    if result > Dependence.AFFINE:
+    dependence = combine(dependences, linearity)
+    if dependence > Dependence.AFFINE:
         raise _NotAffineError
-    return result
-
-
-def _is_view(func: Any) -> bool:
-    """Whether an operation returns views of ``self``; one of another dtype reads the same bits as other numbers."""
-    returned = [each.alias_info for each in func._schema.returns]
-    shown = bool(returned) and all(each is not None and not each.is_write for each in returned)
-    return shown and func._overloadname != "dtype"
-
-
-def _is_written(argument: Any) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
-
-
-def _named(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """Return the arguments of an operation by their names."""
-    names = [each.name for each in func._schema.arguments]
-    return {**dict(zip(names, args, strict=False)), **kwargs}
-
-
-def _tensors(values: Any) -> Iterator[Any]:
-    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+    return dependence

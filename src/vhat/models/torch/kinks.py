@@ -1,26 +1,34 @@
-"""The kinked operations of a module, read off the operations of one run: see :mod:`vhat.models.kinks`.
+"""The kinked operations of a module, from the operations of one forward pass: see :mod:`vhat.models.kinks`.
 
-The module runs once, in evaluation mode, on a few rows, as for :mod:`vhat.models.torch.affine`. What a tensor depends
-on is noted for its memory, so that views and operations in place are followed as well.
+The module runs once, in evaluation mode, on a few rows, as for :mod:`vhat.models.torch.affine`. Labels of tensors are
+stored by their memory, so that views and in-place operations are included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from vhat.models.kinks import UNKNOWN_KINKS, KinkedOperations
 from vhat.models.torch.inputs import Rows
 from vhat.models.torch.model import copy_rows
+from vhat.models.torch.operations import (
+    base_name,
+    named_arguments,
+    returns_views,
+    storage_key,
+    tensors_in,
+    written_arguments,
+)
 
 __all__ = ["kinked_operations"]
 
-_MOST_OPERATIONS = 20_000
-"""Operations after which nothing is said of a module: about 30 microseconds each, so half a second."""
+_MAX_OPERATIONS = 20_000
+"""Number of operations after which the kinks of a module count as unknown. One takes about 30 microseconds, so this
+limits the time to about half a second."""
 
 _KINKED = {
     # activations
@@ -39,7 +47,7 @@ _KINKED = {
 }
 """Operations whose derivative jumps somewhere, by name."""
 _SMOOTH = {
-    # sums, products and moves of numbers
+    # sums, products and rearrangements
     *("add", "sub", "rsub", "mul", "div", "neg", "positive", "sum", "mean", "cumsum", "trace", "prod", "cumprod"),
     *("mm", "bmm", "mv", "dot", "matmul", "addmm", "addmv", "addbmm", "baddbmm", "addr", "addcmul", "addcdiv", "ger"),
     *("linear", "convolution", "_trilinear", "embedding", "cat", "stack", "clone", "copy", "_to_copy", "_unsafe_view"),
@@ -55,99 +63,109 @@ _SMOOTH = {
     *("log", "log2", "log10", "log1p", "logaddexp", "logaddexp2", "sin", "cos", "tan", "sinh", "cosh", "asin", "acos"),
     *("atan", "atan2", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "sinc", "xlogy"),
     *("pow", "square", "sqrt", "rsqrt", "reciprocal"),
-    # facts about numbers that do not change where they are finite
+    # constant where the argument is finite
     *("isnan", "isinf", "isfinite", "nan_to_num"),
 }
-"""Operations without a jump in the derivative inside their domain, by name; views have none either."""
-_SHAPE_ALONE = {
+"""Operations whose derivative has no jump inside their domain, by name. Views are smooth as well."""
+_SHAPE_ONLY = {
     *("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"),
     *("new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided"),
 }
-"""Operations whose result depends on the shape of ``self`` and not on its numbers."""
+"""Operations whose result depends on the shape of ``self`` only, not on its values."""
 _EUCLIDEAN = (2, 2.0, None)
-"""Norms that are smooth away from zero."""
+"""Orders of norms that are smooth away from zero."""
+
+Label = tuple[str, ...]
+"""The kinked operations applied in the computation of a tensor that depends on the parameters."""
 
 
 class _TooManyError(Exception):
-    """The module runs more operations than are followed."""
+    """The module runs more than ``_MAX_OPERATIONS`` operations."""
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[misc]
-    """Note for every tensor that depends on the parameters which kinked operations it has been through."""
+class _Labels(TorchDispatchMode):  # type: ignore[misc]
+    """Propagate labels through every operation. Only tensors that depend on the parameters have one.
+
+    Attributes:
+        complete: Whether all operations so far are listed as kinked or as smooth.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: dict[int, tuple[str, ...]] = {}
-        self._alive: list[Any] = []  # a storage that is freed would give its address to another
+        self._known: dict[int, Label] = {}
+        self._alive: list[Any] = []  # keeps the memory of all tensors, so that no address is used twice
         self._count = 0
-        self.understood = True
+        self.complete = True
 
-    def note(self, tensor: Any, names: tuple[str, ...]) -> None:
-        """Note that the memory of a tensor depends on the parameters, through these kinked operations."""
-        key = tensor.untyped_storage()._cdata
-        self._known[key] = _joined([self._known.get(key, ()), names])
+    def record(self, tensor: Any, label: Label) -> None:
+        """Add a label to the memory of a tensor."""
+        key = storage_key(tensor)
+        self._known[key] = _union([self._known.get(key, ()), label])
         self._alive.append(tensor)
 
-    def of(self, values: Any) -> tuple[str, ...] | None:
-        """Return the kinked operations behind tensors in any nested structure; None where no parameter is behind."""
-        keys = [each.untyped_storage()._cdata for each in _tensors(values)]
+    def of(self, values: Any) -> Label | None:
+        """Return the union of the labels of tensors in a nested structure; None if none depends on the parameters."""
+        keys = [storage_key(each) for each in tensors_in(values)]
         found = [self._known[key] for key in keys if key in self._known]
-        return _joined(found) if found else None
+        return _union(found) if found else None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self._count += 1
-        if self._count > _MOST_OPERATIONS:
+        if self._count > _MAX_OPERATIONS:
             raise _TooManyError
         before = self.of((args, kwargs))
         output = func(*args, **kwargs)
-        name = func._schema.name.removeprefix("aten::").removesuffix("_")
-        if before is None or name in _SHAPE_ALONE:
+        name = base_name(func)
+        if before is None or name in _SHAPE_ONLY:
             return output
+        given = named_arguments(func, args, kwargs)
         after = before
-        if _is_kinked(func, name, args, kwargs):
-            after = _joined([before, (name.lstrip("_"),)])
-        elif name not in _SMOOTH and not _is_view(func) and not _is_smooth_as_called(name, args, kwargs):
-            self.understood = False
-        results = list(_tensors(output))
+        if _is_kinked(name, given):
+            after = _union([before, (name.lstrip("_"),)])
+        elif name not in _SMOOTH and not returns_views(func) and not _is_smooth_call(name, args, kwargs):
+            self.complete = False
+        results = list(tensors_in(output))
         if not results and output is not None:
-            self.understood = False  # a number leaves for Python, which may branch on it
-        for tensor in (*results, *_tensors(_written(func, args, kwargs))):
-            self.note(tensor, after)
+            self.complete = False  # the result is a Python number, on which the module may branch
+        for tensor in (*results, *tensors_in(written_arguments(func, given))):
+            self.record(tensor, after)
         return output
 
 
 def kinked_operations(function: Callable[[Any, Rows], Any], theta: Any, rows: Rows) -> KinkedOperations:
-    """Return the kinked operations that act on what depends on the parameters.
+    """Return the kinked operations that a function applies to values which depend on the parameters.
 
     Args:
-        function: A module's predictions, of flat parameters and inputs.
+        function: A module's predictions as a function of flat parameters and inputs.
         theta: Flat parameters, (p,).
         rows: A few rows of inputs.
     """
-    own = theta.detach().clone()
-    given = copy_rows(rows)
-    watch = _Watch()
-    watch.note(own, ())
+    # Copies, because the function may write to its arguments.
+    parameters = theta.detach().clone()
+    inputs = copy_rows(rows)
+    labels = _Labels()
+    labels.record(parameters, ())
     try:
-        with torch.inference_mode(False), torch.no_grad(), watch:
-            output = function(own, given)
-    except Exception:  # a module that does not let itself be watched
+        with torch.inference_mode(False), torch.no_grad(), labels:
+            output = function(parameters, inputs)
+    except Exception:  # a module that does not run under a dispatch mode
         return UNKNOWN_KINKS
-    names = watch.of(output)
-    if names is None:  # numbers that left torch and came back
+    names = labels.of(output)
+    if names is None:  # the values left torch on the way
         return UNKNOWN_KINKS
-    return KinkedOperations(names, watch.understood)
+    return KinkedOperations(names, labels.complete)
 
 
-def _is_kinked(func: Any, name: str, args: Any, kwargs: Any) -> bool:
+def _is_kinked(name: str, given: dict[str, Any]) -> bool:
+    """Return whether a call, with its arguments by name, has a kink."""
     if name == "elu":  # elu(x, alpha, scale, input_scale): the slopes at zero are scale alpha input_scale and scale
-        given = _named(func, args, kwargs)
         return bool(given.get("alpha", 1) * given.get("input_scale", 1) != 1)
     return name in _KINKED
 
 
-def _is_smooth_as_called(name: str, args: Any, kwargs: Any) -> bool:
+def _is_smooth_call(name: str, args: Any, kwargs: Any) -> bool:
+    """Return whether a call of an operation that is smooth for some arguments is smooth."""
     if name in ("elu", "celu"):
         return True
     if name in ("linalg_vector_norm", "norm"):
@@ -156,27 +174,6 @@ def _is_smooth_as_called(name: str, args: Any, kwargs: Any) -> bool:
     return False
 
 
-def _is_view(func: Any) -> bool:
-    returned = [each.alias_info for each in func._schema.returns]
-    return bool(returned) and all(each is not None and not each.is_write for each in returned)
-
-
-def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
-    """Return the arguments that an operation writes to."""
-    given = _named(func, args, kwargs)
-    names = [each.name for each in func._schema.arguments if each.alias_info is not None and each.alias_info.is_write]
-    return [given[name] for name in names if name in given]
-
-
-def _named(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    names = [each.name for each in func._schema.arguments]
-    return {**dict(zip(names, args, strict=False)), **kwargs}
-
-
-def _joined(parts: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return every name once, in the order in which they come."""
-    return tuple(dict.fromkeys(name for part in parts for name in part))
-
-
-def _tensors(values: Any) -> Iterator[Any]:
-    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+def _union(labels: list[Label]) -> Label:
+    """Return every name once, in order of first occurrence."""
+    return tuple(dict.fromkeys(name for label in labels for name in label))
