@@ -95,7 +95,7 @@ def compare(
     names = predictors(table, target, features)
     layers = hidden_layers(hidden)
     lam = weight_decay(decay)
-    rows = Rows.read(table, names, target, asked=column_kinds(columns))
+    rows = Rows.read(table, names, target, kinds=column_kinds(columns))
     rows = rows.encoded(rows.columns)
     with silence(quiet):
         if lam == "auto":
@@ -150,11 +150,11 @@ def _read_methods(text: str) -> dict[str, Method]:
         InputError: For an unknown name, listing the known ones.
     """
     known = _known_methods()
-    asked = list(known) if text == "all" else list(dict.fromkeys(split(text)))
-    for name in asked:
+    requested = list(known) if text == "all" else list(dict.fromkeys(split(text)))
+    for name in requested:
         if name not in known:
             raise InputError(f"--methods {name}: there is no such method. There are {', '.join(known)}; or all.")
-    return {name: known[name]() for name in asked}
+    return {name: known[name]() for name in requested}
 
 
 def _known_methods() -> dict[str, Callable[[], Method]]:

@@ -101,17 +101,17 @@ def fit(
     saved_models.check_place(out, force=force)
     table = open_table(data, separator)
     names = predictors(table, target, features, weights)
-    asked = column_kinds(columns)
+    kinds = column_kinds(columns)
     network = NetworkRegressor(
         hidden_layers(hidden),
         activation=activation,
         weight_decay=weight_decay(decay),
         recipe=recipe,
-        columns={name: kind for name, kind in asked.items() if name != target} or None,
+        columns={name: kind for name, kind in kinds.items() if name != target} or None,
         log_target=log_target,
         random_state=seed,
     )
-    rows = Rows.read(table, names, target, weights, asked).counted()
+    rows = Rows.read(table, names, target, weights, kinds).counted()
     training, held = rows.split(hold_out, seed)
     with silence(quiet), overall("fit", _PARTS):
         result, refusal = _train_and_test(network, training, held, target, out, table.name, seed)

@@ -14,25 +14,27 @@ if TYPE_CHECKING:
 __all__ = ["held_out_target", "read_held_out"]
 
 
-def held_out_target(network: NetworkRegressor, asked: str | None) -> str:
+def held_out_target(network: NetworkRegressor, target_option: str | None) -> str:
     """Return the column of the target in a table of held-out rows.
 
     Args:
         network: The model.
-        asked: The option ``--target``, or None.
+        target_option: The option ``--target``, or None.
 
     Raises:
         InputError: If neither the user nor the model names it, or if it is an input of the model.
     """
-    if asked is None:
+    if target_option is None:
         if network.target_name_ is None:
             raise InputError(
                 "--target is needed: the model does not know which column of the held-out table is the target."
             )
         return network.target_name_
-    if asked in map(str, getattr(network, "feature_names_in_", ())):
-        raise InputError(f"--target {asked} is among the columns that the model takes. Name the one that it predicts.")
-    return asked
+    if target_option in map(str, getattr(network, "feature_names_in_", ())):
+        raise InputError(
+            f"--target {target_option} is among the columns that the model takes. Name the one that it predicts."
+        )
+    return target_option
 
 
 def read_held_out(network: NetworkRegressor, held_out: str, target: str, separator: str | None) -> Rows:

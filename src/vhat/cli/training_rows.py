@@ -86,7 +86,7 @@ class Rows:
         names: list[str],
         target: str,
         weights: str | None = None,
-        asked: Mapping[str, str] | None = None,
+        kinds: Mapping[str, str] | None = None,
     ) -> Rows:
         """Read a whole table.
 
@@ -95,7 +95,7 @@ class Rows:
             names: The columns to predict from.
             target: The column to predict.
             weights: The column of weights, or None.
-            asked: Kinds of columns that the user gave by ``--columns``.
+            kinds: Kinds of columns that the user gave by ``--columns``.
 
         Raises:
             InputError: If the table has no rows, or cells that cannot be read.
@@ -106,10 +106,10 @@ class Rows:
         wanted = [*names, target, *([] if weights is None else [weights])]
         chunk = read_all(table, wanted)
         unused = set(table.columns) - {*names, target}  # --features may leave out what --columns names
-        asked = {name: kind for name, kind in (asked or {}).items() if name not in unused}
+        kinds = {name: kind for name, kind in (kinds or {}).items() if name not in unused}
         wording = Wording(table.name, command=True)
         with calling_rows(row_names(chunk)):
-            decided = Columns.of(frame_of(chunk, [*names, target]), asked, wording=wording)
+            decided = Columns.of(frame_of(chunk, [*names, target]), kinds, wording=wording)
         if decided.plain:
             return cls.of(chunk, names, target, weights)
         return cls._read(chunk, decided.take(names), decided[target], weights)

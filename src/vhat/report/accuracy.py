@@ -127,7 +127,7 @@ def baselines(problem: Problem, values: np.ndarray, evaluation: EvaluationRows, 
 
 
 def baseline_errors(
-    values: np.ndarray, targets: np.ndarray, weights: np.ndarray, asked: np.ndarray, observed: np.ndarray, seed: int
+    values: np.ndarray, targets: np.ndarray, weights: np.ndarray, rows: np.ndarray, observed: np.ndarray, seed: int
 ) -> tuple[float, float]:
     """Return the root mean square errors of the training mean and of boosted trees on held-out rows.
 
@@ -135,7 +135,7 @@ def baseline_errors(
         values: Training inputs, (n, columns).
         targets: Training responses, (n,).
         weights: The weight of each training row, (n,).
-        asked: Inputs of the held-out rows, (m, columns).
+        rows: Inputs of the held-out rows, (m, columns).
         observed: Their responses, (m,).
         seed: Seed of the trees.
 
@@ -145,7 +145,7 @@ def baseline_errors(
     mean = _rms(observed - np.average(targets, weights=weights))
     if _no_trees(values):
         return mean, float("nan")
-    return mean, _rms(observed - _boosted(values, targets, weights, asked, seed))
+    return mean, _rms(observed - _boosted(values, targets, weights, rows, seed))
 
 
 def _no_trees(values: np.ndarray) -> str:
@@ -175,7 +175,7 @@ def _trees(
     return prediction[evaluation.index]
 
 
-def _boosted(values: np.ndarray, targets: np.ndarray, weights: np.ndarray, asked: np.ndarray, seed: int) -> np.ndarray:
+def _boosted(values: np.ndarray, targets: np.ndarray, weights: np.ndarray, rows: np.ndarray, seed: int) -> np.ndarray:
     """Fit boosted trees to some rows, and return their predictions at others."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -186,7 +186,7 @@ def _boosted(values: np.ndarray, targets: np.ndarray, weights: np.ndarray, asked
     equal = bool(np.all(weights == weights[0]))
     model = HistGradientBoostingRegressor(random_state=seed)
     model.fit(values, (targets - center) / unit, sample_weight=None if equal else weights)
-    return center + unit * np.asarray(model.predict(asked))
+    return center + unit * np.asarray(model.predict(rows))
 
 
 def _rms(residual: np.ndarray) -> float:

@@ -121,9 +121,8 @@ def _bands_by_level(subject: Subject, points: Any, options: Options) -> dict[str
             )
             for delta in levels
         }
-        name = by_delta[
-            levels[0]
-        ].bound  # "exact" for a model that is linear by structure, whichever bound was asked for
+        # A model that is linear by structure has "exact" intervals, whichever bound was requested.
+        name = by_delta[levels[0]].bound
         bands[name] = by_delta
     return bands
 
