@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from vhat.variance.weighted_norm import support_threshold
 
 __all__ = ["Basis", "assumed_minimum", "headline", "noise_law", "sentence"]
 
-_STANDING = {
+_BOUNDS = {
     "isoperimetric": "the isoperimetric bound",
     "tight": "the 'tight' bound",
     "theorem": "the published 'theorem' bound, whose terms in v and c are unproved",
@@ -91,8 +92,10 @@ class Basis:
 
 def sentence(basis: Basis) -> str:
     """Compose the sentence."""
+    claim = _claim(basis)
     doubts = _doubts(basis)
-    claim = f"{_claim(basis)}; beware: {', '.join(doubts)}" if doubts else _claim(basis)
+    if doubts:
+        claim += f"; beware: {', '.join(doubts)}"
     return f"{claim}; checked: {', '.join(_checked(basis))}; assumed: {', '.join(_assumed(basis))}."
 
 
@@ -103,15 +106,21 @@ def headline(guarantee: str) -> str:
 
 
 def _claim(basis: Basis) -> str:
-    options = basis.options
-    truth = "not the truth behind it" if options.bias is None else "widened for bias towards the truth behind it"
-    refit = "" if basis.fit.refit is None else " by the ridge refit of the model's linearisation"
-    covered = {
-        "mean": f"the mean of this {basis.subject}{refit} over fresh noise, {truth}",
-        "observation": "a new response, if the model has no bias",
-    }[options.target]
     standing = "Guaranteed" if basis.guaranteed else "Nominal"
-    return f"{standing} {level_text(options.delta)} {_scope(basis)}, for {covered}, by {_law(basis)}"
+    return f"{standing} {level_text(basis.options.delta)} {_scope(basis)}, for {_target(basis)}, by {_law(basis)}"
+
+
+def _target(basis: Basis) -> str:
+    """Return what the interval covers, in words."""
+    if basis.options.target == "observation":
+        return "a new response, if the model has no bias"
+    truth = "not the truth behind it"
+    if basis.options.bias is not None:
+        truth = "widened for bias towards the truth behind it"
+    refit = ""
+    if basis.fit.refit is not None:
+        refit = " by the ridge refit of the model's linearisation"
+    return f"the mean of this {basis.subject}{refit} over fresh noise, {truth}"
 
 
 def _scope(basis: Basis) -> str:
@@ -131,66 +140,85 @@ def _law(basis: Basis) -> str:
         law = "Student's t" if basis.fit.noise.estimated else "the normal distribution"
         what = "model that is" if basis.subject == "prediction" else "model and a functional that are"
         return f"{law}, for a {what} linear in its parameters"
-    return _STANDING[basis.bound]
+    return _BOUNDS[basis.bound]
 
 
 def _doubts(basis: Basis) -> list[str]:
     """Return the reasons for which the interval may not have its level."""
-    found = []
-    if basis.fit.stationary != "holds":
-        found.append(
-            "the parameters are not a minimum (see the audit)"
-            if basis.fit.stationary == "fails"
-            else "whether the parameters are a minimum is undecided (see the audit)"
-        )
-        if basis.fit.noise.estimated and not basis.fit.noise.validation_rows:
-            found.append(
+    return [
+        *_doubts_of_minimum(basis),
+        *_doubts_of_fixed_parts(basis),
+        *_doubts_of_noise(basis),
+        *_doubts_of_width(basis),
+    ]
+
+
+def _doubts_of_minimum(basis: Basis) -> Iterator[str]:
+    fit = basis.fit
+    if fit.stationary == "holds":
+        if basis.off_minimum:
+            where = "this value is" if basis.points == 1 else f"{basis.off_minimum} of {basis.points} values are"
+            remedy = "" if fit.chosen.kinks else " (call fitted.polish())"
+            yield f"{where} not yet where the minimum would put it{remedy}"
+    else:
+        if fit.stationary == "fails":
+            yield "the parameters are not a minimum (see the audit)"
+        else:
+            yield "whether the parameters are a minimum is undecided (see the audit)"
+        if fit.noise.estimated and not fit.noise.validation_rows:
+            yield (
                 "the noise level was divided by the degrees of freedom that a minimum would leave, which may make it "
                 "several times too large (call fitted.with_validation(X, y) with rows that training did not fit)"
             )
-    if basis.fit.stationary == "holds" and basis.off_minimum:
-        where = "this value is" if basis.points == 1 else f"{basis.off_minimum} of {basis.points} values are"
-        remedy = "" if basis.fit.chosen.kinks else " (call fitted.polish())"
-        found.append(f"{where} not yet where the minimum would put it{remedy}")
-    if basis.fit.chosen.kinks and basis.fit.chosen.curvature == "hessian":
-        found.append(f"the model has {basis.fit.chosen.kinks}, of which the exact Hessian knows nothing")
-    if basis.bound == "exact" and basis.fit.held_fixed and basis.fit.refit is None:
-        found.append(
+    if fit.chosen.kinks and fit.chosen.curvature == "hessian":
+        yield f"the model has {fit.chosen.kinks}, of which the exact Hessian knows nothing"
+
+
+def _doubts_of_fixed_parts(basis: Basis) -> Iterator[str]:
+    """Yield doubts of an exact law whose fixed parts may come from the same responses."""
+    if basis.bound != "exact":
+        return
+    if basis.fit.held_fixed and basis.fit.refit is None:
+        yield (
             "if the parameters that are held fixed were trained on these responses, the interval may be far too narrow "
             "(calibrate on rows of their own)"
         )
-    if basis.bound == "exact" and basis.fit.decay_from_data:
-        found.append(
-            "the weight decay, or its unit, was taken from these responses, which the level does not allow for"
-        )
-    if _is_read_off_fitted_rows(basis):
-        found.append(
+    if basis.fit.decay_from_data:
+        yield "the weight decay, or its unit, was taken from these responses, which the level does not allow for"
+
+
+def _doubts_of_noise(basis: Basis) -> Iterator[str]:
+    noise = basis.fit.noise
+    if _rests_on_fitted_rows(basis):
+        yield (
             "the noise level was read off rows that training fitted, which makes it too small where the model is "
             "overfitted (give validation=(X, y) to linearised(), or noise=)"
         )
-    noise = basis.fit.noise
     if noise.validation_rows and noise.relative_error > UNCERTAIN:
         rows = f"{noise.validation_rows} validation row{'s' if noise.validation_rows > 1 else ''}"
-        found.append(
+        yield (
             f"the noise level is known to about {100 * noise.relative_error:.0f}% (one standard error) from {rows} "
             "(give more of them, or noise=)"
         )
     if _is_too_narrow_for_heavy_tails(basis):
-        found.append(
+        yield (
             "the noise has heavier tails than a Gaussian, so that the limits are too narrow at this level for a new "
             "response (calibrate it: fitted.calibrate(X, y))"
         )
-    if basis.fit.refit is not None and not basis.fit.refit.identified:
-        found.append("the validation rows do not tell how much a refit varies, so that the width may be far off")
-    if basis.fit.undetermined is not None:
-        found.append(
+
+
+def _doubts_of_width(basis: Basis) -> Iterator[str]:
+    fit = basis.fit
+    if fit.refit is not None and not fit.refit.identified:
+        yield "the validation rows do not tell how much a refit varies, so that the width may be far off"
+    if fit.undetermined is not None:
+        yield (
             "weight decay and not the data decides this fit (the data leave "
-            f"{100 * basis.fit.undetermined:.3g}% of its freedom open), so that its error is bias, which "
+            f"{100 * fit.undetermined:.3g}% of its freedom open), so that its error is bias, which "
             "no width of this kind holds"
         )
     if basis.unsupported:
-        found.append(_hardly_supported(basis))
-    return found
+        yield _hardly_supported(basis)
 
 
 def _hardly_supported(basis: Basis) -> str:
@@ -210,11 +238,13 @@ def _is_too_narrow_for_heavy_tails(basis: Basis) -> bool:
     """Whether the level is beyond the one at which Gaussian limits of a new response hold for heavy tails."""
     if basis.options.target != "observation" or not _has_heavy_tails(basis.fit.refit):
         return False
-    delta = basis.options.delta / basis.points if basis.options.joint == "union" else basis.options.delta
+    delta = basis.options.delta
+    if basis.options.joint == "union":
+        delta /= basis.points
     return delta < _HEAVY_TAILS_AGREE
 
 
-def _is_read_off_fitted_rows(basis: Basis) -> bool:
+def _rests_on_fitted_rows(basis: Basis) -> bool:
     """Whether the noise of a linearised model rests on residuals whose degrees of freedom nothing measured."""
     if basis.fit.refit is None or basis.fit.refit.way == "retraining":
         return False
@@ -222,57 +252,66 @@ def _is_read_off_fitted_rows(basis: Basis) -> bool:
 
 
 def _checked(basis: Basis) -> list[str]:
-    if basis.fit.refit is not None:
+    """Return what was verified."""
+    fit = basis.fit
+    if fit.refit is not None:
         return ["the center is the model's own prediction", "linear and at its minimum by construction"]
     found = []
     if basis.bound == "exact":
         what = "" if basis.subject == "prediction" else "model and functional "
         found.append(f"{what}linear in its parameters by structure")
-    exact_hessian = basis.fit.chosen.curvature == "hessian"
-    if exact_hessian:
+    if fit.chosen.curvature == "hessian":
         found.append("exact Hessian")
-    if basis.fit.stationary == "holds" and basis.fit.chosen.definite.verdict == "positive" and exact_hessian:
-        decided = basis.fit.chosen.definite.method != "lanczos"
-        found.append("certified minimum" if decided else "minimum, by a converged but unproved eigenvalue")
-    if basis.fit.moved is not None:
+        if fit.stationary == "holds" and fit.chosen.definite.verdict == "positive":
+            proved = fit.chosen.definite.method != "lanczos"
+            found.append("certified minimum" if proved else "minimum, by a converged but unproved eigenvalue")
+    if fit.moved is not None:
         found.append(
-            f"the minimum is the one that polish reached, its training predictions {basis.fit.moved:.2g} noise levels "
+            f"the minimum is the one that polish reached, its training predictions {fit.moved:.2g} noise levels "
             "(root mean square) from those of the model given"
         )
     return found or ["nothing beyond convergence of the solves"]
 
 
 def _assumed(basis: Basis) -> list[str]:
+    """Return what was not verified."""
+    chosen = basis.fit.chosen
     found = []
     if basis.fit.stationary != "holds":
         found.append(assumed_minimum(basis.fit.stationary))
-    elif basis.fit.chosen.definite.verdict != "positive":
+    elif chosen.definite.verdict != "positive":
         found.append("that the minimum is a proper one (the sign of H + lam is not established)")
     if basis.bound == "exact":
         found += _assumed_of_linear(basis)
     else:
-        if basis.fit.chosen.curvature == "ggn" and not basis.fit.chosen.span:
-            why = f" ({basis.fit.chosen.reason})" if basis.fit.chosen.reason else ""
+        if chosen.curvature == "ggn" and not chosen.span:
+            why = f" ({chosen.reason})" if chosen.reason else ""
             found.append(f"Gauss-Newton in place of the exact Hessian{why}")
         found += _assumed_of_norm(basis)
-    if basis.fit.chosen.span:
-        found.append(basis.fit.chosen.span)
+    if chosen.span:
+        found.append(chosen.span)
     if basis.shortcut:
         found.append("g'h in place of V, which it is where the fit interpolates without decay")
     found.append(_assumed_noise(basis))
     if basis.probes is not None:
-        other = basis.fit.chosen.curvature == "hessian" and not basis.fit.linear
-        held = ", unsupported is that of Gauss-Newton" if other else ""
-        found.append(
-            f"points chosen without sight of the {basis.probes:,} random probes that V is estimated from (the sampling "
-            f"error of V is allowed for{held})"
-        )
+        found.append(_assumed_of_probes(basis))
     if basis.bound != "exact":
         found.append("one minimum that moves continuously with the noise, without jumps")
     if basis.options.bias is not None:
         kind = "plug-in" if isinstance(basis.options.bias, str) else "given"
         found.append(f"bias no larger than the {kind} term that was added")
     return found
+
+
+def _assumed_of_probes(basis: Basis) -> str:
+    """Return the assumption of a V that was estimated from random probes."""
+    # With the exact Hessian the probes estimate V, and the Gauss-Newton matrix gives the unsupported share.
+    two_matrices = basis.fit.chosen.curvature == "hessian" and not basis.fit.linear
+    other = ", unsupported is that of Gauss-Newton" if two_matrices else ""
+    return (
+        f"points chosen without sight of the {basis.probes:,} random probes that V is estimated from (the sampling "
+        f"error of V is allowed for{other})"
+    )
 
 
 def assumed_minimum(stationary: Verdict) -> str:
