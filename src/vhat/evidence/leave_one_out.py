@@ -1,7 +1,7 @@
 """Leave-one-out predictions of the training rows, from solves and without refits.
 
-Without row i, and with unchanged ``1/n`` and decay, the minimum moves to first order by ``A^-1 G_i' (l'_i + C_i u) /
-n``, where u is the move of the row's own prediction. With ``a = G_i A^-1 G_i' / n``::
+Without row i, and with unchanged ``1/n`` and decay, the minimum moves to first order by
+``A^-1 G_i' (l'_i + C_i u) / n``, where u is the move of the row's own prediction. With ``a = G_i A^-1 G_i' / n``::
 
     u = (I - a C_i)^-1 a l'_i
 

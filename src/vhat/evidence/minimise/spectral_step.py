@@ -22,10 +22,10 @@ _EPS = float(np.finfo(np.float64).eps)
 class Spectral:
     """The global minimiser of the model in the metric ``diag(s^2)``, from all eigenvalues of ``A`` (small p).
 
-    With ``diag(1/s) A diag(1/s) = Q diag(mu) Q'``, mu ascending, the step has the coordinates ``-(mu + sigma)^-1
-    Q'(g/s)`` for the smallest ``sigma >= max(0, -mu_1)`` at which it is not longer than the radius. Where it is shorter
-    than the radius for every such sigma although ``mu_1 < 0`` (the hard case, for example at a saddle), a multiple of
-    the eigenvector of ``mu_1`` is added that leads to the boundary.
+    Let ``diag(1/s) A diag(1/s) = Q diag(mu) Q'`` with mu ascending. In the basis Q the step is
+    ``-(mu + sigma)^-1 Q'(g/s)`` for the smallest ``sigma >= max(0, -mu_1)`` at which it is not longer than the radius.
+    In the hard case, for example at a saddle, it is shorter than the radius for every such sigma although ``mu_1 < 0``:
+    a multiple of the eigenvector of ``mu_1`` is then added that leads to the boundary.
 
     Attributes:
         problem: The problem at the point.
