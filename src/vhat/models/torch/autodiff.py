@@ -20,7 +20,7 @@ from vhat.models.torch.affine import is_affine
 from vhat.models.torch.arrays import TorchArrays, to_array
 from vhat.models.torch.inputs import Rows, check_rows, preserved_rng
 from vhat.models.torch.linearised import TorchLinearised
-from vhat.models.torch.model import TorchModel, in_words, recording, take_rows
+from vhat.models.torch.model import TorchModel, recording, take_rows, wrap_errors
 from vhat.models.torch.reference import Reference
 from vhat.models.torch.variance_head import VarianceHead
 from vhat.models.validate import refuse_flat_functional, refuse_functional
@@ -146,7 +146,7 @@ class TorchAutodiff:
     def predict(self, theta: Any, inputs: Rows, /) -> np.ndarray:
         """Return predictions at checked inputs, (m, K)."""
         self.model.guard()
-        with in_words("evaluating the module at these inputs"), torch.inference_mode(False), torch.no_grad():
+        with wrap_errors("evaluating the module at these inputs"), torch.inference_mode(False), torch.no_grad():
             blocks = slices(len(inputs[0]), self.chunk_rows)
             found = torch.cat([self.model(theta, take_rows(inputs, block)).detach() for block in blocks])
         return self.arrays.numpy(found)

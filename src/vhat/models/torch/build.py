@@ -29,7 +29,7 @@ from vhat.models.torch.decay import decay_of
 from vhat.models.torch.inputs import preserved_rng, read_rows
 from vhat.models.torch.last_layer_problem import last_layer_problem
 from vhat.models.torch.linearised import rows_in_chunk
-from vhat.models.torch.model import TorchModel, in_words, take_rows
+from vhat.models.torch.model import TorchModel, take_rows, wrap_errors
 from vhat.models.torch.read_state import read_state
 from vhat.models.torch.reference import record_reference
 from vhat.models.torch.tape_bytes import tape_bytes_per_row
@@ -122,7 +122,7 @@ def torch_problem(
             output = MeanOf(output)
         model = probe.probe_model(module, state, theta, layout, rows, output)
         n = len(rows[0])
-        with in_words("differentiating a few rows"):
+        with wrap_errors("differentiating a few rows"):
             row_bytes = tape_bytes_per_row(model, theta, take_rows(rows, slice(0, 4)))
         targets = _targets(y, model, n)
         if row_bytes > budget:
@@ -134,7 +134,7 @@ def torch_problem(
         weights = check_weights(plain(sample_weight), n)
         if head is not None:
             weights = weights / head.deviation(rows)[:, 0] ** 2
-        with in_words("evaluating the module"):
+        with wrap_errors("evaluating the module"):
             references = [record_reference(model, theta, rows, model.narrow)]
             if head is not None:
                 references.append(record_reference(head.model, head.theta, rows, model.narrow))
@@ -188,11 +188,11 @@ def _targets(y: Any, model: TorchModel, n: int) -> np.ndarray:
 
 def _refuse_unusable(problem: Problem) -> None:
     """Refuse what only all training rows can show: predictions, loss or derivatives that are not there."""
-    with in_words("evaluating the module on the training rows"):
+    with wrap_errors("evaluating the module on the training rows"):
         check_finite("the model's prediction on X", problem.fitted_values, ModelError)
     refuse_loss(problem.loss_derivatives)
     noise = np.random.default_rng(0).standard_normal((1, problem.n, problem.outputs))
-    with in_words("differentiating the module on the training rows"):
+    with wrap_errors("differentiating the module on the training rows"):
         slope = problem.vjp(noise)
         curved = problem.product(slope, "hessian")
     if not slope.any():

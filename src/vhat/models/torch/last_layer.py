@@ -27,7 +27,7 @@ from vhat.models.torch.affine import is_affine
 from vhat.models.torch.arrays import to_array
 from vhat.models.torch.autodiff import TorchAutodiff
 from vhat.models.torch.inputs import Layout, Rows, preserved_rng
-from vhat.models.torch.model import Linear, TorchModel, in_words, recording, take_rows
+from vhat.models.torch.model import Linear, TorchModel, recording, take_rows, wrap_errors
 from vhat.models.torch.read_state import read_state
 from vhat.progress import bar
 
@@ -73,7 +73,7 @@ class TorchHead(HeadAutodiff):
         with bar("rows through the network", len(blocks)) as advance:
             for block in blocks:
                 rows = take_rows(inputs, block)
-                with in_words("evaluating the module at these inputs"), torch.inference_mode(False), torch.no_grad():
+                with wrap_errors("evaluating the module at these inputs"), torch.inference_mode(False), torch.no_grad():
                     z, f = run(model, self.theta, rows, self.layer)
                 found[block] = to_array(z)
                 self._verify(self.theta, found[block], to_array(f))
@@ -105,7 +105,7 @@ class TorchHead(HeadAutodiff):
         noise = torch.randn(len(self.theta), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         size = self.theta.square().mean().sqrt() + 1e-12
         moved = self.theta + size * noise.to(self.theta.device)
-        with in_words("evaluating the module"), torch.inference_mode(False), torch.no_grad():
+        with wrap_errors("evaluating the module"), torch.inference_mode(False), torch.no_grad():
             z, f = run(self.base.model, moved, self.sample, self.layer)
         self._verify(moved, to_array(z), to_array(f))
 

@@ -19,7 +19,7 @@ from vhat.models.torch.data_loader import is_loader, stream_loader
 from vhat.models.torch.decay import decay_of
 from vhat.models.torch.inputs import Layout, Rows, check_rows, preserved_rng, read_rows
 from vhat.models.torch.last_layer import TorchHead, find_head
-from vhat.models.torch.model import in_words
+from vhat.models.torch.model import wrap_errors
 from vhat.models.torch.reference import record_reference
 from vhat.models.torch.tape_bytes import written_bytes_per_row
 from vhat.models.validate import refuse_loss
@@ -101,7 +101,7 @@ def last_layer_problem(
 def make_head(module: Any, layout: Layout, sample: Rows, loss: Loss, target_key: str | None, output: Any) -> TorchHead:
     """Find the last layer of a module on a few rows, and how many rows may go through the module together."""
     model, theta, layer, head = find_head(module, layout, sample, output)
-    with in_words("evaluating the module"):
+    with wrap_errors("evaluating the module"):
         row_bytes = written_bytes_per_row(model, theta, probe.few_rows(sample))
         casts = probe.narrow_casts(model, theta, sample)
         reference = record_reference(model, theta, sample, casts)

@@ -15,7 +15,7 @@ from vhat.models.loss import LossDerivatives
 from vhat.models.protocols import Curvature, Lazy, Linearised, ModelFacts, Point, slices
 from vhat.models.torch import probe
 from vhat.models.torch.inputs import Rows, preserved_rng
-from vhat.models.torch.model import Tape, TorchModel, in_words, row_gradients, take_rows
+from vhat.models.torch.model import Tape, TorchModel, row_gradients, take_rows, wrap_errors
 from vhat.models.torch.outer_products import kept_up, outer_leaves, row_factors
 
 if TYPE_CHECKING:
@@ -84,13 +84,13 @@ class TorchLinearised(Linearised):
         """Return per-row gradients of every output, (m * K, p)."""
         model, theta = self._autodiff.model, self.point.theta
         model.guard()
-        with in_words("differentiating the module at these inputs"):
+        with wrap_errors("differentiating the module at these inputs"):
             return row_gradients(model, theta, inputs).reshape(-1, len(theta))
 
     def row_factors(self, inputs: Rows, /) -> list[tuple[Any, ...]]:
         """Return the same leaf by leaf, linear layers as the two factors of each outer product."""
         self._autodiff.model.guard()
-        with in_words("differentiating the module at these inputs"):
+        with wrap_errors("differentiating the module at these inputs"):
             blocks = slices(len(inputs[0]), self._chunk_rows)
             parts = [row_factors(self._factored.result, self.point.theta, take_rows(inputs, block)) for block in blocks]
         if len(parts) == 1:
@@ -158,5 +158,5 @@ def _record(autodiff: TorchAutodiff, point: Point, loss: LossDerivatives, size: 
 def _factored(autodiff: TorchAutodiff, point: Point, rows: int) -> TorchModel:
     if autodiff.many_rows:
         return autodiff.model
-    with in_words("differentiating the module"):
+    with wrap_errors("differentiating the module"):
         return kept_up(autodiff.model, point.theta, take_rows(point.X, slice(0, rows)))

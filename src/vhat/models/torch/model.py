@@ -1,10 +1,14 @@
 """A torch module as a pure float64 function of one flat parameter vector and rows of inputs, and its derivatives.
 
-One recording of a chunk of rows serves products, Jacobians and their transposes. Recording the gradient once and going
-backward through it for each right-hand side is the fastest eager way that was measured: 0.6 to 2.1 plain gradients per
-Hessian product and 0.5 to 1.5 per Gauss-Newton product for one and two hidden layers, where ``torch.func`` takes 3.4 to
-4.8 by ``jvp(grad)``, 2.6 to 4.9 by ``vmap`` of it, and ten and more by ``linearize`` unless its trace is kept. It also
-needs no forward-mode rules, which attention and others lack.
+One recording of a chunk of rows (:class:`Tape`) serves curvature products, Jacobian products and their transposes. The
+gradient is recorded once, and each right-hand side takes a backward pass through the recording. This was the fastest
+eager method in our measurements with one and two hidden layers. Cost of a product, in plain gradients:
+
+- this method: 0.6 to 2.1 for the Hessian, 0.5 to 1.5 for Gauss-Newton;
+- ``jvp(grad)`` of ``torch.func``: 3.4 to 4.8, and 2.6 to 4.9 by ``vmap`` of it;
+- ``linearize`` of ``torch.func``: ten and more, unless its trace is kept.
+
+It also needs no forward-mode rules, which attention and other operations do not have.
 """
 
 from __future__ import annotations
@@ -30,62 +34,66 @@ from vhat.models.torch.inputs import Layout, Rows
 __all__ = [
     "Convention",
     "Linear",
-    "Slot",
     "State",
     "Tape",
     "TorchModel",
+    "TrainedRows",
     "arguments",
     "call",
     "copy_rows",
-    "in_words",
     "jacobian_blocks",
     "recording",
     "row_gradients",
     "row_gradients_one_by_one",
     "take_rows",
     "training_submodules",
+    "wrap_errors",
 ]
 
-_MAPPED_BYTES = 2**24  # per-row gradients are made in blocks of this size: fresh memory costs more than arithmetic
-_MOST_MAPPED = 512
+_BLOCK_BYTES = 2**24
+"""Size of one block of per-row gradients, in bytes. Allocating larger blocks costs more time than the arithmetic."""
+_MAX_BLOCK_ROWS = 512
+"""Upper limit on the rows of one block, for modules with few parameters."""
 
 Convention = Literal["positional", "together", "keywords"]
+"""How the module takes its inputs: ``module(*inputs)``, ``module(inputs)`` or ``module(**inputs)``."""
 
 
 @dataclass(frozen=True)
-class Slot:
-    """Rows of a parameter that are trained, where the others are held fixed.
+class TrainedRows:
+    """The trained rows of a parameter whose other rows are held fixed.
 
     Attributes:
-        rows: The numbers of the trained rows, (k,).
+        rows: The indices of the trained rows, (k,).
         base: The whole parameter, in float64.
     """
 
     rows: Any
     base: Any
 
-    def kept(self, whole: Any) -> Any:
+    def select(self, whole: Any) -> Any:
         """Return the trained rows of the whole parameter."""
         return whole[self.rows]
 
-    def filled(self, part: Any) -> Any:
-        """Return the whole parameter with these trained rows."""
+    def insert(self, part: Any) -> Any:
+        """Return the whole parameter with these values in its trained rows."""
         return self.base.index_copy(0, self.rows, part)
 
 
 @dataclass(frozen=True)
 class State:
-    """The tensors of a module, in float64: what training moved, and what it did not.
+    """The tensors of a module, in float64, divided into trained and fixed ones.
 
     Attributes:
-        names: The trainable parameters, tied ones once.
+        names: Names of the trained parameters, tied ones once.
         shapes: Their shapes.
         fixed: Frozen parameters and buffers by name.
-        frozen: The names of the frozen parameters among ``fixed``.
-        device: Where all of them live.
-        dtype: The dtype in which the trainable parameters were given.
-        selected: Whether ``parameters=`` has named the trainable ones; else they are those that require a gradient.
-        slots: The parameters of which only some rows are trained; their shapes are those of these rows.
+        frozen: Names of the frozen parameters among ``fixed``.
+        device: The device of all tensors.
+        dtype: The dtype in which the trained parameters were given.
+        selected: Whether ``parameters=`` has selected the trained ones; otherwise they are those that require a
+            gradient.
+        slots: Parameters with only some rows trained. Their entries in ``shapes`` are the shapes of these rows.
     """
 
     names: tuple[str, ...]
@@ -95,37 +103,40 @@ class State:
     device: Any
     dtype: str
     selected: bool = False
-    slots: dict[str, Slot] = field(default_factory=dict, kw_only=True)
+    slots: dict[str, TrainedRows] = field(default_factory=dict, kw_only=True)
 
     @cached_property
     def sizes(self) -> list[int]:
-        """How many numbers of each parameter are trained."""
+        """Number of trained values of each parameter."""
         return [torch.Size(shape).numel() for shape in self.shapes]
 
     def split(self, theta: Any) -> dict[str, Any]:
-        """Return the trainable parameters by name: views of the flat vector, where all of their rows are trained."""
-        pieces = self.pieces(theta)
-        return self.filled(pieces) if self.slots else pieces
+        """Return the trained parameters by name; views of the flat vector, if all of their rows are trained."""
+        parts = self.trained_parts(theta)
+        return self.complete(parts) if self.slots else parts
 
-    def pieces(self, theta: Any) -> dict[str, Any]:
-        """Return the trained part of each parameter as a view of the flat vector, by name."""
+    def trained_parts(self, theta: Any) -> dict[str, Any]:
+        """Return the trained part of each parameter by name, as a view of the flat vector."""
         parts = map(torch.reshape, torch.split(theta, self.sizes), self.shapes)
         return dict(zip(self.names, parts, strict=True))
 
-    def filled(self, pieces: dict[str, Any]) -> dict[str, Any]:
-        """Return whole parameters, of which these are the trained parts."""
-        return {name: self.slots[name].filled(part) if name in self.slots else part for name, part in pieces.items()}
+    def complete(self, parts: dict[str, Any]) -> dict[str, Any]:
+        """Return the whole parameters by name, given their trained parts."""
+        return {name: self.slots[name].insert(part) if name in self.slots else part for name, part in parts.items()}
 
-    def hold(self, free: Sequence[str], slots: dict[str, Slot], values: dict[str, Any]) -> State:
-        """Return the state in which only some of the trainable parameters are trained.
+    def hold(self, free: Sequence[str], slots: dict[str, TrainedRows], values: dict[str, Any]) -> State:
+        """Return the state with only some of the trained parameters trained and the others held fixed.
 
         Args:
-            free: Their names.
-            slots: Those of which only some rows are.
-            values: The trainable parameters by name.
+            free: Names of the parameters that stay trained.
+            slots: Those with only some rows trained.
+            values: All trained parameters by name.
         """
         held = {name: value for name, value in values.items() if name not in free}
-        shapes = [tuple((slots[name].kept(values[name]) if name in slots else values[name]).shape) for name in free]
+        shapes = []
+        for name in free:
+            part = slots[name].select(values[name]) if name in slots else values[name]
+            shapes.append(tuple(part.shape))
         return replace(
             self,
             names=tuple(free),
@@ -137,7 +148,7 @@ class State:
 
 
 class Linear(NamedTuple):
-    """The names of a linear layer's own parameters; None where it has no bias, or one that is not its own."""
+    """Names of the parameters of a linear layer; ``bias`` is None without one, or if other layers use it as well."""
 
     weight: str
     bias: str | None
@@ -145,22 +156,22 @@ class Linear(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TorchModel:
-    """``f(theta, rows) -> (m, K)``: the module with its parameters replaced, whatever it returns and is called with.
+    """A module as a function ``f(theta, rows) -> (m, K)`` of its trained parameters.
 
     Attributes:
-        module: The user's module; only its code runs, its tensors are swapped for float64 copies during a call.
-        state: Those copies.
-        layout: How the training inputs were given.
-        convention: How the module takes them.
-        outputs: K.
+        module: The user's module. Its tensors are replaced by float64 copies during a call.
+        state: These copies.
+        layout: Structure of the training inputs.
+        convention: How the module takes its inputs.
+        outputs: Number of outputs, K.
         squeeze: Whether the module returns (m,).
-        batched: Whether one backward pass can carry a block of cotangents.
+        batched: Whether one backward pass can process a block of cotangents.
         mapped: Whether ``torch.vmap`` over rows works.
         linear: Layers whose gradients are known to be outer products: see :mod:`vhat.models.torch.outer_products`.
         affine: Whether predictions are an affine function of theta: see :mod:`vhat.models.torch.affine`.
-        output: Which part of what the module returns is the prediction: see :mod:`vhat.models.outputs`.
-        kinks: The kinked operations that act on theta: see :mod:`vhat.models.torch.kinks`.
-        narrow: The operations that take float64 and return a narrower float.
+        output: The user's ``output=``, which selects the prediction: see :mod:`vhat.models.outputs`.
+        kinks: Kinked operations on parameter-dependent values: see :mod:`vhat.models.torch.kinks`.
+        narrow: Operations that take float64 and return a narrower float.
     """
 
     module: Any
@@ -182,18 +193,22 @@ class TorchModel:
         return self.at(self.state.split(theta), rows)
 
     def at(self, trained: dict[str, Any], rows: Rows) -> Any:
-        """Return predictions (m, K) at trainable parameters given by name."""
+        """Return predictions (m, K) at trained parameters given by name."""
         m = len(rows[0])
         returned = call(self.module, {**trained, **self.state.fixed}, self.layout, self.convention, rows)
-        one = self.output is None and isinstance(returned, torch.Tensor)  # most modules: there is nothing to choose
-        output = returned if one else select(self.output, returned)
+        if self.output is None and isinstance(returned, torch.Tensor):
+            output = returned
+        else:
+            output = select(self.output, returned)
+        # The number of values is compared and not the shape, because squeeze() in a module removes the axis of a
+        # single row as well.
         if output.numel() != m * self.outputs or (m > 1 and output.shape[0] != m):
             expected = (m,) if self.squeeze else (m, self.outputs)
             raise ModelError(f"the module returned shape {tuple(output.shape)} for {m} rows; expected {expected}.")
-        return output.reshape(m, self.outputs).to(torch.float64)  # squeeze() also eats the axis of a lone row
+        return output.reshape(m, self.outputs).to(torch.float64)
 
     def guard(self) -> None:
-        """Refuse a module that was put back into training mode since it was given."""
+        """Raise if the module has been put back into training mode."""
         if found := training_submodules(self.module):
             raise ModelError(
                 f"the module is in training mode again, where {', '.join(found)} behave differently: call "
@@ -202,10 +217,10 @@ class TorchModel:
 
 
 def call(module: Any, tensors: dict[str, Any], layout: Layout, convention: Convention, rows: Rows) -> Any:
-    """Run the module with its parameters and buffers replaced by ``tensors``; its own are put back, come what may.
+    """Call the module with its parameters and buffers replaced by ``tensors`` for the duration of the call.
 
-    Fused attention and compiled submodules have no second derivative: both run in their plain form. A module may
-    differentiate on its own, as the force of an energy does, also where the caller records nothing.
+    Fused attention and compiled submodules have no second derivatives, so both run in their unfused, uncompiled form.
+    Gradients are enabled because a module may itself differentiate, as the force of an energy model does.
     """
     args, kwargs = arguments(layout, convention, rows)
     with sdpa_kernel(SDPBackend.MATH), _uncompiled(), torch.enable_grad():
@@ -213,12 +228,14 @@ def call(module: Any, tensors: dict[str, Any], layout: Layout, convention: Conve
 
 
 def _uncompiled() -> Any:
-    """Run compiled parts in their plain form; where the compiler was never loaded there are none."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    """Return a context manager in which compiled submodules run without compilation."""
+    if "torch._dynamo" not in sys.modules:  # the compiler was never imported, so nothing is compiled
+        return nullcontext()
+    return torch.compiler.set_stance("force_eager")
 
 
 def arguments(layout: Layout, convention: Convention, rows: Rows) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments that give rows to a module in its convention, by position and by name."""
+    """Return the positional and the keyword arguments of a call of the module with these rows."""
     if convention == "positional":
         return rows, {}
     named = dict(zip(layout.names, rows, strict=True))
@@ -228,26 +245,27 @@ def arguments(layout: Layout, convention: Convention, rows: Rows) -> tuple[tuple
 
 
 @contextmanager
-def in_words(doing: str) -> Iterator[None]:
-    """Turn whatever the module raises into a ModelError that says what was being done and what to do."""
+def wrap_errors(action: str) -> Iterator[None]:
+    """Raise exceptions of the module as a ModelError that names the action and a remedy."""
     try:
         yield
     except VhatError:
         raise
     except Exception as error:
-        raise ModelError(f"{doing} failed: {describe(error)}") from error
+        raise ModelError(f"{action} failed: {describe(error)}") from error
 
 
 def training_submodules(module: Any) -> list[str]:
-    """Name the submodules in training mode that behave differently there: dropout, batch-norm and their kin."""
+    """Return the names of submodules that are in training mode and behave differently there, such as dropout."""
     return [
         f"{name or 'the module itself'} ({type(part).__name__})"
         for name, part in module.named_modules()
-        if part.training and _mode_matters(part)
+        if part.training and _depends_on_mode(part)
     ]
 
 
-def _mode_matters(part: Any) -> bool:
+def _depends_on_mode(part: Any) -> bool:
+    """Return whether a submodule behaves differently in training mode."""
     if isinstance(part, nn.modules.dropout._DropoutNd):
         return bool(part.p > 0)
     if isinstance(part, nn.modules.instancenorm._InstanceNorm):
@@ -260,28 +278,28 @@ def _mode_matters(part: Any) -> bool:
 
 
 def take_rows(rows: Rows, index: Any) -> Rows:
-    """Return the rows that a slice or an index tensor selects."""
+    """Return rows, selected by a slice or an index tensor."""
     return tuple(value[index] for value in rows)
 
 
 def copy_rows(rows: Rows) -> Rows:
-    """Return rows that a module may write to."""
+    """Return copies of rows, to which a module may write."""
     return tuple(value.clone() for value in rows)
 
 
 @contextmanager
 def recording() -> Iterator[None]:
-    """Record for autograd, whatever mode the caller is in."""
+    """Enable recording by autograd, also inside of ``no_grad`` and ``inference_mode``."""
     with torch.inference_mode(False), torch.enable_grad():
         yield
 
 
 class Tape:
-    """The chunk's predictions ``f`` and its share ``g = J'u`` of the gradient of L, recorded as functions of theta.
+    """The predictions ``f`` of a chunk of rows and its part ``g = J'u`` of the gradient of L, recorded by autograd.
 
-    ``u = first + C (f - f_hat)`` is the loss derivative to first order around the fitted values ``f_hat``, so the
-    derivative of ``g`` in theta is the exact Hessian ``J'CJ + sum_i first_i hess f_i`` for any loss; the derivative of
-    ``g`` in ``u`` is the transpose of ``J'``.
+    Here ``u = first + C (f - f_hat)`` is the derivative of the loss, linearised at the fitted values ``f_hat``. For any
+    loss, the derivative of ``g`` in theta is the exact Hessian ``J'CJ + sum_i first_i hess f_i``. The derivative of
+    ``g`` in ``u`` is ``J'``, so that a backward pass from ``g`` to ``u`` multiplies by J.
 
     Attributes:
         values: The predictions, (m, K).
@@ -296,95 +314,96 @@ class Tape:
             theta: Flat parameters, (p,).
             rows: The chunk's inputs, m rows.
             first: ``w l'/n`` at the fitted values, (m, K).
-            curvature: ``w l''/n``, (m, K) or (m, K, K).
-            block: How many cotangents go backward together.
+            curvature: C, which is ``w l''/n``, (m, K) or (m, K, K).
+            block: Number of cotangents in one backward pass.
         """
-        self._curvature, self._block = curvature, block if model.batched else 1
+        self._curvature = curvature
+        self._block = block if model.batched else 1
         with recording():
             self._theta = theta.detach().requires_grad_()
             self._f = model(self._theta, rows)
             self._u = first + self._weigh(self._f - self._f.detach())
             (self._g,) = torch.autograd.grad(self._f, self._theta, self._u, create_graph=True)
-        self.values, self.gradient = self._f.detach(), self._g.detach()
+        self.values = self._f.detach()
+        self.gradient = self._g.detach()
 
     def product(self, v: Any, curvature: Curvature) -> Any:
-        """The chunk's share of ``H v``, or of its Gauss-Newton part, for each row of v: (k, p) to (k, p)."""
+        """Return the chunk's part of ``H v``, or of the Gauss-Newton product, for each row of v: (k, p) to (k, p)."""
         if curvature == "hessian":
             return self._backward(self._g, self._theta, v)
         return self.vjp(self._weigh(self.jvp(v)))
 
     def jvp(self, v: Any) -> Any:
-        """``J v``: (k, p) to (k, m, K)."""
+        """Return ``J v`` for each row of v: (k, p) to (k, m, K)."""
         return self._backward(self._g, self._u, v)
 
     def vjp(self, t: Any) -> Any:
-        """``J' t``: (k, m, K) to (k, p)."""
+        """Return ``J' t`` for each block of t: (k, m, K) to (k, p)."""
         return self._backward(self._f, self._theta, t)
 
     def _weigh(self, t: Any) -> Any:
+        """Return ``C t``."""
         if self._curvature.ndim == 2:
             return self._curvature * t
         return torch.einsum("mij,...mj->...mi", self._curvature, t)
 
     def _backward(self, output: Any, source: Any, cotangents: Any) -> Any:
-        def pull(cotangent: Any, batched: bool) -> Any:
+        """Return the transposed derivative of ``output`` in ``source``, applied to each cotangent."""
+
+        def pull_back(cotangent: Any, batched: bool) -> Any:
             return torch.autograd.grad(output, source, cotangent, retain_graph=True, is_grads_batched=batched)[0]
 
         with torch.inference_mode(False):
             if self._block > 1 and len(cotangents) > 1:
-                return torch.cat([pull(block, True) for block in torch.split(cotangents, self._block)])
-            return torch.stack([pull(cotangent, False) for cotangent in cotangents])
-
-
-def rows_together(numbers: int) -> int:
-    """How many rows to differentiate at once where each gives so many numbers."""
-    return min(_MOST_MAPPED, max(1, _MAPPED_BYTES // (8 * numbers)))
+                return torch.cat([pull_back(block, True) for block in torch.split(cotangents, self._block)])
+            return torch.stack([pull_back(cotangent, False) for cotangent in cotangents])
 
 
 def jacobian_blocks(
     model: TorchModel, theta: Any, rows: Rows, names: Sequence[str]
 ) -> Iterator[tuple[slice, list[Any]]]:
-    """Yield cache-sized blocks of rows with their Jacobian, parameter by parameter: (m, K, size of the parameter).
+    """Yield blocks of rows with their Jacobian by parameter, (m, K, size of the parameter) each.
 
     Args:
-        model: A module that ``torch.vmap`` can map.
+        model: A module that ``torch.vmap`` can map over rows.
         theta: Flat parameters, (p,).
         rows: Inputs.
-        names: The parameters that are asked for.
+        names: The parameters in which to differentiate.
     """
     state = model.state
-    trained = state.pieces(theta.detach())
-    asked = {name: trained[name] for name in names}
+    trained = state.trained_parts(theta.detach())
+    varied = {name: trained[name] for name in names}
 
-    def one(asked: dict[str, Any], row: Rows) -> Any:
-        return model.at(state.filled({**trained, **asked}), tuple(value[None] for value in row))[0]
+    def predict_row(varied: dict[str, Any], row: Rows) -> Any:
+        return model.at(state.complete({**trained, **varied}), tuple(value[None] for value in row))[0]
 
-    size = rows_together(sum(value.numel() for value in asked.values()) * model.outputs)
+    row_numbers = sum(value.numel() for value in varied.values()) * model.outputs
+    size = min(_MAX_BLOCK_ROWS, max(1, _BLOCK_BYTES // (8 * row_numbers)))
     for start in range(0, len(rows[0]), size):
         block = slice(start, min(start + size, len(rows[0])))
         with torch.inference_mode(False):
-            jacobian = torch.vmap(torch.func.jacrev(one), in_dims=(None, 0))
-            parts = jacobian(asked, take_rows(rows, block))
+            jacobian = torch.vmap(torch.func.jacrev(predict_row), in_dims=(None, 0))
+            parts = jacobian(varied, take_rows(rows, block))
         shape = (block.stop - start, model.outputs, -1)
         yield block, [parts[name].reshape(shape) for name in names]
 
 
 def row_gradients(model: TorchModel, theta: Any, rows: Rows) -> Any:
-    """Gradients of every output of every row, (m, K, p)."""
+    """Return the gradients of every output of every row, (m, K, p)."""
     if not model.mapped:
         return row_gradients_one_by_one(model, theta, rows)
-    found = torch.empty(len(rows[0]), model.outputs, len(theta), dtype=torch.float64, device=theta.device)
+    gradients = torch.empty(len(rows[0]), model.outputs, len(theta), dtype=torch.float64, device=theta.device)
     for block, parts in jacobian_blocks(model, theta, rows, model.state.names):
-        torch.cat(parts, dim=2, out=found[block])
-    return found
+        torch.cat(parts, dim=2, out=gradients[block])
+    return gradients
 
 
 def row_gradients_one_by_one(model: TorchModel, theta: Any, rows: Rows) -> Any:
-    """The same without ``vmap``, for modules that it cannot map (recurrent kernels, branches on values)."""
-    found = []
+    """Return the same without ``vmap``, for modules that it cannot map (recurrent kernels, branches on values)."""
+    gradients = []
     with recording():
         leaf = theta.detach().requires_grad_()
         for index in range(len(rows[0])):
             f = model(leaf, take_rows(rows, slice(index, index + 1)))[0]
-            found.append(torch.stack([torch.autograd.grad(value, leaf, retain_graph=True)[0] for value in f]))
-    return torch.stack(found)
+            gradients.append(torch.stack([torch.autograd.grad(value, leaf, retain_graph=True)[0] for value in f]))
+    return torch.stack(gradients)

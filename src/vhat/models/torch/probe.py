@@ -25,12 +25,12 @@ from vhat.models.torch.model import (
     Tape,
     TorchModel,
     copy_rows,
-    in_words,
     recording,
     row_gradients,
     row_gradients_one_by_one,
     take_rows,
     training_submodules,
+    wrap_errors,
 )
 from vhat.models.torch.outer_products import find_linear, row_factors
 
@@ -111,7 +111,7 @@ def is_repeatable(model: TorchModel, theta: Any, rows: Rows) -> bool:
     rows = _spread(rows, _MANY)
     copied = {name: value.clone() for name, value in model.state.fixed.items()}
     model = replace(model, state=replace(model.state, fixed=copied))
-    with torch.inference_mode(False), torch.no_grad(), in_words("evaluating the module"):
+    with torch.inference_mode(False), torch.no_grad(), wrap_errors("evaluating the module"):
         first, *others = [model(theta.clone(), copy_rows(rows)) for _ in range(3)]
     return all(_equal(first, other) for other in others)
 
@@ -119,7 +119,7 @@ def is_repeatable(model: TorchModel, theta: Any, rows: Rows) -> bool:
 def narrow_casts(model: TorchModel, theta: Any, rows: Rows) -> tuple[str, ...]:
     """Name the operations of one forward pass that take float64 and return a narrower float."""
     watch, rows = _Narrowing(), few_rows(rows)
-    with torch.inference_mode(False), torch.no_grad(), in_words("evaluating the module"), watch:
+    with torch.inference_mode(False), torch.no_grad(), wrap_errors("evaluating the module"), watch:
         model(theta, rows)
     return tuple(watch.found)
 
@@ -181,7 +181,7 @@ def _first_look(module: Any, state: State, theta: Any, layout: Layout, rows: Row
             f"the module changes its buffers in its forward pass ({', '.join(changed)}): call module.eval() first."
         )
     m = len(rows[0])
-    with in_words("choosing the prediction by output="):
+    with wrap_errors("choosing the prediction by output="):
         output = select(part, returned)
     if not isinstance(output, torch.Tensor):
         raise ModelError(f"the prediction is a {type(output).__name__}, not a tensor: keep it in torch.")
@@ -196,7 +196,7 @@ def _first_look(module: Any, state: State, theta: Any, layout: Layout, rows: Row
 def _refuse_mixing(model: TorchModel, theta: Any, rows: Rows, rounding: float) -> None:
     """Refuse a module whose prediction for a row depends on the rows beside it, by more than rounding."""
     together = model(theta, rows)
-    with in_words("predicting one row alone"):
+    with wrap_errors("predicting one row alone"):
         alone = torch.cat([model(theta, take_rows(rows, slice(i, i + 1))) for i in range(len(together))])
     if bool(((alone - together).abs() > rounding * together.abs().max().clamp(min=1e-300)).any()):
         raise ModelError(
@@ -208,7 +208,7 @@ def _refuse_mixing(model: TorchModel, theta: Any, rows: Rows, rounding: float) -
 def _probe_derivatives(model: TorchModel, theta: Any, rows: Rows) -> TorchModel:
     """Go once through every kind of derivative, and find out which shortcuts this module allows."""
     doing = "differentiating the module twice"
-    with recording(), in_words(doing):
+    with recording(), wrap_errors(doing):
         if not model(theta.detach().requires_grad_(), rows).requires_grad:
             raise ModelError(
                 "the module's prediction does not depend on any trainable parameter through autograd (detach(), "
@@ -218,7 +218,7 @@ def _probe_derivatives(model: TorchModel, theta: Any, rows: Rows) -> TorchModel:
     noise = torch.Generator().manual_seed(0)
     v = torch.randn(2, len(theta), dtype=torch.float64, generator=noise).to(theta.device)
     pair = take_rows(rows, slice(0, 2))
-    with in_words(doing):
+    with wrap_errors(doing):
         curved = Tape(model, theta, rows, ones, ones).product(v, "hessian")
         jacobian = row_gradients_one_by_one(model, theta, pair)
         if not any("16" in cast for cast in model.narrow):  # differences of half precision say nothing

@@ -22,7 +22,7 @@ from vhat.models.protocols import slices
 from vhat.models.torch.arrays import to_array
 from vhat.models.torch.convention import choose_convention
 from vhat.models.torch.inputs import Layout, Rows
-from vhat.models.torch.model import Slot, State, TorchModel, in_words, recording, take_rows
+from vhat.models.torch.model import State, TorchModel, TrainedRows, recording, take_rows, wrap_errors
 
 __all__ = ["GAUSSIAN_NLL", "MeanOf", "VarianceHead", "check_heads", "take_heads", "warn_of_reading"]
 
@@ -149,7 +149,7 @@ class VarianceHead:
     def raw(self, rows: Rows) -> np.ndarray:
         """Return what the head gives at each row, (m, 1)."""
         self.model.guard()
-        with in_words("evaluating the variance head"), torch.inference_mode(False), torch.no_grad():
+        with wrap_errors("evaluating the variance head"), torch.inference_mode(False), torch.no_grad():
             blocks = slices(len(rows[0]), self.chunk_rows)
             return to_array(torch.cat([self.model(self.theta, take_rows(rows, block)).detach() for block in blocks]))
 
@@ -175,7 +175,7 @@ def take_heads(
     m = len(few[0])
     with torch.inference_mode(False), torch.no_grad():
         convention, returned = choose_convention(module, {**state.split(theta), **state.fixed}, layout, few)
-        with in_words("choosing mean and variance by output="):
+        with wrap_errors("choosing mean and variance by output="):
             mean, spread = _pair(output, returned)
     for name, part in (("mean", mean), ("variance head", spread)):
         if part.numel() != m:
@@ -208,7 +208,7 @@ def _of_mean(model: TorchModel, theta: Any, rows: Rows) -> tuple[State, Any]:
         with torch.inference_mode(False), torch.no_grad():
             return bool(model.at({**values, name: spoilt}, rows).isfinite().all())
 
-    with in_words("finding the parameters that the mean depends on"):
+    with wrap_errors("finding the parameters that the mean depends on"):
         free = [name for name in state.names if not unused(name, None)]
         if not free:
             raise ModelError(
@@ -216,13 +216,13 @@ def _of_mean(model: TorchModel, theta: Any, rows: Rows) -> tuple[State, Any]:
             )
         slots = {name: slot for name in free if (slot := _slot(name, values[name], slopes[name], unused)) is not None}
     return state.hold(free, slots, values), torch.cat(
-        [(slots[name].kept(values[name]) if name in slots else values[name]).reshape(-1) for name in free]
+        [(slots[name].select(values[name]) if name in slots else values[name]).reshape(-1) for name in free]
     )
 
 
 def _slopes(model: TorchModel, values: dict[str, Any], rows: Rows) -> dict[str, Any]:
     """Return the gradient of the sum of the means in each parameter; zero where there is none."""
-    with recording(), in_words("differentiating the mean"):
+    with recording(), wrap_errors("differentiating the mean"):
         leaves = {name: value.detach().clone().requires_grad_() for name, value in values.items()}
         total = model.at(leaves, rows).square().sum()
         if not total.requires_grad:
@@ -232,7 +232,7 @@ def _slopes(model: TorchModel, values: dict[str, Any], rows: Rows) -> dict[str, 
     return {name: torch.zeros_like(value) if part is None else part for (name, value), part in pairs}
 
 
-def _slot(name: str, value: Any, slope: Any, unused: Callable[[str, Sequence[int]], bool]) -> Slot | None:
+def _slot(name: str, value: Any, slope: Any, unused: Callable[[str, Sequence[int]], bool]) -> TrainedRows | None:
     """Return which rows of a parameter the mean depends on; None where it depends on all of them."""
     if value.ndim == 0 or len(value) < 2:
         return None
@@ -241,7 +241,7 @@ def _slot(name: str, value: Any, slope: Any, unused: Callable[[str, Sequence[int
     if not idle:
         return None
     kept = [row for row in range(len(value)) if row not in idle]
-    return Slot(torch.tensor(kept, device=value.device), value)
+    return TrainedRows(torch.tensor(kept, device=value.device), value)
 
 
 def _bisect(lines: list[int], unused: Callable[[list[int]], bool]) -> list[int]:
