@@ -19,12 +19,12 @@ from vhat.linalg.curvature.definiteness import smallest_eigenvalue
 from vhat.linalg.curvature.inner_product import Jacobi
 from vhat.linalg.solvers.cg_loop import Iteration
 from vhat.linalg.solvers.corrected import Corrected
-from vhat.linalg.solvers.dual import GaussNewton
+from vhat.linalg.solvers.dual_gauss_newton import GaussNewton
 from vhat.linalg.solvers.interface import Solution, Stopped
 from vhat.linalg.solvers.jacobian_factors import _terms, compress, find_structure, read_features
 from vhat.linalg.solvers.kernel import make_kernel
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned
-from vhat.linalg.solvers.softest_direction import Soft
+from vhat.linalg.solvers.softest_direction import SoftDirection
 from vhat.linalg.workspace import SolverWorkspace
 from vhat.models.jax import jax_problem
 
@@ -200,7 +200,7 @@ def test_the_kernel_solves_the_gauss_newton_system_and_multiplies_by_it():
         kernel, J = make_kernel(problem), jacobian(problem)
         P = J.T @ J / len(X) + np.diag(problem.numpy(problem.decay))
         v = RNG.normal(size=(3, problem.p))
-        seen = kernel.look(v)
+        seen = kernel.solve_implicit(v)
     z = np.linalg.solve(P, v.T).T
     np.testing.assert_allclose(kernel.apply(v), v @ P, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(kernel.lift(seen), z, rtol=1e-8, atol=1e-10)
@@ -465,7 +465,7 @@ def test_rows_that_ctrl_c_leaves_are_held_to_the_same(monkeypatch, solver):
     with problem.scope():
         g = problem.gradients(problem.inputs(x))
         least = smallest_eigenvalue(problem)
-        soft = Soft.of(problem, "hessian", least.vector, Jacobi(scale(problem)), least.value)
+        soft = SoftDirection.of(problem, "hessian", least.vector, Jacobi(scale(problem)), least.value)
         prepared = replace(solver.prepare(SolverWorkspace(problem), "hessian"), soft=soft)
         rows, nothing = np.arange(len(x)), np.zeros(len(x))
         finished = Solution(0 * g, np.full(len(x), "converged", "<U13"), nothing, nothing.astype(int))
@@ -474,7 +474,7 @@ def test_rows_that_ctrl_c_leaves_are_held_to_the_same(monkeypatch, solver):
             raise Stopped(rows, finished)
 
         monkeypatch.setattr(Iteration, "solve", stopped)
-        monkeypatch.setattr(Preconditioned, "_judged", lambda self, g, found: found)
+        monkeypatch.setattr(Preconditioned, "_verify", lambda self, g, found: found)
         with pytest.raises(Stopped) as stop:
             prepared.respond(g)
     assert np.all(stop.value.partial.status == "not converged")
@@ -550,13 +550,13 @@ def test_a_row_that_is_not_verified_takes_no_neighbour_with_it(monkeypatch, kind
         errors = found(self, g, *rest)
         return np.where(np.arange(given) == 2, np.inf, errors) if len(g) == given else np.full(1, np.inf)
 
-    def careful(self, g):
+    def fallback(self, g):
         asked.append(len(g))
         return respond(self, g)
 
     respond = Preconditioned.respond
     monkeypatch.setattr(kind, "_errors", doubtful)
-    monkeypatch.setattr(Preconditioned, "respond", careful)
+    monkeypatch.setattr(Preconditioned, "respond", fallback)
     again = fitted.weighted_norm(x, solver=vhat.Dual(), curvature=curvature)
     assert asked == [1]
     assert np.all(again.status == "converged")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import vhat
-from vhat.linalg.solvers.dual import GaussNewton
+from vhat.linalg.solvers.dual_gauss_newton import GaussNewton
 from vhat.linalg.solvers.interface import Status
-from vhat.linalg.solvers.jacobian_svd import Orthogonal
+from vhat.linalg.solvers.jacobian_svd import JacobianSVD
 from vhat.linalg.solvers.kernel import Root, make_kernel
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned
 from vhat.linalg.workspace import SolverWorkspace
@@ -40,7 +40,7 @@ def linear(X, lam, unit=1.0, **options):
 def ready(problem):
     with problem.scope():
         prepared = vhat.Dual().prepare(SolverWorkspace(problem), "ggn")
-    assert isinstance(prepared, Orthogonal)
+    assert isinstance(prepared, JacobianSVD)
     return prepared
 
 
@@ -93,7 +93,7 @@ def test_the_kernel_alone_would_be_wrong():
     problem = linear(X, 1e-10).problem
     kernel = make_kernel(problem)
     image, *_ = in_many_digits(X, x, 1e-10)
-    assert np.max(np.abs(kernel.lengths(kernel.look(x).image) / kernel.lengths(image[:, :, None]) - 1)) > 0.1
+    assert np.max(np.abs(kernel.lengths(kernel.solve_implicit(x).image) / kernel.lengths(image[:, :, None]) - 1)) > 0.1
 
 
 @pytest.mark.parametrize("decades", [6, 12])
@@ -144,7 +144,7 @@ def test_a_network_with_weighted_rows(no_iterations, outputs):
 
 def test_what_does_not_fit_is_not_converged_at_once(no_iterations, monkeypatch):
     X, x = steep(50, 20)
-    monkeypatch.setattr(Orthogonal, "fits", lambda kernel: False)
+    monkeypatch.setattr(JacobianSVD, "fits", lambda kernel: False)
     problem = linear(X, 1e-10).problem
     narrow = vhat.Dual().prepare(SolverWorkspace(problem), "ggn")
     assert isinstance(narrow, GaussNewton)
@@ -161,7 +161,7 @@ def test_the_jacobian_must_fit_beside_the_kernel():
     for memory, fits in ((2e7, True), (7e6, False)):
         fitted = vhat.from_jax(network, params, Z, Z, weight_decay=1e-3, memory=memory)
         with fitted.problem.scope():
-            assert Orthogonal.fits(make_kernel(fitted.problem)) == fits
+            assert JacobianSVD.fits(make_kernel(fitted.problem)) == fits
 
 
 def test_solutions_and_rows_that_are_not_finite():
@@ -192,6 +192,6 @@ def test_features_that_are_not_the_derivatives_are_seen():
     problem = linear(X, 1e-10).problem
     kernel = make_kernel(problem)
     kernel.features.parts[0][0][3] *= 1.01
-    found = Orthogonal(kernel).respond(x)
+    found = JacobianSVD(kernel).respond(x)
     assert np.all(found.status == Status.NOT_CONVERGED)
     assert np.all(found.residual > 1e-4)

@@ -10,7 +10,7 @@ import vhat
 from tests import oracle
 from vhat.linalg.solvers import gram as module
 from vhat.linalg.solvers.gram import make_gram
-from vhat.linalg.solvers.interface import Norms, Stopped, put
+from vhat.linalg.solvers.interface import Norms, Stopped, replace_rows
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned
 from vhat.linalg.workspace import SolverWorkspace
 
@@ -159,7 +159,7 @@ def test_a_noise_matrix_that_does_not_fit_is_not_needed(curvature):
 def test_rows_are_replaced_in_a_record_that_may_not_be_written_to():
     columns = [np.zeros(3) for _ in range(8)]
     columns[0].flags.writeable = False
-    found = put(Norms(*columns), np.array([1]), Norms(*(np.ones(1) for _ in range(8))))
+    found = replace_rows(Norms(*columns), np.array([1]), Norms(*(np.ones(1) for _ in range(8))))
     for values in vars(found).values():
         np.testing.assert_array_equal(values, [0.0, 1.0, 0.0])
 
@@ -180,7 +180,7 @@ def test_a_row_that_is_not_finite_says_so_when_ctrl_c_comes(monkeypatch):
         prepared = vhat.Nystrom(rows=30).prepare(SolverWorkspace(problem), "ggn")
         g = np.array(problem.gradients(problem.inputs(POINTS)))
         g[2, 0] = np.nan
-        monkeypatch.setattr(Preconditioned, "_improved", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        monkeypatch.setattr(Preconditioned, "_resume", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(Stopped) as stop:
             prepared.respond(problem.native(g))
     assert stop.value.partial.status[list(stop.value.rows).index(2)] == "not finite"

@@ -236,7 +236,7 @@ def test_a_kernel_that_overflows_float32_is_handed_over_too():
     predict, params, y = data()
     problem = jax_problem(predict, params, X, y, weight_decay=1e-60)
     with problem.scope(), pytest.warns(vhat.ConditioningWarning, match="no digits"):
-        assert SINGLE._single(SolverWorkspace(problem)) is None
+        assert SINGLE._single_kernel(SolverWorkspace(problem)) is None
 
 
 def test_rows_that_are_not_refined_go_to_conjugate_gradients(monkeypatch):

@@ -1,7 +1,7 @@
-"""``(H + lam)^-1`` for blocks of right-hand sides: one algorithm a file, one contract for all.
+"""Solvers for ``(H + lam) h = g`` with blocks of right-hand sides: one algorithm per file, one interface.
 
-An options class (:class:`CG`, :class:`Dense`, ...) is prepared once for a problem and a curvature; what comes back
-answers any number of right-hand sides, each row with its own status and true residual.
+Options (:class:`CG`, :class:`Dense`, ...) are prepared once for a problem and a curvature. The prepared solver takes
+any number of right-hand sides and gives each row its own status and true residual.
 """
 
 from vhat.linalg.solvers.cg import CG

@@ -1,4 +1,4 @@
-"""Preconditioned conjugate gradients: the options and the two halves of one pure step on a block of rows."""
+"""Preconditioned conjugate gradients: the options, and one step on a block of rows as two pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vhat.checks import check_count, check_tolerance
 from vhat.linalg.curvature.inner_product import Jacobi, Metric
 from vhat.linalg.solvers.cost import IMAGES, Cost, Work
 from vhat.linalg.solvers.interface import Prepared
-from vhat.linalg.solvers.softest_direction import find_soft
+from vhat.linalg.solvers.softest_direction import find_softest_direction
 from vhat.models.problem import Array, Curvature, Problem
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["CG", "descend", "redirect"]
 
 _STEPS = 200
-"""Steps that a row is planned to take; ill-conditioned problems take more."""
+"""Planned steps per row; ill-conditioned problems take more."""
 _VECTORS = 28
-"""Of length p for each row that is iterated: those of the iteration, old and new, and those within a product."""
+"""Vectors of length p per row: those of the iteration, old and new, and those within a product."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class CG:
     """Conjugate gradients with Hessian-vector products, preconditioned by the Gauss-Newton diagonal.
 
     Attributes:
-        rtol: A row stops when its residual, in the metric of the preconditioner, has fallen by this factor.
-        max_steps: Iterations after which a row is given up as ``not converged``.
-        restarts: How often a row is taken up again when its true residual turns out above ``rtol``.
-        block: How many right-hand sides are iterated together.
+        rtol: Relative residual, in the norm of the preconditioner, at which a row stops.
+        max_steps: Iterations after which a row stops as ``not converged``.
+        restarts: How often a row is restarted if its true residual is above ``rtol``.
+        block: Right-hand sides per block.
 
     Examples:
         >>> CG(rtol=1e-6).max_steps
@@ -56,7 +56,7 @@ class CG:
 
     @property
     def name(self) -> str:
-        """The name that results carry."""
+        """The solver's name in results."""
         return "cg"
 
     @property
@@ -65,7 +65,7 @@ class CG:
         return False
 
     def cost(self, problem: Problem, curvature: str) -> Cost:  # noqa: ARG002  (a product costs about the same)
-        """Return what it takes: two gradients a step."""
+        """Return the cost: two gradients of the loss per step."""
         return Cost(
             setup=Work(),
             each=Work(gradients=2.0 * min(_STEPS, problem.p)),
@@ -80,14 +80,14 @@ class CG:
         return Jacobi(work.scale())
 
     def prepare(self, work: SolverWorkspace, curvature: Curvature) -> Prepared:
-        """Return a solver that iterates on this problem."""
+        """Return the iteration for this problem."""
         from vhat.linalg.solvers.cg_loop import Iteration
 
-        return Iteration(self, work.problem, curvature, Jacobi(work.scale()), find_soft(work, curvature))
+        return Iteration(self, work.problem, curvature, Jacobi(work.scale()), find_softest_direction(work, curvature))
 
 
 def descend(x: Array, r: Array, q: Array, Aq: Array, rho: Array, active: Array) -> tuple[Array, Array, Array]:
-    """Move along ``q`` to the minimum of the quadratic; rows that are not active stand still.
+    """Move along ``q`` to the minimum of ``h'Ah / 2 - g'h``; rows that are not active do not move.
 
     Args:
         x: Iterates (k, p).
@@ -95,10 +95,10 @@ def descend(x: Array, r: Array, q: Array, Aq: Array, rho: Array, active: Array) 
         q: Search directions (k, p).
         Aq: ``A q``.
         rho: ``r' M^-1 r``, (k, 1).
-        active: One for rows that still move, zero for the rest, (k, 1).
+        active: One for active rows, zero for the others, (k, 1).
 
     Returns:
-        New x, new r, and the curvature ``q'Aq`` (k, 1); where it is not positive the row did not move.
+        New x, new r, and the curvature ``q'Aq`` (k, 1). A row whose curvature is not positive did not move.
     """
     xp = array_namespace(x)
     curvature = xp.sum(q * Aq, axis=1, keepdims=True)
@@ -109,7 +109,7 @@ def descend(x: Array, r: Array, q: Array, Aq: Array, rho: Array, active: Array) 
 
 
 def redirect(r: Array, z: Array, q: Array, rho: Array) -> tuple[Array, Array]:
-    """Make the next direction conjugate: ``q <- z + (rho_new / rho) q`` with ``z = M^-1 r``.
+    """Compute the next conjugate direction: ``q <- z + (rho_new / rho) q`` with ``z = M^-1 r``.
 
     Returns:
         The new direction and ``rho_new = r'z``, (k, 1).

@@ -1,4 +1,4 @@
-"""The loop around conjugate gradients: stopping, true residuals, the sign of curvature, compaction, progress."""
+"""The loop of conjugate gradients on blocks of rows: stopping, restarts by the true residual, negative curvature."""
 
 from __future__ import annotations
 
@@ -10,26 +10,40 @@ from array_api_compat import array_namespace
 
 from vhat.linalg.curvature import Operator
 from vhat.linalg.solvers.cg import CG, descend, redirect
-from vhat.linalg.solvers.interface import DARK, FromImages, Response, Solution, Status, Stopped, respond_by_solving
-from vhat.linalg.solvers.softest_direction import Measure, Soft
+from vhat.linalg.solvers.interface import (
+    SUPPORT_FLOOR,
+    FromImages,
+    Response,
+    Solution,
+    Status,
+    Stopped,
+    respond_by_solving,
+)
+from vhat.linalg.solvers.softest_direction import Preconditioner, SoftDirection
 from vhat.models.problem import Array, Curvature, Problem
 from vhat.progress import bar
 
 __all__ = ["Iteration"]
 
-_HELD = 1e-6
-"""What may be left of a row, against the part of it that the data hold, when only a norm is wanted."""
-_NOTHING = 1e-11
-"""A share of the row that is as good as nothing, however little of it the data hold."""
-_TRUSTED = 1e-3
-"""Relative error of the root of V that what is left of a row may stand for, at the very most."""
-_FURTHER = 0.1
-"""How far below what can be trusted the next attempt aims: what is left may turn to softer directions."""
+_NORM_RTOL = 1e-6
+"""Target for the residual if only a norm is needed, relative to ``J'CJ h / n``, the part of g that the data support."""
+_NORM_RTOL_FLOOR = 1e-11
+"""Lowest target for the residual relative to g, however little of g the data support."""
+_MAX_NORM_ERROR = 1e-3
+"""Upper bound of the relative error of the square root of V above which a row is not converged."""
+_SAFETY_FACTOR = 0.1
+"""Safety factor on the retry's target residual: the remaining residual may turn to softer directions."""
 
 
 @dataclass
 class _Record:
-    """What is known of each row so far, in NumPy."""
+    """Progress of each row of a block, (k,) each, in NumPy.
+
+    Attributes:
+        status: A :class:`Status` value.
+        steps: Iterations so far.
+        target: Residual, in the norm of the preconditioner, at which the row stops.
+    """
 
     status: np.ndarray
     steps: np.ndarray
@@ -37,7 +51,14 @@ class _Record:
 
 
 class _Lanes(NamedTuple):
-    """The arrays that move together, one lane a row."""
+    """State of conjugate gradients, one lane per running row.
+
+    Attributes:
+        x: Iterates (k, p), relative to the start.
+        r: Residuals (k, p).
+        q: Search directions (k, p).
+        rho: ``r'M^-1 r``, (k, 1).
+    """
 
     x: Array
     r: Array
@@ -47,29 +68,29 @@ class _Lanes(NamedTuple):
 
 @dataclass(frozen=True)
 class Iteration(FromImages):
-    """Conjugate gradients made ready for one problem: see :class:`vhat.linalg.solvers.CG`.
+    """Conjugate gradients prepared for one problem: see :class:`vhat.linalg.solvers.CG`.
 
     Attributes:
-        options: Tolerance, steps, restarts, block width.
+        options: Tolerance, steps, restarts, block size.
         problem: The training problem.
-        curvature: Which ``A``.
-        metric: The preconditioner: a matrix that stands for ``A``, with its units.
-        soft: The direction of least curvature, if it is known. A row that hardly meets it has a small residual
-            along it and yet much of its solution: what is left there is solved for before and after each attempt.
-        strict: Whether a row must reach the target of a norm, and not ``rtol`` alone, to be called converged: where
-            the metric is close to ``A``, so that it measures the error of a norm.
+        curvature: The matrix ``A``: exact Hessian or Gauss-Newton.
+        metric: The preconditioner: an approximation of ``A`` with the same units.
+        soft: The direction of least curvature, if known. A row may have a small residual along it and yet a large
+            error. It is therefore solved for exactly before and after each attempt.
+        strict: Whether a converged row must have reached the target of a norm, and not only ``rtol``. True if the
+            preconditioner is so close to ``A`` that its norm of the residual measures the error of a norm.
     """
 
     options: CG
     problem: Problem
     curvature: Curvature
-    metric: Measure
-    soft: Soft | None = None
+    metric: Preconditioner
+    soft: SoftDirection | None = None
     strict: bool = False
     name: str = "cg"
 
     def respond(self, g: Array) -> Response:
-        """Solve, then look at the training rows.
+        """Solve, and return the images over the training rows.
 
         Raises:
             Stopped: On Ctrl-C, with the responses of the rows that are finished.
@@ -80,38 +101,46 @@ class Iteration(FromImages):
             raise Stopped(stop.rows, self.response(g[stop.rows], stop.partial)) from None
 
     def response(self, g: Array, found: Solution) -> Response:
-        """Look at the training rows from solutions, those that can be trusted."""
-        return respond_by_solving(self.problem, self._trusted(g, found), g)
+        """Return the images of solutions; rows whose norm is not accurate enough are not converged."""
+        return respond_by_solving(self.problem, self._check_norms(g, found), g)
 
-    def _trusted(self, g: Array, found: Solution) -> Solution:
-        """Return the solutions, those rows not converged whose V may be off however small their residuals are.
+    def _check_norms(self, g: Array, found: Solution) -> Solution:
+        """Return the solutions with the status ``not converged`` for rows whose V may have a large error.
 
-        What is left of a row moves ``J h`` by so much more, the softer the direction it is left in. Along the one that
-        is known nothing is left; but there may be a second one like it.
+        A residual changes ``J h`` the more, the less curvature its direction has. No residual is left along the known
+        softest direction, but there may be a second one with as little curvature.
         """
         if self.soft is None:
             return found
         xp = array_namespace(g)
         h = xp.where(self._flags((found.status == Status.CONVERGED)[:, None]) > 0, found.h, xp.zeros_like(found.h))
-        r, held = g - Operator(self.problem, self.curvature)(h), self.problem.product(h, "ggn")
-        unsure = ~(self.soft.reach(self.problem, r) <= self._may_be_off(g, h, held))
-        status = np.where(unsure & (found.status == Status.CONVERGED), Status.NOT_CONVERGED.value, found.status)
+        r = g - Operator(self.problem, self.curvature)(h)
+        supported = self.problem.product(h, "ggn")
+        inaccurate = ~(self.soft.image_error_bound(self.problem, r) <= self._norm_tolerance(g, h, supported))
+        status = np.where(inaccurate & (found.status == Status.CONVERGED), Status.NOT_CONVERGED.value, found.status)
         return replace(found, status=status)
 
-    def _may_be_off(self, g: Array, h: Array, held: Array) -> np.ndarray:
-        """By how much the root of V may be off, in its own unit, (k,); ``held`` is ``J'CJ h / n``."""
+    def _norm_tolerance(self, g: Array, h: Array, supported: Array) -> np.ndarray:
+        """Return the tolerated absolute error of the square root of V, (k,).
+
+        Args:
+            g: The right-hand sides.
+            h: Their solutions.
+            supported: ``J'CJ h / n``.
+        """
         xp = array_namespace(h)
         with np.errstate(invalid="ignore"):
-            size, energy = (self.problem.numpy(xp.sum(h * a, axis=1)) for a in (held, g))
-            return _TRUSTED * np.sqrt(np.fmax(np.fmax(size, DARK**2 * energy), 0.0))
+            variance = self.problem.numpy(xp.sum(h * supported, axis=1))
+            energy = self.problem.numpy(xp.sum(h * g, axis=1))
+            return _MAX_NORM_ERROR * np.sqrt(np.fmax(np.fmax(variance, SUPPORT_FLOOR**2 * energy), 0.0))
 
     def solve(self, g: Array, *, for_norm: bool = False) -> Solution:
         """Solve ``A h = g`` for each row of g, ``options.block`` rows at a time.
 
         Args:
             g: The right-hand sides, p-space (k, p).
-            for_norm: Only ``J h`` is wanted. What is left of g is then brought down against the part ``J'CJ h / n``
-                that the data hold of it: for a prediction that they hardly support, that is far less than g.
+            for_norm: Whether only ``J h`` is needed. The residual is then made small relative to ``J'CJ h / n``, the
+                part of g that the data support, which may be far smaller than g.
 
         Raises:
             Stopped: On Ctrl-C, with the solutions of the rows that are finished.
@@ -124,26 +153,30 @@ class Iteration(FromImages):
             except KeyboardInterrupt:
                 if not parts:
                     raise
-                raise _stopped(_joined(parts)) from None
+                raise _stopped(_concatenate(parts)) from None
             if np.any(parts[-1].status == Status.INTERRUPTED):
-                raise _stopped(_joined(parts))
-        return _joined(parts)
+                raise _stopped(_concatenate(parts))
+        return _concatenate(parts)
 
     def _solve_block(self, g: Array, for_norm: bool) -> Solution:
-        xp, operator = array_namespace(g), Operator(self.problem, self.curvature)
+        """Solve for one block of rows; restart the rows whose true residual is above the target."""
+        xp = array_namespace(g)
+        operator = Operator(self.problem, self.curvature)
         with np.errstate(invalid="ignore"):
             finite = np.isfinite(self.problem.numpy(xp.sum(g, axis=1)))
         g = xp.where(self._flags(finite[:, None]) > 0, g, xp.zeros_like(g))
         z = self.metric.solve(g)
-        size = norms = self._norm(g, z)
+        size = self._norm(g, z)
+        norms = size
         record = _Record(
             status=np.where(finite, Status.CONVERGED.value, Status.NOT_FINITE.value).astype("<U13"),
             steps=np.zeros(len(size), dtype=int),
             target=self.options.rtol * size,
         )
-        h, r = xp.zeros_like(g), g
+        h = xp.zeros_like(g)
+        r = g
         if self.soft is not None:
-            h, r = self.soft.solved(h, r)
+            h, r = self.soft.deflate(h, r)
             z = self.metric.solve(r)
             norms = self._norm(r, z)
         for attempt in range(self.options.restarts + 1):
@@ -153,16 +186,17 @@ class Iteration(FromImages):
             if attempt:
                 z = self.metric.solve(r)
             h = self._iterate(h, r, z, rows, record)
+            # The true residual: that of the iteration drifts away from it by rounding.
             r = g - operator(h)
             if self.soft is not None:
-                h, r = self.soft.solved(h, r)
+                h, r = self.soft.deflate(h, r)
             norms = self._norm(r, self.metric.solve(r))
             if for_norm:
                 record.target = self._norm_target(g, h, r, norms, size)
             if np.any(record.status == Status.INTERRUPTED):
                 record.status[(norms > record.target) & (record.status == Status.CONVERGED)] = Status.INTERRUPTED
                 break
-        # the smaller target of a norm is worth another attempt; where rounding forbids it, rtol has still been met
+        # The target of a norm may be below rounding: unless strict, rows that reach rtol count as converged.
         needed = record.target if self.strict else self.options.rtol * size
         stalled = ~(norms <= needed) & (record.status == Status.CONVERGED)
         record.status[stalled] = Status.NOT_CONVERGED
@@ -170,26 +204,28 @@ class Iteration(FromImages):
         return Solution(h, record.status, residual, record.steps)
 
     def _norm_target(self, g: Array, h: Array, r: Array, norms: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """What may be left of rows when ``J h`` alone is wanted, (k,).
+        """Return the target for the residuals if only ``J h`` is needed, (k,).
 
         Args:
-            g: The rows.
+            g: The right-hand sides.
             h: Their solutions so far.
-            r: What is left of them.
-            norms: How much that is, in the metric.
-            size: How much they were, in the metric.
+            r: Their residuals.
+            norms: Norms of the residuals.
+            size: Norms of the right-hand sides.
         """
-        held = self.problem.product(h, "ggn")
-        wanted = np.fmax(_HELD * self._norm(held, self.metric.solve(held)), _NOTHING * size)
-        target = np.fmin(wanted, self.options.rtol * size)
+        supported = self.problem.product(h, "ggn")
+        target = np.fmax(_NORM_RTOL * self._norm(supported, self.metric.solve(supported)), _NORM_RTOL_FLOOR * size)
+        target = np.fmin(target, self.options.rtol * size)
         if self.soft is None:
             return target
-        off, may = self.soft.reach(self.problem, r), self._may_be_off(g, h, held)
-        shrunk = np.divide(may, off, out=np.ones_like(off), where=off > may)
-        return np.where(shrunk < 1, np.fmin(target, _FURTHER * shrunk * norms), target)
+        # Lower the target further in rows whose norm may still have too large an error.
+        bound = self.soft.image_error_bound(self.problem, r)
+        tolerance = self._norm_tolerance(g, h, supported)
+        reduction = np.divide(tolerance, bound, out=np.ones_like(bound), where=bound > tolerance)
+        return np.where(reduction < 1, np.fmin(target, _SAFETY_FACTOR * reduction * norms), target)
 
     def _norm(self, r: Array, z: Array) -> np.ndarray:
-        """``sqrt(r'M^-1 r)`` for each row: free of the units of the parameters; NaN where M proves not positive."""
+        """Return ``sqrt(r'M^-1 r)`` for each row, free of the parameters' units; NaN if M is not positive there."""
         xp = array_namespace(r)
         squares = self.problem.numpy(xp.sum(r * z, axis=1))
         return np.sqrt(np.where(squares >= 0, squares, np.nan))
@@ -205,22 +241,24 @@ class Iteration(FromImages):
         rows: np.ndarray,
         record: _Record,
     ) -> Array:
-        """Improve ``h`` at ``rows`` until each has converged, met negative curvature or run out of steps.
+        """Improve ``h`` at ``rows`` until each row has converged, has met negative curvature or has no steps left.
 
-        The block has one lane a row and idle lanes up to a width of the framework's ladder; lanes that have finished
-        are dropped when a narrower width will do. Ctrl-C marks the rows that still run; the others keep what they have.
+        The block has one lane per row, and idle lanes up to one of the widths for which the framework compiles.
+        Finished lanes are dropped as soon as a narrower width is enough. Ctrl-C marks the running rows as interrupted;
+        the finished rows keep their solutions.
         """
         problem = self.problem
-        lanes, running = self._enter(r, z, rows), np.ones(len(rows), dtype=bool)
+        lanes = self._start(r, z, rows)
+        running = np.ones(len(rows), dtype=bool)
         with bar("conjugate gradients", self.options.max_steps) as advance:
             try:
                 while running.any():
-                    lanes, curved = self._step(lanes, running)
+                    lanes, curvature = self._step(lanes, running)
                     squares = problem.numpy(lanes.rho)[: len(rows), 0]
-                    running = self._judge(rows, running, record, curved[: len(rows)], squares)
+                    running = self._update_status(rows, running, record, curvature[: len(rows)], squares)
                     width = problem.padded(max(int(running.sum()), 1))
                     if running.any() and width <= 0.75 * lanes.r.shape[0]:
-                        # one assignment: nothing is half moved when Ctrl-C comes
+                        # One assignment, so that Ctrl-C cannot come between the changes of the four.
                         h, lanes, rows, running = self._narrow(h, lanes, rows, running, width)
                     advance(f"{int(running.sum())} rows to go")
             except KeyboardInterrupt:
@@ -230,46 +268,59 @@ class Iteration(FromImages):
     def _narrow(
         self, h: Array, lanes: _Lanes, rows: np.ndarray, running: np.ndarray, width: int
     ) -> tuple[Array, _Lanes, np.ndarray, np.ndarray]:
-        """Lay down the lanes that have finished; return what goes on, ``width`` lanes wide."""
+        """Add the finished lanes to ``h``; return it with the running lanes, ``width`` lanes wide."""
         kept = np.flatnonzero(running)
         h = _deposit(self.problem, h, lanes.x, rows, ~running)
         lanes = _Lanes(*(_gather(a, kept, width) for a in lanes))
         return h, lanes, rows[kept], np.ones(len(kept), dtype=bool)
 
-    def _enter(self, r: Array, z: Array, rows: np.ndarray) -> _Lanes:
+    def _start(self, r: Array, z: Array, rows: np.ndarray) -> _Lanes:
+        """Return the lanes at the start, with ``q = z``."""
         width = self.problem.padded(len(rows))
-        r, z = (_gather(a, rows, width) for a in (r, z))
+        r = _gather(r, rows, width)
+        z = _gather(z, rows, width)
         q, rho = self.problem.compiled(redirect)(r, z, 0.0 * r, 0.0 * r[:, :1])
         return _Lanes(0.0 * r, r, q, rho)
 
     def _step(self, lanes: _Lanes, running: np.ndarray) -> tuple[_Lanes, np.ndarray]:
         """Move every running lane once; return the lanes and ``q'Aq`` of each."""
-        problem, operator = self.problem, Operator(self.problem, self.curvature)
-        moving = np.zeros((lanes.r.shape[0], 1), dtype=bool)
-        moving[: len(running), 0] = running
-        forward, turn = problem.compiled(descend), problem.compiled(redirect)
-        x, r, curved = forward(lanes.x, lanes.r, lanes.q, operator(lanes.q), lanes.rho, self._flags(moving))
-        q, rho = turn(r, self.metric.solve(r), lanes.q, lanes.rho)
-        return _Lanes(x, r, q, rho), problem.numpy(curved)[:, 0]
+        problem = self.problem
+        operator = Operator(problem, self.curvature)
+        active = np.zeros((lanes.r.shape[0], 1), dtype=bool)
+        active[: len(running), 0] = running
+        compiled_descend = problem.compiled(descend)
+        compiled_redirect = problem.compiled(redirect)
+        x, r, curvature = compiled_descend(lanes.x, lanes.r, lanes.q, operator(lanes.q), lanes.rho, self._flags(active))
+        q, rho = compiled_redirect(r, self.metric.solve(r), lanes.q, lanes.rho)
+        return _Lanes(x, r, q, rho), problem.numpy(curvature)[:, 0]
 
-    def _judge(
-        self, rows: np.ndarray, running: np.ndarray, record: _Record, curved: np.ndarray, squares: np.ndarray
+    def _update_status(
+        self, rows: np.ndarray, running: np.ndarray, record: _Record, curvature: np.ndarray, squares: np.ndarray
     ) -> np.ndarray:
-        """Record the step just taken, give a status to lanes that can go no further, return which go on."""
+        """Record one step, set the status of lanes that failed, and return which lanes continue.
+
+        Args:
+            rows: The row of each lane.
+            running: Which lanes are running.
+            record: Progress of the rows, updated in place.
+            curvature: ``q'Aq`` of each lane.
+            squares: ``r'M^-1 r`` of each lane.
+        """
         record.steps[rows[running]] += 1
         reached = (squares >= 0) & (np.sqrt(np.maximum(squares, 0.0)) <= record.target[rows])
-        lost = squares < 0  # rounding in the preconditioner: it is not positive definite here
-        spent = record.steps[rows] >= self.options.max_steps
-        broken = ~np.isfinite(curved) | ~np.isfinite(squares)
-        negative = curved <= 0
-        record.status[rows[running & (spent | lost) & ~reached]] = Status.NOT_CONVERGED
-        record.status[rows[running & negative]] = Status.INDEFINITE
-        record.status[rows[running & broken]] = Status.NOT_FINITE
-        return running & ~reached & ~spent & ~lost & ~negative & ~broken
+        not_positive = squares < 0  # the preconditioner is not positive definite here, by rounding
+        out_of_steps = record.steps[rows] >= self.options.max_steps
+        not_finite = ~np.isfinite(curvature) | ~np.isfinite(squares)
+        indefinite = curvature <= 0
+        # In reverse order of precedence: later assignments win.
+        record.status[rows[running & (out_of_steps | not_positive) & ~reached]] = Status.NOT_CONVERGED
+        record.status[rows[running & indefinite]] = Status.INDEFINITE
+        record.status[rows[running & not_finite]] = Status.NOT_FINITE
+        return running & ~reached & ~out_of_steps & ~not_positive & ~indefinite & ~not_finite
 
 
-def _joined(parts: list[Solution]) -> Solution:
-    """Put blocks of rows together."""
+def _concatenate(parts: list[Solution]) -> Solution:
+    """Return the solutions of consecutive blocks as one."""
     xp = array_namespace(parts[0].h)
     return Solution(
         h=xp.concat([part.h for part in parts], axis=0),
@@ -280,7 +331,7 @@ def _joined(parts: list[Solution]) -> Solution:
 
 
 def _stopped(found: Solution) -> KeyboardInterrupt:
-    """Say which rows were finished when Ctrl-C came."""
+    """Return the exception for Ctrl-C, with the solutions of the rows that are finished."""
     rows = np.flatnonzero(found.status != Status.INTERRUPTED)
     if not rows.size:
         return KeyboardInterrupt()
@@ -288,14 +339,15 @@ def _stopped(found: Solution) -> KeyboardInterrupt:
 
 
 def _gather(a: Any, lanes: np.ndarray, width: int) -> Any:
-    """Return the given rows of ``a``, with copies of the first up to ``width`` rows."""
+    """Return the given rows of ``a``, padded to ``width`` rows by copies of the first."""
     return a[np.concatenate([lanes, np.full(width - len(lanes), lanes[0])])]
 
 
 def _deposit(problem: Problem, h: Array, x: Array, rows: np.ndarray, which: np.ndarray) -> Array:
     """Return ``h`` with ``x[lane]`` added to row ``rows[lane]`` for the lanes in ``which``."""
+    # A gather and a product, because the framework's arrays may be immutable.
     lane = np.zeros(h.shape[0], dtype=int)
     lane[rows[which]] = np.flatnonzero(which)
-    taken = np.zeros((h.shape[0], 1))
-    taken[rows[which]] = 1.0
-    return h + problem.native(taken) * x[lane]
+    selected = np.zeros((h.shape[0], 1))
+    selected[rows[which]] = 1.0
+    return h + problem.native(selected) * x[lane]

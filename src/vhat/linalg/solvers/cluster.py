@@ -1,9 +1,8 @@
 """Sums over the training rows on the workers of a Dask cluster.
 
-Each block of rows is one task, a function of its arguments alone; further tasks add the sums of the blocks in their
-order. The blocks follow from the rows, so that the numbers do not depend on the workers, and Dask itself computes again
-what a lost worker held. Rows that were read from files (:class:`vhat.Rows`) are read by the workers; of other rows,
-each task is sent its own.
+Each block of rows is one task, a function of its arguments alone. Further tasks add the sums of the blocks in order.
+The blocks depend only on the rows, so that the numbers do not depend on the workers, and Dask recomputes the results of
+a lost worker. Rows from files (:class:`vhat.Rows`) are read by the workers; other rows are sent with their task.
 """
 
 from __future__ import annotations
@@ -31,18 +30,19 @@ from vhat.tables.rows import Rows
 __all__ = ["check_engine", "sum_of_draws", "sum_of_squares"]
 
 _LEAST_ROWS = 4096
-"""Rows of a block that are worth a task."""
+"""Smallest number of rows times outputs per task."""
 _MOST_BLOCKS = 64
-"""Blocks into which rows in memory are cut: some for each worker of a small cluster."""
+"""Largest number of blocks for rows in memory: a few per worker of a small cluster."""
 _one_at_a_time = threading.Lock()
-"""Threads of one worker would share the module and the state of a framework, and its products of matrices use them."""
+"""Lets one task run at a time in a worker. Its threads share the model and the state of a framework, and the matrix
+products use several threads already."""
 
 
 def check_engine(engine: Any) -> None:
-    """Refuse what is no client of a Dask cluster.
+    """Check that ``engine`` is None or the client of a Dask cluster.
 
     Raises:
-        InputError: Naming what to give.
+        InputError: For anything else.
     """
     if engine is not None and not type(engine).__module__.startswith("distributed"):
         raise InputError(
@@ -57,10 +57,10 @@ class _Block:
     Attributes:
         start: The first row.
         stop: The row after the last.
-        inputs: Their inputs, checked; None where a worker reads them.
-        source: The files that it reads them from.
-        number: Which block of these.
-        digest: Of the inputs that the model was fitted to.
+        inputs: Checked inputs of the rows; None if the worker reads them from files.
+        source: The files.
+        number: Number of the block within the files.
+        digest: Hash of the inputs that the model was fitted to.
     """
 
     start: int
@@ -74,7 +74,7 @@ class _Block:
         """Return the inputs.
 
         Raises:
-            InputError: When the files hold other rows than those that the model was fitted to.
+            InputError: When the files contain other rows than the model was fitted to.
         """
         if self.source is None:
             return self.inputs
@@ -89,7 +89,7 @@ class _Block:
 
 
 # -- tasks -------------------------------------------------------------------------------------
-def _unpickled(model: bytes) -> Problem:
+def _unpickle(model: bytes) -> Problem:
     from distributed.protocol import pickle
 
     found: Problem = pickle.loads(model)
@@ -104,8 +104,8 @@ def _squares_of_block(model: Problem, block: _Block, weights: RowWeights, unit: 
         count = block.stop - block.start
         for start in range(0, count, step):
             stop = min(start + step, count)
-            room = np.empty(((stop - start) * model.outputs, model.p))
-            rows = weights.take(start, stop).rows(gradient_rows(model, inputs, start, stop, room))
+            buffer = np.empty(((stop - start) * model.outputs, model.p))
+            rows = weights.take(start, stop).rows(gradient_rows(model, inputs, start, stop, buffer))
             rows /= unit
             total = dsyrk(1.0, rows.T, beta=1.0, c=total, trans=0, lower=0, overwrite_c=1)
     return total
@@ -117,14 +117,15 @@ def _draws_of_block(model: Problem, block: _Block, weights: RowWeights, draws: R
     with _one_at_a_time, model.scope():
         inputs = block.read(model)
         for rows in draws.blocks(block.start, block.stop):
-            start, stop = rows.start - block.start, rows.stop - block.start
+            start = rows.start - block.start
+            stop = rows.stop - block.start
             t = weights.take(start, stop).times(draws.of(range(probes), rows)).reshape(probes, -1)
-            room = np.empty((t.shape[1], model.p))
-            total += t @ gradient_rows(model, inputs, start, stop, room)
+            buffer = np.empty((t.shape[1], model.p))
+            total += t @ gradient_rows(model, inputs, start, stop, buffer)
     return total
 
 
-def _added(total: np.ndarray, part: np.ndarray) -> np.ndarray:
+def _add(total: np.ndarray, part: np.ndarray) -> np.ndarray:
     return total + part
 
 
@@ -133,63 +134,71 @@ def sum_of_squares(client: Any, problem: Problem, weights: RowWeights, unit: np.
     """Return ``sum_i w_i w_i'`` over the weighted rows of the Jacobian, in unit-free terms: the upper triangle, (p, p).
 
     Args:
-        client: Of the cluster.
+        client: The client of the cluster.
         problem: The training problem.
-        weights: How its rows weigh.
+        weights: The weights of its rows.
         unit: The inverse unit of each parameter, (p,).
         step: How many training rows are differentiated together.
 
     Raises:
-        InputError: When the model or its rows cannot be had by the workers.
-        MemoryBudgetError: When workers end, one after the other.
+        InputError: When the model or its rows cannot be sent to the workers.
+        MemoryBudgetError: When workers end repeatedly.
     """
 
     def arguments(block: _Block) -> tuple[Any, ...]:
         return weights.take(block.start, block.stop), unit, step
 
-    return np.asfortranarray(_summed(client, problem, _squares_of_block, arguments, "Gauss-Newton matrix"))
+    return np.asfortranarray(_sum_over_blocks(client, problem, _squares_of_block, arguments, "Gauss-Newton matrix"))
 
 
 def sum_of_draws(client: Any, problem: Problem, weights: RowWeights, draws: RowDraws, probes: int) -> np.ndarray:
     """Return ``J'M z`` for draws z over all training rows, (probes, p).
 
     Args:
-        client: Of the cluster.
+        client: The client of the cluster.
         problem: The training problem.
         weights: M.
         draws: z.
-        probes: How many of them.
+        probes: Number of draws.
 
     Raises:
-        InputError: When the model or its rows cannot be had by the workers.
-        MemoryBudgetError: When workers end, one after the other.
+        InputError: When the model or its rows cannot be sent to the workers.
+        MemoryBudgetError: When workers end repeatedly.
     """
 
     def arguments(block: _Block) -> tuple[Any, ...]:
         return weights.take(block.start, block.stop), draws, probes
 
-    return _summed(client, problem, _draws_of_block, arguments, "draws over the training rows")
+    return _sum_over_blocks(client, problem, _draws_of_block, arguments, "draws over the training rows")
 
 
-def _summed(
+def _sum_over_blocks(
     client: Any,
     problem: Problem,
     task: Callable[..., np.ndarray],
     arguments: Callable[[_Block], tuple[Any, ...]],
     title: str,
 ) -> np.ndarray:
-    """Return the sum of what a task makes of each block."""
+    """Return the sum of a task's results over all blocks.
+
+    Args:
+        client: The client of the cluster.
+        problem: The training problem.
+        task: Function of the model, a block, and the arguments of the block.
+        arguments: Returns the arguments of a block.
+        title: Title of the progress bar.
+    """
     from distributed import KilledWorker
 
     run = f"vhat-{task.__name__.strip('_')}-{uuid.uuid4().hex}"
     with bar(f"{title}, on the cluster", 1) as advance, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sending large graph")  # a task is sent its own rows, and no others
-        model = client.submit(_unpickled, _pickled(problem), key=f"{run}-model")
+        warnings.filterwarnings("ignore", "Sending large graph")  # a task is sent only its own rows
+        model = client.submit(_unpickle, _pickle(problem), key=f"{run}-model")
         total = None
         for at, block in enumerate(_blocks(problem)):
             part = client.submit(task, model, block, *arguments(block), key=f"{run}-{at}")
-            # Only the last sum is held here, so that workers may forget all others.
-            total = part if total is None else client.submit(_added, total, part, key=f"{run}-sum-{at}")
+            # Only the last sum is referenced here, so that the workers may release the others.
+            total = part if total is None else client.submit(_add, total, part, key=f"{run}-sum-{at}")
         assert total is not None
         try:
             found: np.ndarray = total.result()
@@ -204,14 +213,14 @@ def _summed(
                 f"the workers of the cluster lack a module: {error}. Install vhat and what the model needs there."
             ) from error
         except KeyboardInterrupt:
-            client.cancel(total)  # tasks that nobody waits for
+            client.cancel(total)  # or the workers would continue
             raise
         advance("")
     return found
 
 
-def _pickled(problem: Problem) -> bytes:
-    """Return the model, without its rows, for the workers."""
+def _pickle(problem: Problem) -> bytes:
+    """Return the model without its rows, pickled for the workers."""
     from distributed.protocol import pickle
 
     try:
@@ -227,7 +236,7 @@ def _pickled(problem: Problem) -> bytes:
 
 
 def _blocks(problem: Problem) -> Iterator[_Block]:
-    """Yield blocks of training rows, always the same ones: those of the files, or equal parts of the rows in memory."""
+    """Yield the blocks of training rows: those of the files, or equal parts of the rows in memory."""
     source = problem.source
     start = 0
     if source is not None:

@@ -1,4 +1,7 @@
-"""The exact Hessian from a factorised Gauss-Newton matrix: a few corrections a row, and a check of what comes out."""
+"""Solve with the exact Hessian, preconditioned by a factorised Gauss-Newton matrix, and verify the result.
+
+The iteration (:mod:`vhat.linalg.solvers.correction_loop`) takes a few steps, here called corrections, per row.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,21 @@ from vhat.checks import check_count, check_tolerance
 from vhat.linalg.curvature import Operator
 from vhat.linalg.solvers.cg import CG
 from vhat.linalg.solvers.correction_loop import Correction, Spectrum, correct, find_spectrum
-from vhat.linalg.solvers.factorised import Factorised, SeenRows
+from vhat.linalg.solvers.factorised import Factorised, ImplicitSolution
 from vhat.linalg.solvers.interface import (
-    DARK,
+    SUPPORT_FLOOR,
     Norms,
     Record,
     Response,
     Solution,
     Status,
     Stopped,
-    joined,
-    put,
-    taken,
+    concatenate,
+    replace_rows,
+    take_rows,
 )
 from vhat.linalg.solvers.preconditioned_cg import ACCEPTED, Preconditioned
-from vhat.linalg.solvers.softest_direction import Measure, Soft
+from vhat.linalg.solvers.softest_direction import Preconditioner, SoftDirection
 from vhat.models.problem import Array, Curvature, Problem
 from vhat.progress import bar
 
@@ -36,27 +39,30 @@ if TYPE_CHECKING:
     from vhat.linalg.workspace import SolverWorkspace
 
 __all__ = [
+    "GRADIENTS_PER_POINT",
     "Corrected",
     "CorrectedSolver",
-    "Product",
-    "combination",
-    "finished",
-    "rows_and_finite",
-    "verified",
-    "weights_of",
+    "ResidualProduct",
+    "error_weights",
+    "finite_rows",
+    "random_combination",
+    "verified_response",
+    "with_fallback",
 ]
 
-_TRUSTED = 1e-4
-"""Relative error of the root of V that may be left along the softest direction."""
+GRADIENTS_PER_POINT = 4.0
+"""Planned cost per point under the exact Hessian, in gradients of the loss; a nearly singular Hessian takes more."""
+_SOFTEST_RTOL = 1e-4
+"""Largest relative error of the square root of V that an undetected residual along the softest direction may cause."""
 _DRAWS = 8
-"""Of random signs for the rows that are verified together."""
-_QUICK_STEPS = 200
-"""Corrections after which a row is left to the careful solver: a factor with all its digits needs fewer."""
+"""Number of random-sign combinations from which the one used to verify a block is chosen."""
+_MAX_CORRECTIONS = 200
+"""Corrections after which a row is passed to the fallback solver; an accurate factor needs fewer."""
 
 
 @dataclass(frozen=True)
 class CorrectedSolver:
-    """The options that :class:`vhat.Primal` and :class:`vhat.Dual` share: how far rows are corrected."""
+    """Options that :class:`vhat.Primal` and :class:`vhat.Dual` share: tolerance, steps and block size."""
 
     rtol: float = 2e-6
     max_steps: int = 500
@@ -69,44 +75,44 @@ class CorrectedSolver:
 
     @property
     def name(self) -> str:
-        """The name that results carry."""
+        """The solver's name in results."""
         return type(self).__name__.lower()
 
     @property
     def forms_matrix(self) -> bool:
-        """Whether ``A`` itself is formed: no, its Gauss-Newton part is factorised."""
+        """Whether ``A`` itself is formed: no, only its Gauss-Newton part is factorised."""
         return False
 
-    def careful(
-        self, work: SolverWorkspace, curvature: Curvature, metric: Measure, soft: Soft | None
+    def fallback(
+        self, work: SolverWorkspace, curvature: Curvature, metric: Preconditioner, soft: SoftDirection | None
     ) -> Preconditioned:
-        """Return what answers rows that the corrections do not finish."""
+        """Return the solver for rows in which the corrections fail."""
         options = CG(rtol=min(self.rtol, 1e-7), max_steps=self.max_steps, block=self.block)
         return Preconditioned(options, work.problem, curvature, metric, work.scale(), self.name, soft)
 
 
 @dataclass(frozen=True)
 class Corrected:
-    """Conjugate gradients on ``A`` from the Gauss-Newton solution, in the metric of a factorised ``P``.
+    """Conjugate gradients on ``A``, preconditioned by a factorised ``P`` and started at the Gauss-Newton solution.
 
     Attributes:
         problem: The training problem.
-        curvature: Which ``A``.
+        curvature: The matrix ``A``.
         factor: ``P``, factorised.
-        careful: What answers rows that the corrections do not finish.
-        product: ``A q - P q``, in single precision where that is enough.
-        spectrum: What is known of ``P^-1 A`` beforehand.
-        rtol: Relative error of ``sqrt(V)`` at which a row stops, by its estimate.
-        max_steps: Corrections after which a row is left to ``careful``.
-        block: How many rows are corrected together.
-        name: Of the solver that made it.
+        fallback: Solver for rows in which the corrections fail.
+        product: ``A q - P q``, in single precision if that is accurate enough.
+        spectrum: Estimated bounds of the spectrum of ``P^-1 A``.
+        rtol: Estimated relative error of ``sqrt(V)`` at which a row stops.
+        max_steps: Corrections after which a row is passed to ``fallback``.
+        block: Rows corrected together.
+        name: The solver's name in results.
     """
 
     problem: Problem
     curvature: Curvature
     factor: Factorised = field(repr=False)
-    careful: Preconditioned = field(repr=False)
-    product: Product = field(repr=False)
+    fallback: Preconditioned = field(repr=False)
+    product: ResidualProduct = field(repr=False)
     spectrum: Spectrum
     rtol: float
     max_steps: int
@@ -114,42 +120,53 @@ class Corrected:
     name: str
 
     @staticmethod
-    def make(factor: Factorised, careful: Preconditioned, soft: Soft | None, options: CorrectedSolver) -> Corrected:
-        """Measure the single-precision product and the spectrum, which every row then relies on."""
-        problem, curvature = careful.problem, careful.curvature
-        product = Product.make(problem, curvature, factor)
+    def make(
+        factor: Factorised, fallback: Preconditioned, soft: SoftDirection | None, options: CorrectedSolver
+    ) -> Corrected:
+        """Return the solver, after measuring the error of single-precision products and the spectrum of ``P^-1 A``."""
+        problem = fallback.problem
+        curvature = fallback.curvature
+        product = ResidualProduct.make(problem, curvature, factor)
         spectrum = find_spectrum(factor, product)
         if soft is not None:
             spectrum = spectrum.with_direction(factor, product, problem.numpy(soft.vector))
-        steps = min(options.max_steps, _QUICK_STEPS)
         return Corrected(
-            problem, curvature, factor, careful, product, spectrum, options.rtol, steps, options.block, options.name
+            problem=problem,
+            curvature=curvature,
+            factor=factor,
+            fallback=fallback,
+            product=product,
+            spectrum=spectrum,
+            rtol=options.rtol,
+            max_steps=min(options.max_steps, _MAX_CORRECTIONS),
+            block=options.block,
+            name=options.name,
         )
 
     def solve(self, g: Array) -> Solution:
         """Solve for each row of g."""
-        return self.careful.solve(g)
+        return self.fallback.solve(g)
 
     def norms(self, g: Array, sigma: np.ndarray) -> Norms:
-        """Return what intervals need of the solutions."""
-        return self._answer(g, partial(self.factor.norms, sigma=sigma), partial(self.careful.norms, sigma=sigma))
+        """Return the scalars that intervals need."""
+        return self._in_blocks(g, partial(self.factor.norms, sigma=sigma), partial(self.fallback.norms, sigma=sigma))
 
     def respond(self, g: Array) -> Response:
-        """Return what the training rows see of the solutions."""
-        return self._answer(g, self.factor.response, self.careful.respond)
+        """Return the images of the solutions over the training rows."""
+        return self._in_blocks(g, self.factor.response, self.fallback.respond)
 
     @property
     def half(self) -> Callable[[np.ndarray], np.ndarray] | None:
         """None: A is not factorised."""
         return None
 
-    def _answer(self, g: Array, read: Callable[[Response], Record], careful: Callable[[Array], Record]) -> Record:
-        """Answer block by block.
+    def _in_blocks(self, g: Array, read: Callable[[Response], Record], fallback: Callable[[Array], Record]) -> Record:
+        """Solve block by block and return the record of all rows.
 
         Args:
             g: Right-hand sides, p-space (k, p).
-            read: From an answer whose images are in the factorisation's own form to the record that is wanted.
-            careful: From right-hand sides that were not finished to the same record.
+            read: Converts a response, whose images are in the factorisation's own form, to the record.
+            fallback: Returns the record of right-hand sides in which the corrections failed.
 
         Raises:
             Stopped: On Ctrl-C, with the record of the rows that are finished.
@@ -161,119 +178,130 @@ class Corrected:
             for start in starts:
                 rows = g[start : start + self.block]
                 try:
-                    answer, good, product = self._block(rows, product)
-                    parts.append(finished(read(answer), good, rows, careful))
-                except Stopped as stop:  # in the careful solver's hands
+                    answer, good, product = self._solve_block(rows, product)
+                    parts.append(with_fallback(read(answer), good, rows, fallback))
+                except Stopped as stop:  # raised by the fallback solver
                     done = np.append(np.arange(start), start + stop.rows)
-                    raise Stopped(done, joined([*parts, stop.partial])) from None
+                    raise Stopped(done, concatenate([*parts, stop.partial])) from None
                 except KeyboardInterrupt:
                     if not parts:
                         raise
-                    raise Stopped(np.arange(start), joined(parts)) from None
+                    raise Stopped(np.arange(start), concatenate(parts)) from None
                 advance("")
-        return joined(parts)
+        return concatenate(parts)
 
-    def _block(self, g: Array, product: Product) -> tuple[Response, np.ndarray, Product]:
-        """Answer some rows.
+    def _solve_block(self, g: Array, product: ResidualProduct) -> tuple[Response, np.ndarray, ResidualProduct]:
+        """Solve for some rows and verify them.
+
+        All rows are verified together by one random combination. If that fails, and products were in single precision,
+        the block is solved again in double precision. If it fails again, each row is verified by itself.
 
         Returns:
-            The answer, which of its rows are good, (k,) of bool, and the product for the next rows: in double precision
-            if single was not good enough.
+            The response, which of its rows are good, (k,) of bool, and the product for the next rows: in double
+            precision if single precision was not accurate enough.
         """
-        rows, finite = rows_and_finite(self.problem, g)
+        rows, finite = finite_rows(self.problem, g)
         gradients = g if finite.all() else None
         answer = correct(self.factor, rows, product, self.spectrum, self.rtol, self.max_steps, gradients)
-        single = math.isfinite(product.slip)
-        weights = weights_of(self.factor, answer)
-        # what single precision calls negative curvature may be a soft direction
+        single = math.isfinite(product.single_error)
+        weights = error_weights(self.factor, answer)
+        # In single precision a direction of very little curvature may seem to have negative curvature.
         doubtful = (answer.status == Status.INDEFINITE) & single
-        arrived = (answer.status != Status.NOT_CONVERGED) & ~doubtful
-        together = combination(weights, answer.image)
+        ended = (answer.status != Status.NOT_CONVERGED) & ~doubtful
+        signs = random_combination(weights, answer.image)
         x = np.zeros_like(rows) if answer.x is None else answer.x
-        image = np.tensordot(together[None], answer.image, axes=1)
-        error = self._errors((together @ rows)[None], (together @ x)[None], answer.last.combined(together), image)
-        if arrived.all() and error[0] <= ACCEPTED:
-            return verified(answer, finite, error), np.ones(len(rows), dtype=bool), product
-        if single and (arrived | doubtful).all():
-            return self._block(g, replace(product, slip=math.inf))
+        image = np.tensordot(signs[None], answer.image, axes=1)
+        error = self._errors((signs @ rows)[None], (signs @ x)[None], answer.last.combined(signs), image)
+        if ended.all() and error[0] <= ACCEPTED:
+            return verified_response(answer, finite, error), np.ones(len(rows), dtype=bool), product
+        if single and (ended | doubtful).all():
+            return self._solve_block(g, replace(product, single_error=math.inf))
         c = weights[:, None]
         error = self._errors(c * rows, c * x, answer.last.times(weights), c[:, :, None] * answer.image)
-        return verified(answer, finite, error), arrived & (error <= ACCEPTED), product
+        return verified_response(answer, finite, error), ended & (error <= ACCEPTED), product
 
-    def _errors(self, g: np.ndarray, x: np.ndarray, seen: SeenRows, image: np.ndarray) -> np.ndarray:
-        """Return how far ``s'J h`` of each row is off, (k,), infinite where that is too far.
+    def _errors(self, g: np.ndarray, x: np.ndarray, z: ImplicitSolution, image: np.ndarray) -> np.ndarray:
+        """Return the error of ``s'J h`` in each row, (k,), by the framework's derivatives; infinite if it is too large.
 
-        For ``h = x + z``, ``m = g - A x - P z`` is zero but for rounding: what is left of the equation, ``R z``, is the
-        iteration's to judge. It moves the image ``s'J h``, whose length is the root of V, by some ``sqrt(m' P^-1 m)``,
-        and along the softest direction by that over the smallest eigenvalue of ``P^-1 A``. Two products with the front
-        end's derivatives, which the factor never saw, vouch for a row, or by a combination for a whole block.
+        For ``h = x + z``, ``m = g - A x - P z`` is zero up to rounding. The rest of the equation, ``R z``, is already
+        in the error estimate of the iteration. The vector m changes the image ``s'J h``, whose length is the square
+        root of V, by about ``sqrt(m' P^-1 m)``, and along the softest direction by that divided by the smallest
+        eigenvalue of ``P^-1 A``. The check takes two products with the framework's derivatives, which were not used
+        for the factor; they verify one row, or a whole block through a combination of its rows.
         """
-        problem, factor = self.problem, self.factor
-        h = factor.lift(seen)
-        # a factor that clipped negative curvature has a P that no product of the front end gives
+        problem = self.problem
+        factor = self.factor
+        h = factor.lift(z)
+        # If the factor replaced negative curvature by zero, no product of the framework gives its P.
         metric: Curvature = "ggn" if factor.exact else self.curvature
-        r = problem.native(g) - Operator(problem, metric)(problem.native(h))
-        r = r - Operator(problem, self.curvature)(problem.native(x))
-        error = factor.look(problem.numpy(r)).size
-        apart = factor.apart(h + x, image)
-        return np.where(error > _TRUSTED * self.spectrum.smallest, np.inf, np.maximum(error, apart))
+        m = problem.native(g) - Operator(problem, metric)(problem.native(h))
+        m = m - Operator(problem, self.curvature)(problem.native(x))
+        error = factor.solve_implicit(problem.numpy(m)).size
+        discrepancy = factor.image_discrepancy(h + x, image)
+        return np.where(error > _SOFTEST_RTOL * self.spectrum.smallest, np.inf, np.maximum(error, discrepancy))
 
 
-def rows_and_finite(problem: Problem, g: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows in NumPy, those that are not finite made zero, and which were."""
+def finite_rows(problem: Problem, g: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows as a NumPy array with non-finite rows set to zero, and which rows were finite, (k,) of bool."""
     rows = problem.numpy(g)
     finite = np.isfinite(rows).all(axis=1)
-    return (rows if finite.all() else np.where(finite[:, None], rows, 0.0)), finite
+    if not finite.all():
+        rows = np.where(finite[:, None], rows, 0.0)
+    return rows, finite
 
 
-def weights_of(factor: Factorised, answer: Correction) -> np.ndarray:
-    """Return ``1 / |s'J h|`` of the rows that arrived, (k,), by which errors are made relative; zero for the others."""
+def error_weights(factor: Factorised, answer: Correction) -> np.ndarray:
+    """Return ``1 / |s'J h|`` of the converged rows, (k,), which makes errors relative; zero for the other rows."""
     good = answer.status == Status.CONVERGED
-    size = np.maximum(factor.lengths(answer.image), DARK * np.sqrt(np.maximum(answer.energy, 0.0)))
+    size = np.maximum(factor.lengths(answer.image), SUPPORT_FLOOR * np.sqrt(np.maximum(answer.energy, 0.0)))
     return np.divide(1.0, size, out=np.zeros_like(size), where=good & (size > 0))
 
 
-def combination(weights: np.ndarray, image: np.ndarray) -> np.ndarray:
-    """Return weights such that what a combination of rows is off by is what they are off by on average, (k,).
+def random_combination(weights: np.ndarray, image: np.ndarray) -> np.ndarray:
+    """Return coefficients of a combination of rows whose error is on average the root mean square error, (k,).
 
-    With random signs ``e``, the sum of ``e_i w_i m_i`` over errors ``m_i`` has the sum of the squares of ``w_i m_i``
-    for its mean square. Rows that are alike or opposite could cancel, their errors with them: of a few draws, the one
-    that leaves the most of the images, in the form of the factorisation, is taken.
+    With random signs ``e``, ``E |sum_i e_i w_i m_i|^2 = sum_i |w_i m_i|^2`` for errors ``m_i``. In a bad draw, rows
+    that are alike or opposite cancel, and their errors with them. Of several draws, the one whose combined image (in
+    the form of the factorisation) is longest is therefore used.
     """
-    known = max(int(np.count_nonzero(weights)), 1)
+    converged = max(int(np.count_nonzero(weights)), 1)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(_DRAWS, len(weights)))
-    draws = signs * weights / math.sqrt(known)
-    shown = np.linalg.norm(draws @ np.nan_to_num(image).reshape(len(weights), -1), axis=1)
-    best: np.ndarray = draws[np.argmax(shown)]
+    draws = signs * weights / math.sqrt(converged)
+    lengths = np.linalg.norm(draws @ np.nan_to_num(image).reshape(len(weights), -1), axis=1)
+    best: np.ndarray = draws[np.argmax(lengths)]
     return best
 
 
-def finished(record: Record, good: np.ndarray, g: Array, careful: Callable[[Array], Record] | None) -> Record:
-    """Have the rows that are not good answered by the careful solver; their neighbours stay as they are.
+def with_fallback(record: Record, good: np.ndarray, g: Array, fallback: Callable[[Array], Record] | None) -> Record:
+    """Return the record with the rows that are not good replaced by those of the fallback solver.
 
     Args:
-        record: What was found.
-        good: Which rows of it are good, (k,) of bool.
+        record: The result of the first solver.
+        good: Which of its rows are good, (k,) of bool.
         g: The right-hand sides.
-        careful: Answers right-hand sides; None where nothing would, and such rows are not converged.
+        fallback: Solves for right-hand sides; None without a fallback, which leaves such rows not converged.
+
+    Raises:
+        Stopped: On Ctrl-C, with the record of the rows that are finished.
     """
-    kept, rest = np.flatnonzero(good), np.flatnonzero(~good)
-    if not rest.size:  # errors that are alike may add up in a combination, and be small in every row
+    kept = np.flatnonzero(good)
+    rest = np.flatnonzero(~good)
+    if not rest.size:  # similar errors may add up in a combination and yet be small in every row
         return record
-    if careful is None:
+    if fallback is None:
         return replace(record, status=np.where(good, record.status, Status.NOT_CONVERGED.value))
     try:
-        return put(record, rest, careful(g[rest]))
+        return replace_rows(record, rest, fallback(g[rest]))
     except Stopped as stop:
-        raise Stopped(np.append(kept, rest[stop.rows]), joined([taken(record, kept), stop.partial])) from None
+        raise Stopped(np.append(kept, rest[stop.rows]), concatenate([take_rows(record, kept), stop.partial])) from None
     except KeyboardInterrupt:
         if not kept.size:
             raise
-        raise Stopped(kept, taken(record, kept)) from None
+        raise Stopped(kept, take_rows(record, kept)) from None
 
 
-def verified(answer: Correction, finite: np.ndarray, error: np.ndarray) -> Response:
-    """Return a verified answer, its rows off by ``error``, (k,) or (1,), at least."""
+def verified_response(answer: Correction, finite: np.ndarray, error: np.ndarray) -> Response:
+    """Return the response of a verified solution; its residual is at least ``error``, (k,) or (1,)."""
     return Response(
         image=answer.image,
         energy=answer.energy,
@@ -285,39 +313,45 @@ def verified(answer: Correction, finite: np.ndarray, error: np.ndarray) -> Respo
 
 
 @dataclass(frozen=True)
-class Product:
-    """``R q = A q - P q`` for directions whose ``P q`` is known; where that is enough, in single precision.
+class ResidualProduct:
+    """``R q = A q - P q`` for directions with known ``P q``, in single precision if that is accurate enough.
 
     Attributes:
         problem: The training problem.
-        curvature: Which ``A``.
-        slip: Relative error of the single-precision way in the metric of P; infinite where there is none.
+        curvature: The matrix ``A``.
+        single_error: Relative error of a product in single precision, in the metric of P; infinite if there is none.
     """
 
     problem: Problem
     curvature: Curvature
-    slip: float
+    single_error: float
 
     def __call__(self, q: np.ndarray, Pq: np.ndarray, tolerance: float) -> tuple[np.ndarray, bool]:
-        """Return ``R q`` for each row, right to ``tolerance |q|`` in the metric of P, and whether in single."""
-        found = self.problem.residual_product(q) if self.slip <= tolerance else None
-        if found is not None:
-            return found, True
+        """Return ``R q`` for each row, and whether it was computed in single precision.
+
+        The error is at most ``tolerance |q|`` in the metric of P.
+        """
+        if self.single_error <= tolerance:
+            found = self.problem.residual_product(q)
+            if found is not None:
+                return found, True
         return self.problem.numpy(Operator(self.problem, self.curvature)(self.problem.native(q))) - Pq, False
 
     @staticmethod
-    def make(problem: Problem, curvature: Curvature, factor: Factorised) -> Product:
-        """Measure the single-precision way on one direction that the data see."""
-        double = Product(problem, curvature, np.inf)
-        r = factor.probe(seed=0)
-        seen = factor.look(r)
-        q = factor.lift(seen)
-        narrow = problem.residual_product(q) if curvature == "hessian" and factor.exact else None
-        if narrow is None or not seen.energy[0] > 0:
+    def make(problem: Problem, curvature: Curvature, factor: Factorised) -> ResidualProduct:
+        """Return the product, after measuring the error of single precision on one random direction."""
+        double = ResidualProduct(problem, curvature, np.inf)
+        if not (curvature == "hessian" and factor.exact):
             return double
-        wide = factor.look(double(q, r, 0.0)[0])
-        # what the rest of the iteration takes the image of R q for is off as well
-        off = factor.look(narrow, cross=factor.cross(narrow, single=True))
-        gap = factor.lift(off) - factor.lift(wide)
-        slip = np.sqrt(np.einsum("kp,kp->k", gap, factor.apply(gap)) / seen.energy)[0]
-        return replace(double, slip=float(slip) if np.isfinite(slip) else np.inf)
+        r = factor.probe(seed=0)
+        z = factor.solve_implicit(r)
+        q = factor.lift(z)
+        in_single = problem.residual_product(q)
+        if in_single is None or not z.energy[0] > 0:
+            return double
+        exact = factor.solve_implicit(double(q, r, 0.0)[0])
+        # The iteration also computes the cross products of R q in single precision: include their error.
+        approximate = factor.solve_implicit(in_single, cross=factor.cross(in_single, single=True))
+        difference = factor.lift(approximate) - factor.lift(exact)
+        error = np.sqrt(np.einsum("kp,kp->k", difference, factor.apply(difference)) / z.energy)[0]
+        return replace(double, single_error=float(error) if np.isfinite(error) else np.inf)

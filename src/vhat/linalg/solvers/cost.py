@@ -1,9 +1,9 @@
-"""What a solver takes: work in two kinds of flops, and bytes.
+"""Cost of a solver: work in two kinds of flops, and memory in bytes.
 
-A flop inside a matrix product is far cheaper than one inside a gradient of the model, which waits for memory, for
-activation functions and for the framework. Work is therefore counted in both kinds, and compared with fixed constants:
-which solver is chosen depends on the sizes of the problem and on its memory budget alone, never on the speed of a
-machine or on how many points are asked about. Seconds are printed, and decide nothing.
+A flop in a matrix product takes far less time than a flop in a gradient of the model, where memory access, activation
+functions and the framework dominate. Work is therefore counted in both kinds, and compared with fixed constants. The
+choice of a solver depends only on the sizes of the problem and its memory budget, never on the speed of the machine or
+on the number of points. Seconds are printed only.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from vhat.models.problem import Problem
 __all__ = ["COMPILED", "FLOPS_PER_WEIGHT", "IMAGES", "Cost", "Work", "gradient_flops", "points_together"]
 
 FLOPS_PER_WEIGHT = 6.0
-"""Of one gradient of the loss, per training row, output and parameter: two forwards, four backwards."""
-_CHEAPER = 10.0
-"""How many flops of a matrix product take the time of one flop of a gradient. In double precision a core of a server
-does 12 to 40 Gflop/s in products, and 1 to 5 in gradients of networks of 100 to 1000 units."""
+"""Flops of one gradient of the loss per training row, output and parameter: two forward, four backward."""
+_PRODUCT_SPEEDUP = 10.0
+"""Flops of matrix products in the time of one flop of a gradient. In double precision a core of a server does 12 to 40
+Gflop/s in products, and 1 to 5 in gradients of networks of 100 to 1000 units."""
 COMPILED = 2**27
-"""Bytes that a framework's compiled programs and their workspaces take."""
+"""Bytes of a framework's compiled programs and their workspaces."""
 IMAGES = 4
-"""Of a solution, ``J h``, that exist at once."""
+"""Images ``J h`` of a solution that are in memory together."""
 _VECTORS_HELD = 40
-"""Vectors of length p that a point may take, whichever solver answers it."""
+"""Largest number of vectors of length p per point, with any solver."""
 _MOST_POINTS = 256
-"""Points that are worked on at once, however small the model is."""
+"""Largest number of points in work together."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Work:
 
     Attributes:
         gradients: Gradients of the loss over all training rows.
-        products: Flops inside matrix products.
+        products: Flops in matrix products.
     """
 
     gradients: float = 0.0
@@ -45,27 +45,27 @@ class Work:
         return Work(self.gradients + other.gradients, self.products + other.products)
 
     def times(self, number: float) -> Work:
-        """Return that many times the work."""
+        """Return ``number`` times the work."""
         return Work(number * self.gradients, number * self.products)
 
     def in_gradients(self, problem: Problem) -> float:
-        """Return the whole in gradients of the loss."""
-        return self.gradients + self.products / (_CHEAPER * gradient_flops(problem))
+        """Return the work of both kinds as a number of gradients of the loss."""
+        return self.gradients + self.products / (_PRODUCT_SPEEDUP * gradient_flops(problem))
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a solver takes for one problem.
+    """Work and memory of a solver for one problem.
 
     Attributes:
         setup: Work before the first point.
-        each: Work for each right-hand side.
-        fixed: Bytes that are taken however many points there are.
-        held: Bytes for each right-hand side that is held, of at most :func:`points_together` points.
-        iterated: Bytes for each right-hand side that is worked on, of at most ``block``.
-        block: How many right-hand sides are worked on together.
-        remedy: What to do where it does not fit.
-        points: How many points are held at most; None for :func:`points_together`.
+        each: Work per right-hand side.
+        fixed: Bytes independent of the number of points.
+        held: Bytes per right-hand side in memory.
+        iterated: Bytes per right-hand side in the block that is iterated, in addition.
+        block: Right-hand sides per block.
+        remedy: Advice if the memory does not suffice.
+        points: Largest number of points in memory; None for :func:`points_together`.
     """
 
     setup: Work
@@ -82,7 +82,7 @@ class Cost:
         return self.setup + self.each.times(sides)
 
     def memory(self, problem: Problem, sides: int | None = None) -> int:
-        """Return the peak in bytes for a number of right-hand sides; None for as many as are ever held."""
+        """Return the peak memory in bytes for a number of right-hand sides; None for the largest number in memory."""
         points = points_together(problem) if self.points is None else self.points
         most = points * problem.outputs
         held = most if sides is None else min(sides, most)
@@ -95,6 +95,9 @@ def gradient_flops(problem: Problem) -> float:
 
 
 def points_together(problem: Problem) -> int:
-    """How many test points the budget has room for: forty vectors of length p and twice the images of each output."""
+    """Return how many test points fit into memory together.
+
+    Each output of a point is counted with forty vectors of length p and twice its images.
+    """
     each = 8 * (_VECTORS_HELD * problem.p + 2 * IMAGES * problem.n * problem.outputs)
     return max(1, min(_MOST_POINTS, int(problem.memory // (each * problem.outputs))))

@@ -1,4 +1,4 @@
-"""The whole matrix and one Cholesky factorisation for all points: exact, for models of modest size."""
+"""Form the full matrix and factorise it once for all points: exact, for models of moderate size."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Dense", "Factor", "dense_bytes"]
 
-_LEAST_RESIDUAL = 1e-9
-"""Bound on the residual up to which right-hand sides are not solved for one by one, with iterative refinement."""
+_MAX_BASIS_RESIDUAL = 1e-9
+"""Bound on the relative residual of :class:`Basis` up to which norms are computed from it, without single solves."""
 
 
 def dense_bytes(p: int) -> int:
-    """What forming and factorising a (p, p) matrix takes: the matrix, its scaled copy and a transpose."""
+    """Return the bytes for forming and factorising a (p, p) matrix: the matrix, its scaled copy and a transpose."""
     return 3 * 8 * p * p
 
 
@@ -38,8 +38,8 @@ class Dense:
     """Form ``A`` column by column and factorise it once.
 
     Attributes:
-        rtol: Relative residual, in unit-free terms, above which a row is not called converged. Rounding alone leaves
-            about 1e-16 times the condition number.
+        rtol: Relative residual, in unit-free terms, above which a row is not converged. Rounding alone leaves about
+            1e-16 times the condition number.
     """
 
     rtol: float = 1e-7
@@ -49,7 +49,7 @@ class Dense:
 
     @property
     def name(self) -> str:
-        """The name that results carry."""
+        """The solver's name in results."""
         return "dense"
 
     @property
@@ -58,7 +58,7 @@ class Dense:
         return True
 
     def cost(self, problem: Problem, curvature: str) -> Cost:  # noqa: ARG002  (both are formed by products)
-        """Return what it takes: p products with ``A``, one factorisation, and a look at the training rows a point."""
+        """Return the cost: p products with ``A``, one factorisation, and per point one pass over the training rows."""
         p = problem.p
         setup = Work(gradients=2.0 * p, products=p**3 / 3)
         return Cost(setup, Work(gradients=1.0, products=6.0 * p**2), fixed=dense_bytes(p))
@@ -68,11 +68,11 @@ class Dense:
         return Jacobi(work.scale())
 
     def prepare(self, work: SolverWorkspace, curvature: Curvature) -> Factor:
-        """Factorise.
+        """Form the matrix and factorise it.
 
         Raises:
             MemoryBudgetError: When three p x p matrices exceed the budget.
-            NotPositiveDefinite: When the factorisation breaks down.
+            NotPositiveDefinite: When the matrix is not positive definite.
         """
         problem = work.problem
         need = dense_bytes(problem.p)
@@ -101,7 +101,17 @@ def _data_part(work: SolverWorkspace) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Factor(FromImages):
-    """A factorised ``A``: see :class:`Dense`."""
+    """The factorised ``A`` of :class:`Dense`.
+
+    Attributes:
+        problem: The training problem.
+        matrix: ``A``, (p, p).
+        factor: Lower Cholesky factor of ``diag(1/s) A diag(1/s)``, (p, p).
+        unit: The scale s, (p,).
+        rtol: Relative residual above which a row is not converged.
+        basis: Basis for the norms of rows with equal weights, made on first use.
+        name: The solver's name in results.
+    """
 
     problem: Problem
     matrix: np.ndarray = field(repr=False)
@@ -112,8 +122,8 @@ class Factor(FromImages):
     name: str = "dense"
 
     def norms(self, g: Array, sigma: np.ndarray) -> Norms:
-        """Return what intervals need of the solutions: without solving where all training rows are alike."""
-        if rows_alike(self.problem, sigma) and self.basis.result.residual <= _LEAST_RESIDUAL:
+        """Return the scalars that intervals need; without single solves if all training rows have equal weights."""
+        if rows_alike(self.problem, sigma) and self.basis.result.residual <= _MAX_BASIS_RESIDUAL:
             found = self.basis.result.norms(self.problem, self.problem.numpy(g), sigma)
             if found is not None:
                 return found
@@ -125,24 +135,25 @@ class Factor(FromImages):
         size = np.linalg.norm(rhs / self.unit, axis=1)
         finite = np.isfinite(size)
         rhs = np.where(finite[:, None], rhs, 0.0)
-        h = self._apply(rhs)
-        h += self._apply(rhs - h @ self.matrix)
-        left = np.linalg.norm((rhs - h @ self.matrix) / self.unit, axis=1)
-        residual = np.divide(left, size, out=np.zeros_like(left), where=finite & (size > 0))
+        h = self._solve_once(rhs)
+        h += self._solve_once(rhs - h @ self.matrix)
+        norms = np.linalg.norm((rhs - h @ self.matrix) / self.unit, axis=1)
+        residual = np.divide(norms, size, out=np.zeros_like(norms), where=finite & (size > 0))
         status = np.where(residual <= self.rtol, Status.CONVERGED.value, Status.NOT_CONVERGED.value)
-        status = np.where(finite & np.isfinite(left), status, Status.NOT_FINITE.value)
+        status = np.where(finite & np.isfinite(norms), status, Status.NOT_FINITE.value)
         return Solution(self.problem.native(h), status, residual, np.ones(len(size), dtype=int))
 
     def respond(self, g: Array) -> Response:
-        """Solve, then look at the training rows."""
+        """Solve, and return the images over the training rows."""
         return respond_by_solving(self.problem, self.solve(g), g)
 
-    def _apply(self, rhs: np.ndarray) -> np.ndarray:
+    def _solve_once(self, rhs: np.ndarray) -> np.ndarray:
+        """Return ``A^-1`` times each row, without refinement."""
         return scipy.linalg.cho_solve((self.factor, True), (rhs / self.unit).T).T / self.unit
 
     @property
     def half(self) -> Callable[[np.ndarray], np.ndarray] | None:
-        """``g`` to ``L^-1 g`` in the scaled basis, so that ``g_a' A^-1 g_b`` is a plain inner product: (k, p)."""
+        """Function from ``g`` to ``L^-1 g / s``, (k, p), so that ``g_a' A^-1 g_b`` is a plain inner product."""
         return self._half
 
     def _half(self, g: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What every solver promises: a solution, a status and a true residual for each row."""
+"""The interface of all solvers: each row gets a solution, a status and a true residual."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vhat.linalg.workspace import SolverWorkspace
 
 __all__ = [
-    "DARK",
+    "SUPPORT_FLOOR",
     "FromImages",
     "FromInputs",
     "Norms",
@@ -30,21 +30,22 @@ __all__ = [
     "Solver",
     "Status",
     "Stopped",
+    "concatenate",
     "contract",
-    "joined",
     "metric_norm",
     "pseudo_inverts",
-    "put",
+    "replace_rows",
     "respond_by_solving",
-    "taken",
+    "take_rows",
 ]
 
-DARK = 1e-6
-"""A row of which the data hold less than this share is judged as if they held that much."""
+SUPPORT_FLOOR = 1e-6
+"""Floor for the length of ``s'J h`` in a relative error, as a share of ``sqrt(g'h)``. Below the floor the training data
+hardly support the prediction, and an error relative to its tiny length would never become small."""
 
 
 class Status(StrEnum):
-    """How the solve of one row ended; ``remedy`` says what to do about it."""
+    """Outcome of the solve of one row; ``remedy`` says what to do about it."""
 
     CONVERGED = "converged"
     NOT_CONVERGED = "not converged"
@@ -54,7 +55,7 @@ class Status(StrEnum):
 
     @property
     def remedy(self) -> str:
-        """What a user can do about a row with this status."""
+        """Advice to the user for a row with this status."""
         return {
             Status.CONVERGED: "nothing to do",
             Status.NOT_CONVERGED: "max_steps or float64 did not allow it: ask another solver, vhat.Dense() if it fits, "
@@ -73,9 +74,9 @@ class Solution:
 
     Attributes:
         h: The solutions, p-space (k, p). A row whose status is not ``converged`` must not be used.
-        status: One :class:`Status` value a row, (k,) of str.
+        status: One :class:`Status` value per row, (k,) of str.
         residual: The true relative residual ``|g - A h| / |g|`` in the unit-free metric, (k,).
-        steps: Iterations spent on each row, (k,).
+        steps: Iterations for each row, (k,).
     """
 
     h: Array
@@ -86,14 +87,14 @@ class Solution:
 
 @dataclass(frozen=True)
 class Response:
-    """``h = A^-1 g`` as the training rows see it, for a block of rows, without h itself.
+    """Images of ``h = A^-1 g`` over the training rows, for a block of rows, without h itself.
 
     Attributes:
         image: ``J h``, n-space (k, n, K).
         energy: ``g'h``, (k,).
-        pull: ``h' b``, (k,), with the gradient b of the penalty: ``diag(lam) theta`` unless it is shifted.
+        pull: ``h' b``, (k,), with b the gradient of the penalty: ``diag(lam) theta`` unless the penalty is shifted.
         status: As in :class:`Solution`.
-        residual: As in :class:`Solution`; from the dual, the estimated relative error of ``sqrt(V)``.
+        residual: As in :class:`Solution`; the dual solver gives the estimated relative error of ``sqrt(V)``.
         steps: As in :class:`Solution`.
     """
 
@@ -107,13 +108,13 @@ class Response:
 
 @dataclass(frozen=True)
 class Norms:
-    """What an interval needs of ``h = A^-1 g``, one number a row, (k,) each.
+    """Scalars of ``h = A^-1 g`` that an interval needs, one per row, (k,) each.
 
     Attributes:
         variance: ``1/n sum_ib sigma_ib^2 u_ib^2`` with ``u = (J h)' d2l/df dy``.
-        supported: ``h'J'CJ h / n``: the part of ``g'h`` that training rows hold.
+        supported: ``h'J'CJ h / n``: the part of ``g'h`` that comes from the training data, without the decay.
         energy: ``g'h``.
-        pull: ``h' b`` with the gradient b of the penalty.
+        pull: ``h' b`` with b the gradient of the penalty.
         slope: ``h' grad L``.
         status: As in :class:`Solution`.
         residual: As in :class:`Response`.
@@ -131,22 +132,22 @@ class Norms:
 
     @staticmethod
     def of(problem: Problem, found: Response, sigma: np.ndarray) -> Norms:
-        """Read the norms off images.
+        """Compute the norms from images ``J h``.
 
         Args:
             problem: The training problem.
-            found: What the training rows see of the solutions.
+            found: The images of the solutions over the training rows.
             sigma: Noise of each training response, (n, K).
         """
         loss = problem.loss_derivatives
         u = contract(found.image, loss.cross)
-        held = contract(found.image, loss.curvature) * found.image
+        quadratic = contract(found.image, loss.curvature) * found.image
         return Norms(
             variance=np.sum((sigma * u) ** 2, axis=(1, 2)) / problem.n,
-            supported=np.sum(held, axis=(1, 2)) / problem.n,
+            supported=np.sum(quadratic, axis=(1, 2)) / problem.n,
             energy=found.energy,
             pull=found.pull,
-            # grad L = J' l' / n, so that the image J h meets the slopes of the loss.
+            # grad L = J' l' / n, and therefore h' grad L = (J h)' l' / n.
             slope=np.sum(found.image * loss.first, axis=(1, 2)) / problem.n,
             status=found.status,
             residual=found.residual,
@@ -155,42 +156,43 @@ class Norms:
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C in the middle of many rows, on its way to the one who asked; what is finished travels with it.
+    """Ctrl-C during a solve of many rows; carries the results of the rows that are finished.
 
     Attributes:
-        rows: Which rows of the block are finished.
-        partial: What the interrupted call would have returned, for these rows alone.
+        rows: Indices of the finished rows within the block.
+        partial: The result of the interrupted call for these rows alone.
     """
 
     def __init__(self, rows: np.ndarray, partial: Any) -> None:
         super().__init__(rows, partial)
-        self.rows, self.partial = rows, partial
+        self.rows = rows
+        self.partial = partial
 
     def __str__(self) -> str:
         return f"{self.rows.size} rows were finished"
 
 
 Record = TypeVar("Record", Response, Norms)
-"""A dataclass whose fields are arrays with one entry, or one slice, a row."""
+"""A dataclass whose fields are arrays with one entry, or one slice, per row."""
 
 
-def joined(parts: list[Record]) -> Record:
-    """Put the records of consecutive blocks together."""
+def concatenate(parts: list[Record]) -> Record:
+    """Return one record with the rows of consecutive blocks."""
     names = [field.name for field in fields(parts[0])]
     return type(parts[0])(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def taken(record: Record, rows: np.ndarray) -> Record:
-    """Return some of the rows of a record."""
+def take_rows(record: Record, rows: np.ndarray) -> Record:
+    """Return a record with some of the rows."""
     return type(record)(*(getattr(record, field.name)[rows] for field in fields(record)))
 
 
-def put(record: Record, rows: np.ndarray, other: Record) -> Record:
-    """Return a record with some of its rows replaced; arrays that may be written to are reused."""
+def replace_rows(record: Record, rows: np.ndarray, other: Record) -> Record:
+    """Return a record with some of its rows replaced; writeable arrays are overwritten."""
     columns = []
     for field in fields(record):
         column = getattr(record, field.name)
-        if not column.flags.writeable:  # a view of a framework's own memory
+        if not column.flags.writeable:  # a view of the framework's memory
             column = column.copy()
         column[rows] = getattr(other, field.name)
         columns.append(column)
@@ -205,17 +207,17 @@ def contract(t: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 class Prepared(Protocol):
-    """A solver made ready for one problem and one curvature."""
+    """A solver prepared for one problem and one curvature."""
 
     @property
     def name(self) -> str:
-        """The name that results carry."""
+        """The solver's name in results."""
 
     def solve(self, g: Array) -> Solution:
         """Solve ``A h = g`` for each row of g, p-space (k, p)."""
 
     def norms(self, g: Array, sigma: np.ndarray) -> Norms:
-        """Return what intervals need of the solutions, by the shortest way that the solver has.
+        """Return the scalars that intervals need, by the solver's cheapest computation.
 
         Args:
             g: Right-hand sides, p-space (k, p).
@@ -223,11 +225,11 @@ class Prepared(Protocol):
         """
 
     def respond(self, g: Array) -> Response:
-        """Return what the training rows see of the solutions: n numbers an output for each right-hand side."""
+        """Return the images of the solutions over the training rows, (n, K) for each right-hand side."""
 
     @property
     def half(self) -> Callable[[np.ndarray], np.ndarray] | None:
-        """``g`` to ``L^-1 g``, (k, p), with ``A = L L'``; None where A is not factorised.
+        """Function from ``g`` to ``L^-1 g``, (k, p), with ``A = L L'``; None if A is not factorised.
 
         ``g_a' A^-1 g_b`` is then a plain inner product, and traces are exact.
         """
@@ -235,27 +237,27 @@ class Prepared(Protocol):
 
 @runtime_checkable
 class FromInputs(Protocol):
-    """A prepared solver that answers predictions from their inputs, without gradients of length p."""
+    """A prepared solver that takes the inputs of predictions, without gradients of length p."""
 
     @property
     def inputs_together(self) -> int:
-        """How many points are answered together."""
+        """Number of points solved together."""
 
     def respond_at(self, inputs: Any) -> Response:
-        """Return what the training rows see of the solutions for the predictions at checked inputs."""
+        """Return the images of the solutions for the predictions at checked inputs."""
 
 
 class FromImages(ABC):
-    """The norms of a solver whose answers are what the training rows see."""
+    """Base class of a prepared solver that returns images ``J h``: computes the norms from them."""
 
     problem: Problem
 
     @abstractmethod
     def respond(self, g: Array) -> Response:
-        """Return what the training rows see of the solutions."""
+        """Return the images of the solutions over the training rows."""
 
     def norms(self, g: Array, sigma: np.ndarray) -> Norms:
-        """Return what intervals need of the solutions, read off their images.
+        """Return the scalars that intervals need, computed from the images.
 
         Raises:
             Stopped: On Ctrl-C, with the norms of the rows that are finished.
@@ -276,51 +278,51 @@ class Solver(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that results carry."""
+        """The solver's name in results."""
 
     @property
     def forms_matrix(self) -> bool:
-        """Whether ``A`` itself is formed: its eigenvalues and the traces of the smoother then cost little more."""
+        """Whether ``A`` itself is formed: its eigenvalues and the traces of the smoother then cost little extra."""
 
     def prepare(self, work: SolverWorkspace, curvature: Curvature) -> Prepared:
-        """Do once what all right-hand sides share (factorise, precondition).
+        """Do the work that all right-hand sides share: factorise, build the preconditioner.
 
         Args:
-            work: The problem, with what its solvers share.
-            curvature: Which matrix ``A``.
+            work: The problem and the factorisations that its solvers share.
+            curvature: The matrix ``A``: exact Hessian or Gauss-Newton.
 
         Raises:
-            MemoryBudgetError: When it does not fit.
-            NotPositiveDefinite: When ``A``, or what stands for it, cannot be factorised.
+            MemoryBudgetError: When the solver does not fit.
+            NotPositiveDefinite: When ``A``, or its preconditioner, cannot be factorised.
         """
 
     def cost(self, problem: Problem, curvature: str) -> Cost:
-        """Return what it takes, from the sizes of the problem alone.
+        """Return work and memory, from the sizes of the problem alone.
 
         Args:
             problem: The training problem.
-            curvature: ``"ggn"``, or the cost is that of the exact Hessian.
+            curvature: ``"ggn"`` for Gauss-Newton; any other value for the exact Hessian.
         """
 
     def metric(self, work: SolverWorkspace, curvature: Curvature) -> Metric:
-        """Return the inner product in which the spectrum of ``A`` is narrowest, of those that this solver has."""
+        """Return the solver's best preconditioner: the inner product in which the spectrum of ``A`` is narrowest."""
 
 
 def pseudo_inverts(solver: object) -> bool:
-    """Return whether a solver answers for a singular ``A``, on the span of the training gradients alone."""
+    """Return whether a solver accepts a singular ``A`` and solves on the span of the training gradients alone."""
     return bool(getattr(solver, "pseudo_inverse", False))
 
 
 def metric_norm(problem: Problem, v: Array, scale: Array) -> np.ndarray:
-    """Return ``|v / s|`` for each row of a gradient-like block, (k,): free of the units of the parameters."""
+    """Return ``|v / s|`` for each row of a block of gradients or residuals, (k,): free of the parameters' units."""
     return np.linalg.norm(problem.numpy(v / scale), axis=1)
 
 
 def respond_by_solving(problem: Problem, solution: Solution, g: Array) -> Response:
-    """Read a response off full solutions."""
+    """Return the response of full solutions h, by one product with the Jacobian."""
     xp = array_namespace(g)
     h = solution.h
-    with np.errstate(invalid="ignore"):  # a row that is not finite has no energy; its status says so
+    with np.errstate(invalid="ignore"):  # rows that are not finite; their status says so
         energy = problem.numpy(xp.sum(g * h, axis=1)).copy()
     return Response(
         image=problem.jvp(h),

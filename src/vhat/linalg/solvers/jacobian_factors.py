@@ -1,10 +1,12 @@
-"""The training Jacobian, compressed: rank-one factors where a leaf has them, plain rows elsewhere.
+"""Compressed training Jacobian: rank-one factors for leaves that have them, plain rows for the others.
 
-The gradient of one prediction in the weight matrix of a dense layer is an outer product ``u (x) w``, so two such
-gradients have the inner product ``(u.u')(w.w')``. A kernel over n rows then costs ``n^2 (a + b)`` for an a x b leaf
-and not ``n^2 a b``, the rows cost ``a + b`` numbers to keep, and products with the Jacobian become products of
-matrices that linear algebra libraries are fast at. Nothing needs to be known of layers: where a front end does not give
-the factors they are read off the gradients, and a leaf that is not of rank one in some row is kept plain.
+A leaf is one array of parameters. For the weight matrix of a dense layer, the gradient of one prediction is an outer
+product ``u (x) w``. Two such gradients have the inner product ``(u.u')(w.w')``. For an a x b leaf, a kernel over n rows
+then costs ``n^2 (a + b)`` flops instead of ``n^2 a b``, a row takes ``a + b`` numbers, and products with the Jacobian
+become matrix products.
+
+The layers of the model need not be known. If the framework does not give the factors, they are computed from the
+gradients. A leaf whose gradient is not of rank one in some row is stored in full.
 """
 
 from __future__ import annotations
@@ -34,17 +36,19 @@ __all__ = [
 ]
 
 GRAM_ROWS = 512
-"""Rows of a kernel that are computed together."""
+"""Rows of a kernel computed together."""
 _BLOCK_BYTES = 2**25
-"""What the gradients of training rows that are differentiated together may take, before they are compressed."""
+"""Memory limit, in bytes, for the uncompressed gradients of one block of training rows."""
 _BLOCK_ROWS = 1024
-"""The most training rows that are differentiated together."""
+"""Largest number of training rows differentiated together."""
 _WORK_BYTES = 2**26
-"""What one product of factors may take within a product with the Jacobian."""
-_ALIKE = 1e-14
-"""Relative difference of two arrays that are the same but for the order in which a decay was divided out."""
-_RANK_ONE = 1e-24
-"""Share of a gradient's square outside its best rank-one part, above which a leaf is plain."""
+"""Memory limit, in bytes, for the intermediate product of factors within a product with the Jacobian."""
+_PROPORTIONAL_RTOL = 1e-14
+"""Relative tolerance for two arrays to count as proportional: dividing by the decay in another order changes the last
+digit."""
+_RANK_ONE_TOL = 1e-24
+"""Tolerance for rank one: share of a gradient's squared norm outside its rank-one part above which a leaf is stored in
+full."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,11 @@ class Leaf:
     """One array of parameters within the flat vector.
 
     Attributes:
-        number: Which of the user's arrays it is.
-        start: Where it begins.
-        stop: Where it ends.
-        matrix: Its shape (a, b) if it is to be factored, else None.
-        decay: lam of its entries: one number where it is factored, else one each.
+        number: Index of the array among the user's arrays.
+        start: First position in the flat vector.
+        stop: Position after the last.
+        matrix: Shape (a, b) if its gradients are stored as factors, else None.
+        decay: lam of its entries: one number for a factored leaf, else one per entry.
     """
 
     number: int
@@ -67,13 +71,13 @@ class Leaf:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """How many numbers each array takes that a row of it is kept in."""
+        """Numbers per row of each stored array: (a, b) for factors, (size,) for a plain leaf."""
         return self.matrix or (self.stop - self.start,)
 
 
 @dataclass(frozen=True)
 class Structure:
-    """How the parameters fall into leaves with decay, and which of them have none.
+    """Leaves with weight decay, and the parameters without decay.
 
     Attributes:
         p: How many parameters there are.
@@ -87,7 +91,7 @@ class Structure:
 
     @property
     def numbers(self) -> int:
-        """How many numbers a row of features takes."""
+        """Numbers per row of the features."""
         return sum(sum(leaf.widths) for leaf in self.leaves) + len(self.free)
 
 
@@ -133,13 +137,13 @@ class Features:
 
     @cached_property
     def terms(self) -> list[_Term]:
-        """The kernel ``F F'`` as a sum of products of inner products."""
+        """The kernel ``F F'`` as a sum of terms, each a product of two kernels of factors."""
         return _terms(self.parts)
 
     def gram_times(self, V: np.ndarray, block: int = GRAM_ROWS) -> np.ndarray:
-        """Return ``F F' V`` for columns V, (rows, k), from blocks of ``F F'`` that are computed and forgotten.
+        """Return ``F F' V`` for columns V, (rows, k), from blocks of ``F F'`` that are recomputed and not stored.
 
-        Each block below the diagonal serves twice, since the kernel is symmetric.
+        Each block below the diagonal is used twice, because the kernel is symmetric.
         """
         out = np.zeros(V.shape)
         starts = range(0, len(self), block)
@@ -178,9 +182,10 @@ class Features:
             if leaf.matrix is None:
                 out += part[0] @ block.T
                 continue
+            # (u_i (x) w_i) . V_k = u_i' V_k w_i. Contracting the longer factor first leaves the smaller intermediate.
             long, short, axes = _by_length(part)
             columns = block.reshape(-1, *leaf.matrix).transpose(axes).reshape(long.shape[1], -1)
-            for rows in _rows_of_work(len(self), columns.shape[1]):
+            for rows in _row_slices(len(self), columns.shape[1]):
                 product = (long[rows] @ columns).reshape(-1, len(v), short.shape[1])
                 out[rows] += np.einsum("ikb,ib->ik", product, short[rows])
         return np.ascontiguousarray(out.T)
@@ -192,9 +197,10 @@ class Features:
             if leaf.matrix is None:
                 out[:, leaf.start : leaf.stop] = t @ part[0]
                 continue
+            # sum_i t_ki u_i (x) w_i, as one matrix product of the longer factor with the weighted shorter one.
             long, short, axes = _by_length(part)
             columns = np.zeros((long.shape[1], len(t) * short.shape[1]), t.dtype)
-            for rows in _rows_of_work(len(self), columns.shape[1]):
+            for rows in _row_slices(len(self), columns.shape[1]):
                 weighted = t.T[rows, :, None] * short[rows, None, :]
                 columns += long[rows].T @ weighted.reshape(len(weighted), -1)
             block = columns.reshape(long.shape[1], len(t), short.shape[1]).transpose(np.argsort(axes))
@@ -205,17 +211,17 @@ class Features:
         """Return rows of ``F`` in full, (rows, p), zero for the parameters without decay."""
         out = np.zeros((len(self.free[rows]), self.structure.p))
         for leaf, part in zip(self.structure.leaves, self.parts, strict=True):
-            out[:, leaf.start : leaf.stop] = _multiplied(tuple(factor[rows] for factor in part))
+            out[:, leaf.start : leaf.stop] = _multiply_out(tuple(factor[rows] for factor in part))
         return out
 
     def rescaled(self, factor: float) -> Features:
-        """Return ``factor F``: the features under another decay, ``1/factor^2`` times this one."""
+        """Return ``factor F``: the features under ``1/factor^2`` times the decay."""
         parts = tuple((factor * part[0], *part[1:]) for part in self.parts)
         return Features(self.structure, parts, self.free)
 
     @cached_property
     def single(self) -> Features:
-        """The same in single precision, for products with arrays in single precision."""
+        """The features in single precision, for products with arrays in single precision."""
         parts = tuple(tuple(factor.astype(np.float32) for factor in part) for part in self.parts)
         return Features(self.structure, parts, self.free)
 
@@ -225,27 +231,29 @@ class Features:
 
     @staticmethod
     def empty(structure: Structure, rows: int) -> Features:
-        """Return room for many rows, to be written to."""
+        """Return uninitialised features for ``rows`` rows, to be filled by :meth:`put`."""
         parts = tuple(tuple(np.empty((rows, width)) for width in leaf.widths) for leaf in structure.leaves)
         return Features(structure, parts, np.empty((rows, len(structure.free))))
 
     def put(self, start: int, other: Features) -> None:
-        """Write rows from ``start`` on, in place."""
+        """Write the rows of ``other`` into rows ``start`` onwards, in place."""
         rows = slice(start, start + len(other))
-        for mine, others in zip(self.parts, other.parts, strict=True):
-            for factor, its in zip(mine, others, strict=True):
-                factor[rows] = its
+        for part, other_part in zip(self.parts, other.parts, strict=True):
+            for factor, other_factor in zip(part, other_part, strict=True):
+                factor[rows] = other_factor
         self.free[rows] = other.free
 
 
 @dataclass(frozen=True)
 class _Term:
-    """``(v v') o (plain + u u')``: the kernel of leaves that share a factor.
+    """``(v v') o (plain + u u')``, the kernel of leaves that share the factor v; ``o`` is the entrywise product.
+
+    A dense layer is such a case: the gradient in its bias is a factor of the gradient in its weight matrix.
 
     Attributes:
         shared: v, (rows, b).
-        other: u, (rows, a), of the outer products ``u (x) v``; None where there are none.
-        plain: The sum of the squares of what plain leaves are of v.
+        other: u, (rows, a), of a leaf with gradients ``u (x) v``; None without such a leaf.
+        plain: ``sum c^2`` over plain leaves with gradients ``c v``.
     """
 
     shared: np.ndarray
@@ -253,7 +261,7 @@ class _Term:
     plain: float = 0.0
 
     def product(self, start: int, stop: int, *, single: bool = False) -> np.ndarray:
-        """Return rows ``start`` to ``stop`` of it, up to the diagonal, in double or in single precision."""
+        """Return rows ``start`` to ``stop`` of the kernel, up to the diagonal, in double or in single precision."""
         found = _inner_products(self.shared, start, stop, single)
         if self.other is None:
             found *= self.plain
@@ -263,12 +271,16 @@ class _Term:
         found *= weight
         return found
 
-    def joined(self, rows: np.ndarray) -> _Term | None:
-        """Return the term with a plain leaf in it, None where the leaf shares nothing with it."""
-        if (c := _multiple(rows, self.shared)) is not None:
+    def with_plain_leaf(self, rows: np.ndarray) -> _Term | None:
+        """Return the term with a plain leaf added; None if its rows are a multiple of neither factor."""
+        c = _multiple(rows, self.shared)
+        if c is not None:
             return replace(self, plain=self.plain + c**2)
-        if self.plain == 0 and self.other is not None and (c := _multiple(rows, self.other)) is not None:
-            return _Term(self.other, self.shared, c**2)
+        # A term without plain leaves is symmetric in u and v: the leaf may share u instead.
+        if self.plain == 0 and self.other is not None:
+            c = _multiple(rows, self.other)
+            if c is not None:
+                return _Term(self.other, self.shared, c**2)
         return None
 
 
@@ -280,46 +292,57 @@ def _inner_products(rows: np.ndarray, start: int, stop: int, single: bool) -> np
 
 
 def _terms(parts: Sequence[tuple[np.ndarray, ...]]) -> list[_Term]:
-    """Gather the leaves: the gradient in a bias is a factor of the gradient in its layer's matrix."""
-    terms = [_Term(w, u) for u, w in (part for part in parts if len(part) == 2)]
-    for (rows,) in (part for part in parts if len(part) == 1):
-        for k, term in enumerate(terms):
-            if (joined := term.joined(rows)) is not None:
-                terms[k] = joined
-                break
-        else:
-            terms.append(_Term(rows, None, 1.0))
+    """Return the terms of the kernel: one per factored leaf, plain leaves merged into a term that shares a factor."""
+    terms = [_Term(part[1], part[0]) for part in parts if len(part) == 2]
+    for part in parts:
+        if len(part) == 1:
+            _add_plain_leaf(terms, part[0])
     return terms
 
 
+def _add_plain_leaf(terms: list[_Term], rows: np.ndarray) -> None:
+    """Merge a plain leaf into the first term that shares a factor with it, or append a term for it."""
+    for k, term in enumerate(terms):
+        merged = term.with_plain_leaf(rows)
+        if merged is not None:
+            terms[k] = merged
+            return
+    terms.append(_Term(rows, None, 1.0))
+
+
 def _multiple(rows: np.ndarray, of: np.ndarray) -> float | None:
-    """Return c where ``rows`` are ``c of`` to the last digits, else None."""
+    """Return c if ``rows`` equal ``c of`` to the last digits, else None."""
     if rows.shape != of.shape or not of.any():
         return None
     at = np.unravel_index(np.argmax(np.abs(of)), of.shape)
     c = float(rows[at] / of[at])
-    same = all(np.allclose(rows[part], c * of[part], rtol=_ALIKE, atol=0) for part in (slice(8), slice(None)))
-    return c if same else None
+    # The first eight rows decide most cases without a pass over all of them.
+    for part in (slice(8), slice(None)):
+        if not np.allclose(rows[part], c * of[part], rtol=_PROPORTIONAL_RTOL, atol=0):
+            return None
+    return c
 
 
 def _by_length(part: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray, tuple[int, int, int]]:
     """Return the longer factor, the shorter, and the axes that turn (k, a, b) into (longer, k, shorter)."""
     u, w = part
-    return (u, w, (1, 0, 2)) if u.shape[1] >= w.shape[1] else (w, u, (2, 0, 1))
+    if u.shape[1] >= w.shape[1]:
+        return u, w, (1, 0, 2)
+    return w, u, (2, 0, 1)
 
 
-def _rows_of_work(n: int, columns: int) -> Iterator[slice]:
-    """Cut n rows so that (rows, columns) stays within a working set."""
+def _row_slices(n: int, columns: int) -> Iterator[slice]:
+    """Split n rows into slices such that an array (rows, columns) stays within the memory limit."""
     size = max(16, _WORK_BYTES // (8 * columns))
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 def find_structure(problem: Problem, plain: frozenset[int] = frozenset()) -> Structure:
-    """Lay out the leaves: a matrix whose entries share one decay is a candidate for factoring.
+    """Return the leaves; a matrix whose entries share one decay is a candidate for factoring.
 
     Args:
         problem: The training problem.
-        plain: Leaves that are known not to be of rank one.
+        plain: Leaves known not to be of rank one, by number.
     """
     decay = problem.numpy(problem.decay)
     plain = plain | _not_rank_one(problem, decay)
@@ -339,9 +362,10 @@ def _may_be_factored(shape: tuple[int, ...], decay: np.ndarray) -> bool:
 
 
 def _not_rank_one(problem: Problem, decay: np.ndarray) -> frozenset[int]:
-    """Find the matrices that the front end does not know to have gradients of rank one, and that have not on two rows.
+    """Return the matrices whose gradients are not of rank one on the first two training rows.
 
-    A weight that is used twice shows here, before the memory for its rows is planned.
+    Only matrices that the framework does not already know to be of rank one are checked. A weight that the model uses
+    twice is found here, before the memory for its rows is planned.
     """
     leaves = list(zip(problem.leaves, leaf_slices(problem.leaves), strict=True))
     matrices = {number for number, (shape, at) in enumerate(leaves) if _may_be_factored(shape, decay[at])}
@@ -356,23 +380,25 @@ def _not_rank_one(problem: Problem, decay: np.ndarray) -> frozenset[int]:
 def _is_rank_one(problem: Problem, rows: tuple[Array, ...], shape: tuple[int, ...]) -> bool:
     if len(rows) == 2:
         return True
-    _, _, left, size = map(problem.numpy, problem.compiled(rank_one)(rows[0].reshape(-1, *shape)))
-    return not np.any(left > _RANK_ONE * size)
+    _, _, rest, size = map(problem.numpy, problem.compiled(rank_one)(rows[0].reshape(-1, *shape)))
+    return not np.any(rest > _RANK_ONE_TOL * size)
 
 
 class NotRankOne(Exception):  # noqa: N818  (a finding, caught in this package)
-    """A leaf that was taken for an outer product is not one."""
+    """The gradient of a leaf assumed to be an outer product is not one."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 def read_features(problem: Problem, allow: Callable[[Structure], None] | None = None) -> Features:
-    """Compress the gradients of all training rows; a leaf that is not of rank one is made plain on the way.
+    """Return the compressed gradients of all training rows.
+
+    A leaf found not to be of rank one in some row is stored in full, and the computation starts again.
 
     Args:
         problem: The training problem.
-        allow: Raises where there is no room for rows of a structure; asked again whenever it grows.
+        allow: Raises if rows of a structure do not fit into memory; called again whenever the structure grows.
     """
     plain: frozenset[int] = frozenset()
     while True:
@@ -386,12 +412,12 @@ def read_features(problem: Problem, allow: Callable[[Structure], None] | None = 
 
 
 def features_at(problem: Problem, inputs: Any, structure: Structure) -> Features:
-    """Compress the gradients of the predictions at checked inputs.
+    """Return the compressed gradients of the predictions at checked inputs.
 
     Raises:
-        NotRankOne: When a leaf taken for an outer product is not one in some row.
+        NotRankOne: When the gradient of a factored leaf is not an outer product in some row.
     """
-    # one array for all rows: pieces kept among blocks that come and go would leave the memory full of holes
+    # One array for all rows: small pieces allocated between temporary blocks would fragment the memory.
     count = problem.count(inputs)
     found = Features.empty(structure, count * problem.outputs)
     rows = _rows_read(problem)
@@ -412,7 +438,7 @@ def jacobian_rows(problem: Problem, start: int, stop: int, out: np.ndarray) -> n
 def gradient_rows(problem: Problem, inputs: Any, start: int, stop: int, out: np.ndarray) -> np.ndarray:
     """Write the gradients at rows ``start`` to ``stop`` of checked inputs to ``out``, (rows * K, p), and return it.
 
-    Outer products are multiplied out here, which is quicker than to have the framework do it and copy the result.
+    Outer products are multiplied out here: faster than in the framework, whose result would have to be copied.
     """
     step = _rows_read(problem)
     for begin in range(start, stop, step):
@@ -430,21 +456,21 @@ def gradient_rows(problem: Problem, inputs: Any, start: int, stop: int, out: np.
 
 
 def _rows_read(problem: Problem) -> int:
-    """How many training rows are differentiated together."""
+    """Return how many training rows are differentiated together."""
     return max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // (8 * problem.factor_numbers * problem.outputs)))
 
 
 def compress(problem: Problem, g: Array, structure: Structure) -> Features:
-    """Compress gradient rows, p-space (k, p).
+    """Return compressed gradient rows, from p-space (k, p).
 
     Raises:
-        NotRankOne: When a leaf taken for an outer product is not one in some row.
+        NotRankOne: When the gradient of a factored leaf is not an outer product in some row.
     """
     return _compressed(problem, leaf_rows(g, problem.leaves), structure)
 
 
 def _compressed(problem: Problem, rows: Sequence[tuple[Array, ...]], structure: Structure) -> Features:
-    """Compress gradient rows that are given leaf by leaf."""
+    """Return compressed gradient rows, from one tuple of arrays per leaf."""
     parts = tuple(_part(problem, rows[leaf.number], leaf) for leaf in structure.leaves)
     free = [np.empty((len(rows[0][0]), 0))]
     for leaf, at in zip(rows, leaf_slices(problem.leaves), strict=True):
@@ -455,6 +481,7 @@ def _compressed(problem: Problem, rows: Sequence[tuple[Array, ...]], structure: 
 
 
 def _part(problem: Problem, rows: tuple[Array, ...], leaf: Leaf) -> tuple[np.ndarray, ...]:
+    """Return the features of one leaf: its gradients divided by ``sqrt(lam)``, as factors or in full."""
     if leaf.matrix is None:
         root = np.sqrt(leaf.decay, out=np.zeros_like(leaf.decay), where=leaf.decay > 0)
         plain = _plain(problem, rows)
@@ -462,19 +489,20 @@ def _part(problem: Problem, rows: tuple[Array, ...], leaf: Leaf) -> tuple[np.nda
     if len(rows) == 2:
         u, w = map(problem.numpy, rows)
     else:
-        u, w, left, size = map(problem.numpy, problem.compiled(rank_one)(rows[0].reshape(-1, *leaf.matrix)))
-        if np.any(left > _RANK_ONE * size):
+        u, w, rest, size = map(problem.numpy, problem.compiled(rank_one)(rows[0].reshape(-1, *leaf.matrix)))
+        if np.any(rest > _RANK_ONE_TOL * size):
             raise NotRankOne(leaf.number)
+    # The decay of a factored leaf is one number; one of the two factors carries it.
     return u / np.sqrt(leaf.decay[0]), w
 
 
 def _plain(problem: Problem, rows: tuple[Array, ...]) -> np.ndarray:
-    """Return gradient rows of a leaf, (k, size), multiplied out where they are pairs."""
-    return _multiplied(tuple(map(problem.numpy, rows)))
+    """Return gradient rows of a leaf in full, (k, size), in NumPy."""
+    return _multiply_out(tuple(map(problem.numpy, rows)))
 
 
-def _multiplied(part: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Return gradient rows of a leaf from their factors, (k, size)."""
+def _multiply_out(part: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Return gradient rows of a leaf in full, (k, size), from one plain array or two factors."""
     if len(part) == 1:
         return part[0]
     u, w = part
@@ -482,11 +510,11 @@ def _multiplied(part: tuple[np.ndarray, ...]) -> np.ndarray:
 
 
 def rank_one(G: Array) -> tuple[Array, Array, Array, Array]:
-    """Write each ``G_i`` as ``u_i (x) w_i``, ``w_i`` its largest row made a unit vector and ``u_i = G_i w_i``.
+    """Return factors with ``G_i = u_i (x) w_i``: ``w_i`` is the largest row of ``G_i``, normalised; ``u_i = G_i w_i``.
 
     Returns:
-        u (k, a), w (k, b), the square that ``u (x) w`` leaves of each ``G_i``, which must be rounding, or the kernel
-        would not belong to the Jacobian, and the square of ``G_i``, (k,) each.
+        u (k, a), w (k, b), ``|G_i - u_i (x) w_i|^2`` and ``|G_i|^2``, (k,) each. The third must be rounding: otherwise
+        the kernel would not belong to the Jacobian.
     """
     xp = array_namespace(G)
     squares = xp.sum(G * G, axis=2)
@@ -495,5 +523,5 @@ def rank_one(G: Array) -> tuple[Array, Array, Array, Array]:
     size = xp.sqrt(xp.max(squares, axis=1))[:, None]
     w = row / xp.where(size > 0, size, xp.ones_like(size))
     u = xp.sum(G * w[:, None, :], axis=2)
-    left = G - u[:, :, None] * w[:, None, :]
-    return u, w, xp.sum(left * left, axis=(1, 2)), xp.sum(squares, axis=1)
+    rest = G - u[:, :, None] * w[:, None, :]
+    return u, w, xp.sum(rest * rest, axis=(1, 2)), xp.sum(squares, axis=1)

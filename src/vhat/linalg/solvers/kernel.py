@@ -1,11 +1,16 @@
-"""The Gauss-Newton matrix ``P = J'CJ/n + Lam`` solved in the space of the data, through an n x n factorisation.
+"""Solve with the Gauss-Newton matrix ``P = J'CJ/n + Lam`` through an n x n factorisation (Woodbury's identity).
 
-With ``s s' = C/n``, ``Lam`` the decay and ``F = J Lam^-1/2``, ``B = I + s'FF's`` is factorised once, in place. Then
+Here C holds the curvature weights of the loss, ``s s' = C/n``, ``Lam`` is the diagonal of the weight decay, and
+``F = J Lam^-1/2``. The kernel matrix ``B = I + s'FF's`` is factorised once, in place. Then
 
-    u = B^-1 s' F Lam^-1/2 g,     P^-1 g = Lam^-1/2 (Lam^-1/2 g - F's u),     s' J P^-1 g = u:
+    u = B^-1 s' F Lam^-1/2 g,     P^-1 g = Lam^-1/2 (Lam^-1/2 g - F's u),     s' J P^-1 g = u,
 
-seen from the data, the answer is ``u`` itself. Parameters without decay (columns b of J) border the system:
-``h_b = Q^-1 (g_b - W'L^-1 s'c)`` with ``L L' = B``, ``c = F Lam^-1/2 g``, ``W = L^-1 s'J_b`` and ``Q = W'W``.
+so that ``u`` is the weighted image of the solution over the training rows, and V needs no solution of length p.
+
+Parameters without decay (columns b of J) border the system: ``h_b = Q^-1 (g_b - W'L^-1 s'c)`` with ``L L' = B``,
+``c = F Lam^-1/2 g``, ``W = L^-1 s'J_b`` and ``Q = W'W``.
+
+N denotes n times the number of outputs K: one row of J per training row and output.
 """
 
 from __future__ import annotations
@@ -21,25 +26,25 @@ from scipy.linalg.lapack import dpotrf
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
 from vhat.linalg.curvature.inner_product import Metric, jacobi
 from vhat.linalg.memory import in_words, most_allowed
-from vhat.linalg.solvers.factorised import FactorMetric, SeenRows
+from vhat.linalg.solvers.factorised import FactorMetric, ImplicitSolution
 from vhat.linalg.solvers.interface import Norms, Response
 from vhat.linalg.solvers.jacobian_factors import GRAM_ROWS, Features, NotRankOne, Structure, compress, read_features
 from vhat.models.problem import Array, LossDerivatives, Problem
 
-__all__ = ["Kernel", "Root", "Seen", "fitting_rows", "kernel_bytes", "make_kernel", "newton_metric"]
+__all__ = ["Kernel", "KernelSolution", "Root", "fitting_rows", "kernel_bytes", "make_kernel", "newton_metric"]
 
 _FEW_PARAMETERS = 64
-"""Up to which Newton's method takes all eigenvalues of the matrix itself, at p^3 flops a step."""
+"""Parameters up to which Newton's method computes all eigenvalues of the matrix, at p^3 flops a step."""
 _MANY_ROWS = 5000
-"""Beyond which a kernel, made anew at every step of Newton's method, costs more than it saves."""
+"""Rows N above which a kernel, recomputed at every step of Newton's method, costs more than it saves."""
 
 
 @dataclass(frozen=True)
 class Root:
-    """``s`` with ``s s' = C/n``, one number (n, K) or one block (n, K, K) a row; negative curvature counts as zero.
+    """Square root ``s`` of the curvature weights, ``s s' = C/n``; negative weights are replaced by zero.
 
     Attributes:
-        values: The roots.
+        values: The roots: one number per output (n, K), or one symmetric block per row (n, K, K).
         exact: Whether no curvature weight was negative.
     """
 
@@ -48,21 +53,24 @@ class Root:
 
     @staticmethod
     def of(loss: LossDerivatives, n: int) -> Root:
-        """Take the root of the loss's curvature weights."""
+        """Return the root of the curvature weights of a loss over n rows."""
         C = loss.curvature / n
         if C.ndim == 2:
             return Root(np.sqrt(np.maximum(C, 0.0)), bool((C >= 0).all()))
         values, vectors = np.linalg.eigh(C)
         root = (vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ vectors.transpose(0, 2, 1)
+        # Rounding makes a zero eigenvalue slightly negative; the weights still count as exact.
         tiny = 1e-14 * np.abs(values).max()
         return Root(root, bool((values >= -tiny).all()))
 
     def times(self, t: np.ndarray) -> np.ndarray:
         """Return ``s t`` for blocks (k, n, K)."""
-        return t * self.values if self.values.ndim == 2 else np.einsum("iab,kib->kia", self.values, t)
+        if self.values.ndim == 2:
+            return t * self.values
+        return np.einsum("iab,kib->kia", self.values, t)
 
     def divide(self, t: np.ndarray) -> np.ndarray:
-        """Return ``s^-1 t`` for blocks (k, n, K), zero where s is zero."""
+        """Return ``s^-1 t`` for blocks (k, n, K); zero where s is zero."""
         if self.values.ndim == 2:
             return np.divide(t, self.values, out=np.zeros_like(t), where=self.values > 0)
         return np.einsum("iab,kib->kia", self._pseudoinverse, t)
@@ -72,22 +80,26 @@ class Root:
         return np.linalg.pinv(self.values, hermitian=True)
 
     def rows(self, start: int, stop: int, t: np.ndarray) -> np.ndarray:
-        """Return ``s t`` for training rows ``start`` to ``stop``, a column of n-space each: (rows, columns)."""
+        """Return ``s t`` for training rows ``start`` to ``stop``, for columns t of n-space: (rows, columns)."""
         s = self.values[start:stop]
         if s.ndim == 2:
             return t * s.reshape(-1, 1)
         return np.einsum("iab,ibm->iam", s, t.reshape(*s.shape[:2], -1)).reshape(t.shape)
 
-    def hides(self, weight: np.ndarray) -> bool:
-        """Whether s is zero somewhere where ``weight``, a loss derivative (n, K) or (n, K, K), is not."""
-        if self.values.ndim == 2:
-            unseen = self.values == 0
-            return bool(np.any((weight if weight.ndim == 2 else np.abs(weight).sum(axis=2))[unseen]))
-        left = weight if weight.ndim == 3 else weight[:, :, None] * np.eye(weight.shape[1])
-        missed = left - self.values @ (self._pseudoinverse @ left)
-        return bool(np.abs(missed).max() > 1e-9 * np.abs(left).max())
+    def vanishes_where(self, weight: np.ndarray) -> bool:
+        """Return whether s is zero at a place where ``weight``, a loss derivative (n, K) or (n, K, K), is not.
 
-    def around(self, K: np.ndarray) -> None:
+        The factorisation gives ``s'J h``. If s vanishes there, ``J h`` cannot be recovered at a row that V needs.
+        """
+        if self.values.ndim == 2:
+            size = weight if weight.ndim == 2 else np.abs(weight).sum(axis=2)
+            return bool(np.any(size[self.values == 0]))
+        blocks = weight if weight.ndim == 3 else weight[:, :, None] * np.eye(weight.shape[1])
+        # The part of the weight outside of the range of s.
+        outside = blocks - self.values @ (self._pseudoinverse @ blocks)
+        return bool(np.abs(outside).max() > 1e-9 * np.abs(blocks).max())
+
+    def sandwich(self, K: np.ndarray) -> None:
         """Replace the kernel (N, N) by ``s K s``, in place."""
         if self.values.ndim == 2:
             flat = self.values.ravel()
@@ -95,8 +107,10 @@ class Root:
             K *= flat[:, None]
             return
         n, k = self.values.shape[:2]
-        blocks, columns = K.reshape(n, k, n * k), K.reshape(n * k, n, k)
-        for start in range(0, n, GRAM_ROWS):  # not all at once, which would take a second matrix
+        blocks = K.reshape(n, k, n * k)
+        columns = K.reshape(n * k, n, k)
+        # Some rows at a time: einsum over all of them would allocate a second matrix.
+        for start in range(0, n, GRAM_ROWS):
             rows = slice(start, start + GRAM_ROWS)
             blocks[rows] = np.einsum("iab,ibm->iam", self.values[rows], blocks[rows])
         for start in range(0, n * k, GRAM_ROWS):
@@ -105,52 +119,67 @@ class Root:
 
 
 @dataclass(frozen=True)
-class Seen(SeenRows):
-    """``z = P^-1 r`` seen from the data, for a block of rows.
+class KernelSolution(ImplicitSolution):
+    """``z = P^-1 r`` for a block of rows, in the space of the data.
 
     Attributes:
         scaled: ``Lam^-1/2 r``, (k, p).
         cross: ``F Lam^-1/2 r``, (k, N).
-        pushed: ``s u``, (k, N): ``z = Lam^-1/2 (scaled - F' pushed)`` on the parameters with decay.
-        free: z on those without, (k, free).
-        image: ``J z``, n-space (k, n, K), zero where the loss has no curvature.
+        coefficients: ``s u``, (k, N): ``z = Lam^-1/2 (scaled - F' coefficients)`` on the parameters with decay.
+        free: z on the parameters without decay, (k, free).
+        image: ``J z``, n-space (k, n, K); zero where the loss has no curvature.
         energy: ``r'z``, (k,).
-        lost: ``r'Lam^-1 r / r'z``: by how much rounding in ``energy`` is magnified, (k,).
+        cancellation: ``r'Lam^-1 r / r'z``, the factor by which rounding in ``energy`` is magnified, (k,).
     """
 
     scaled: np.ndarray
     cross: np.ndarray
-    pushed: np.ndarray
+    coefficients: np.ndarray
     free: np.ndarray
     image: np.ndarray
     energy: np.ndarray
-    lost: np.ndarray
+    cancellation: np.ndarray
 
-    def times(self, weights: np.ndarray) -> Seen:
-        """Multiply each row by a number."""
+    def times(self, weights: np.ndarray) -> KernelSolution:
+        """Return each row multiplied by its weight."""
         c = weights[:, None]
-        vectors = (c * self.scaled, c * self.cross, c * self.pushed, c * self.free)
-        return Seen(*vectors, c[:, :, None] * self.image, weights**2 * self.energy, self.lost)
+        return KernelSolution(
+            scaled=c * self.scaled,
+            cross=c * self.cross,
+            coefficients=c * self.coefficients,
+            free=c * self.free,
+            image=c[:, :, None] * self.image,
+            energy=weights**2 * self.energy,
+            cancellation=self.cancellation,
+        )
 
-    def combined(self, weights: np.ndarray) -> Seen:
-        """Return the one row ``sum_i weights_i z_i``; its energy is not known."""
-        c, unknown = weights[None], np.full(1, np.nan)
-        vectors = (c @ self.scaled, c @ self.cross, c @ self.pushed, c @ self.free)
-        return Seen(*vectors, np.tensordot(c, self.image, axes=1), unknown, unknown)
+    def combined(self, weights: np.ndarray) -> KernelSolution:
+        """Return the single row ``sum_i weights_i z_i``, without its energy (NaN)."""
+        c = weights[None]
+        unknown = np.full(1, np.nan)
+        return KernelSolution(
+            scaled=c @ self.scaled,
+            cross=c @ self.cross,
+            coefficients=c @ self.coefficients,
+            free=c @ self.free,
+            image=np.tensordot(c, self.image, axes=1),
+            energy=unknown,
+            cancellation=unknown,
+        )
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """The factorisation: see the module.
+    """The factorised kernel; the notation is that of the module.
 
     Attributes:
         problem: The training problem.
         root: ``s``.
         features: ``F``.
-        factor: ``L`` in its lower half; above it still stands ``s'FF's``, for another decay.
-        diagonal: The diagonal of ``s'FF's``.
-        border: ``W``.
-        corner: The Cholesky factor of ``Q``.
+        factor: ``L`` in the lower triangle, (N, N); the upper one keeps ``s'FF's`` for another decay.
+        diagonal: The diagonal of ``s'FF's``, (N,).
+        border: ``W``, (N, free).
+        corner: The Cholesky factor of ``Q``, (free, free).
     """
 
     problem: Problem
@@ -164,100 +193,110 @@ class Kernel:
 
     @property
     def structure(self) -> Structure:
-        """How the parameters fall into leaves."""
+        """Leaves of the parameters."""
         return self.features.structure
 
-    def look(self, r: np.ndarray, gradients: Array | None = None, cross: np.ndarray | None = None) -> Seen:
-        """Solve ``P z = r`` for each row of r, (k, p), without a vector of length p.
+    def solve_implicit(
+        self, r: np.ndarray, gradients: Array | None = None, cross: np.ndarray | None = None
+    ) -> KernelSolution:
+        """Solve ``P z = r`` for each row of r, (k, p), without forming z.
 
         Args:
             r: Right-hand sides.
-            gradients: The same as an array of the framework, where the rows are gradients of predictions and may be
-                compressed.
-            cross: ``F Lam^-1/2 r``, (k, N), where it is at hand.
+            gradients: The right-hand sides as an array of the framework, if they are gradients of predictions and may
+                therefore be compressed.
+            cross: ``F Lam^-1/2 r``, (k, N), if already known.
         """
         scaled = r * self.inverse_root
         c = self.cross_of(scaled, gradients) if cross is None else cross
         shape = (len(r), self.problem.n, self.problem.outputs)
         weighted = self.root.times(c.reshape(shape)).reshape(len(r), -1).T
         half = scipy.linalg.solve_triangular(self.factor, weighted, lower=True, check_finite=False)
-        g_free, free = r[:, self.structure.free], np.zeros((len(r), 0))
+        g_free = r[:, self.structure.free]
+        free = np.zeros((len(r), 0))
         if self.border.size:
+            # The parameters without decay first: h_b = Q^-1 (g_b - W' L^-1 s'c).
             rest = g_free.T - self.border.T @ half
             free = scipy.linalg.cho_solve((self.corner, True), rest, check_finite=False).T
             half = half + self.border @ free.T
         u = scipy.linalg.solve_triangular(
             self.factor, half, lower=True, trans="T", overwrite_b=True, check_finite=False
         ).T.reshape(shape)
-        pushed = self.root.times(u).reshape(len(r), -1)
+        coefficients = self.root.times(u).reshape(len(r), -1)
+        # r'z = r'Lam^-1 r - c's u + g_b'h_b. The first two terms cancel if the data determine z almost completely.
         total = np.einsum("kp,kp->k", scaled, scaled)
-        energy = total - np.einsum("ki,ki->k", c, pushed) + np.einsum("kf,kf->k", g_free, free)
-        lost = np.divide(total, np.abs(energy), out=np.ones_like(total), where=energy != 0)
-        return Seen(scaled, c, pushed, free, self.root.divide(u), energy, lost)
+        energy = total - np.einsum("ki,ki->k", c, coefficients) + np.einsum("kf,kf->k", g_free, free)
+        cancellation = np.divide(total, np.abs(energy), out=np.ones_like(total), where=energy != 0)
+        return KernelSolution(scaled, c, coefficients, free, self.root.divide(u), energy, cancellation)
 
     def cross(self, r: np.ndarray, *, single: bool = False) -> np.ndarray:
-        """Return ``F Lam^-1/2 r``, (k, N), from products in single precision if that is enough."""
+        """Return ``F Lam^-1/2 r``, (k, N), optionally by products in single precision."""
         scaled = r * self.inverse_root
-        return _in_single(self.features.single.times, scaled) if single else self.features.times(scaled)
+        if single:
+            return _in_single(self.features.single.times, scaled)
+        return self.features.times(scaled)
 
     def cross_of(self, scaled: np.ndarray, gradients: Array | None) -> np.ndarray:
-        """Return ``F scaled'``, (k, N), from compressed gradients where they are given and can be compressed."""
+        """Return ``F scaled'``, (k, N), from compressed gradients if they are given and can be compressed."""
         if gradients is not None:
             try:
                 return np.ascontiguousarray(self.features.cross(compress(self.problem, gradients, self.structure)).T)
-            except NotRankOne:  # a row unlike every training row
+            except NotRankOne:  # unlike every training row, this gradient is not an outer product
                 pass
         return self.features.times(scaled)
 
-    def lift(self, seen: Seen) -> np.ndarray:
-        """Return ``z`` itself, (k, p): a small difference of large numbers, never in single precision."""
-        z = (seen.scaled - self.features.transposed(seen.pushed)) * self.inverse_root
-        z[:, self.structure.free] = seen.free
-        return z
+    def lift(self, z: KernelSolution) -> np.ndarray:
+        """Return ``z`` as vectors, (k, p).
 
-    def pull(self, seen: Seen) -> np.ndarray:
-        """Return ``z' b`` with the gradient b of the penalty, (k,)."""
-        held = seen.scaled @ self.scaled_slope - seen.pushed @ self.slope_image
-        return held + seen.free @ self.penalty_slope[self.structure.free]
+        They are a small difference of large numbers, and therefore always computed in double precision.
+        """
+        vectors = (z.scaled - self.features.transposed(z.coefficients)) * self.inverse_root
+        vectors[:, self.structure.free] = z.free
+        return vectors
+
+    def pull(self, z: KernelSolution) -> np.ndarray:
+        """Return ``z' b`` with b the gradient of the penalty, (k,)."""
+        with_decay = z.scaled @ self.scaled_penalty - z.coefficients @ self.penalty_image
+        return with_decay + z.free @ self.penalty_gradient[self.structure.free]
 
     @cached_property
-    def penalty_slope(self) -> np.ndarray:
+    def penalty_gradient(self) -> np.ndarray:
         """The gradient b of the penalty, (p,)."""
         return self.problem.numpy(self.problem.penalty_gradient())
 
     @cached_property
-    def scaled_slope(self) -> np.ndarray:
-        """``Lam^-1/2 b``, zero for parameters without decay, (p,)."""
-        return self.inverse_root * self.penalty_slope
+    def scaled_penalty(self) -> np.ndarray:
+        """``Lam^-1/2 b``, (p,); zero for parameters without decay."""
+        return self.inverse_root * self.penalty_gradient
 
     @cached_property
-    def slope_image(self) -> np.ndarray:
+    def penalty_image(self) -> np.ndarray:
         """``F Lam^-1/2 b``, (N,)."""
-        return self.features.times(self.scaled_slope[None])[0]
+        return self.features.times(self.scaled_penalty[None])[0]
 
     def solve(self, r: Array) -> Array:
         """Return ``P^-1 r`` for p-space rows (k, p)."""
-        return self.problem.native(self.lift(self.look(self.problem.numpy(r))))
+        return self.problem.native(self.lift(self.solve_implicit(self.problem.numpy(r))))
 
     @property
     def exact(self) -> bool:
-        """Whether P is the Gauss-Newton matrix itself: no negative curvature weight was taken for zero."""
+        """Whether P is the Gauss-Newton matrix itself: no negative curvature weight was replaced by zero."""
         return self.root.exact
 
     def norms(self, found: Response, sigma: np.ndarray) -> Norms:
-        """Read norms off answers whose images are ``J h``."""
+        """Return the norms of responses whose images are ``J h``."""
         return Norms.of(self.problem, found, sigma)
 
     def response(self, found: Response) -> Response:
-        """Return answers as they are: their images are ``J h``."""
+        """Return the responses unchanged: their images are ``J h`` already."""
         return found
 
-    def apart(self, h: np.ndarray, image: np.ndarray) -> np.ndarray:
-        """Return by how much images differ from ``J h`` by the front end's derivatives, as lengths, (k,)."""
+    def image_discrepancy(self, h: np.ndarray, image: np.ndarray) -> np.ndarray:
+        """Return ``|s'(J h - image)|`` with J from the framework's derivatives, (k,)."""
         return self.lengths(self.problem.jvp(self.problem.native(h)) - image)
 
     def probe(self, seed: int) -> np.ndarray:
-        """Return ``J'z`` for random signs z, (1, p): a right-hand side that the data see."""
+        """Return ``J'z`` for random signs z, (1, p): a random right-hand side in the span of the training gradients."""
         signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(1, len(self.features)))
         return self.features.transposed(signs) * self.root_decay
 
@@ -265,18 +304,18 @@ class Kernel:
         """Return ``P^-1 (J's z + Lam^1/2 z')`` for standard normal z and z', (1, p): its covariance is ``P^-1``."""
         rng = np.random.default_rng(seed)
         z = rng.standard_normal((1, self.problem.n, self.problem.outputs))
-        pushed = self.root.times(z).reshape(1, -1)
-        r = self.root_decay * (self.features.transposed(pushed) + rng.standard_normal((1, self.problem.p)))
-        r[:, self.structure.free] = pushed @ self.features.free
-        return self.lift(self.look(r))
+        weighted = self.root.times(z).reshape(1, -1)
+        r = self.root_decay * (self.features.transposed(weighted) + rng.standard_normal((1, self.problem.p)))
+        r[:, self.structure.free] = weighted @ self.features.free
+        return self.lift(self.solve_implicit(r))
 
     def lengths(self, image: np.ndarray) -> np.ndarray:
-        """Return ``|s'J h|`` of images ``J h``, (k, n, K): the root of V for the square loss, (k,)."""
+        """Return ``|s'J h|`` of images ``J h``, (k, n, K): the square root of V for the squared loss, (k,)."""
         found: np.ndarray = np.sqrt(np.sum(self.root.times(image) ** 2, axis=(1, 2)))
         return found
 
     def apply(self, v: np.ndarray) -> np.ndarray:
-        """Return ``P v`` for each row of v, (k, p)."""
+        """Return ``P v = J'CJ v / n + Lam v`` for each row of v, (k, p)."""
         free = self.structure.free
         image = self.features.times(v * self.root_decay) + v[:, free] @ self.features.free.T
         shape = (len(v), self.problem.n, self.problem.outputs)
@@ -286,17 +325,20 @@ class Kernel:
         return out
 
     def under(self, problem: Problem, *, overwrite: bool = False) -> Kernel | None:
-        """Return the kernel of the same model and data under this decay times some number, None for any other decay.
+        """Return the kernel of the same model and data under a multiple of this decay; None for any other decay.
 
         Args:
             problem: The model and data under the other decay.
-            overwrite: Whether the new kernel takes the memory of this one, which then is none any more.
+            overwrite: Whether the new kernel reuses the memory of this one, which becomes invalid.
         """
-        old, new = self.problem.numpy(self.problem.decay), problem.numpy(problem.decay)
+        old = self.problem.numpy(self.problem.decay)
+        new = problem.numpy(problem.decay)
         ratio = np.divide(old, new, out=np.zeros_like(old), where=new > 0)[old > 0]
-        if not ratio.size or not ratio[0] or np.ptp(ratio) > 1e-14 * ratio[0] or np.any((old > 0) != (new > 0)):
+        if not ratio.size or not ratio[0]:
             return None
-        # C-ordered; its lower half is what LAPACK left standing above the factor
+        if np.ptp(ratio) > 1e-14 * ratio[0] or np.any((old > 0) != (new > 0)):
+            return None
+        # s'FF's scales with 1/decay. LAPACK left it above the factor, which is the lower triangle of the transpose.
         matrix = np.multiply(self.factor.T, ratio[0], out=self.factor.T if overwrite else None)
         for i in range(len(matrix)):
             matrix[i, i:] = matrix[i:, i]
@@ -311,21 +353,24 @@ class Kernel:
 
     @cached_property
     def inverse_root(self) -> np.ndarray:
-        """``Lam^-1/2``, zero for parameters without decay, (p,)."""
+        """``Lam^-1/2``, (p,); zero for parameters without decay."""
         root = self.root_decay
         return np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
 
 
 def _in_single(product: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """Apply a linear map in single precision to rows whose largest number is made one."""
+    """Return a linear map of rows, computed in single precision.
+
+    Each row is scaled to a largest entry of one first, because the range of float32 is narrow.
+    """
     size = np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(float).tiny)
     return product((rows / size).astype(np.float32)) * size
 
 
 def newton_metric(problem: Problem) -> Callable[[Problem], Metric] | None:
-    """How Newton's trust region is best measured on this problem: by the kernel where it is cheap, else by default.
+    """Return a function for the metric of Newton's trust region: the kernel's if it is cheap, None for the default.
 
-    A few parameters are better served by all eigenvalues of the matrix itself; many rows make the kernel dear.
+    With few parameters, all eigenvalues of the matrix itself are better. With many rows, the kernel is expensive.
     """
     rows = problem.n * problem.outputs
     if problem.p <= _FEW_PARAMETERS or rows > min(_MANY_ROWS, 20 * problem.p):
@@ -341,7 +386,7 @@ def _kernel_or_jacobi(problem: Problem) -> Metric:
 
 
 def kernel_bytes(problem: Problem, structure: Structure) -> int:
-    """What the features, the kernel and the blocks that fill it take."""
+    """Return the bytes of the features, the kernel and the blocks that fill it."""
     return _bytes_of(problem.n * problem.outputs, structure)
 
 
@@ -350,23 +395,24 @@ def _bytes_of(N: int, structure: Structure) -> int:
 
 
 def make_kernel(problem: Problem) -> Kernel:
-    """Form and factorise.
+    """Form the kernel and factorise it.
 
     Raises:
         MemoryBudgetError: When the n x n matrix and the features do not fit.
-        NotPositiveDefinite: When the parameters without decay are not determined by the data.
+        NotPositiveDefinite: When the data do not determine the parameters without decay.
     """
     features = read_features(problem, partial(_require_memory, problem))
     root = Root.of(problem.loss_derivatives, problem.n)
     matrix = features.gram()
-    root.around(matrix)
+    root.sandwich(matrix)
     return _factorised(problem, root, features, matrix)
 
 
 def _factorised(problem: Problem, root: Root, features: Features, matrix: np.ndarray) -> Kernel:
-    """Factorise ``I + matrix`` in place: a C-ordered symmetric matrix is its own Fortran-ordered transpose."""
+    """Factorise ``B = I + matrix`` in place and return the kernel."""
     diagonal = np.diagonal(matrix).copy()
     matrix.flat[:: len(matrix) + 1] += 1.0
+    # The transpose of a C-ordered matrix is Fortran-ordered, as LAPACK needs it for working in place.
     factor, info = dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
     if info != 0:
         raise NotPositiveDefinite(
@@ -378,6 +424,7 @@ def _factorised(problem: Problem, root: Root, features: Features, matrix: np.nda
 
 
 def _border(features: Features, root: Root, factor: np.ndarray, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``W = L^-1 s'J_b`` and the Cholesky factor of ``Q = W'W`` for the parameters b without decay."""
     if not features.free.shape[1]:
         return np.zeros((len(features), 0)), np.zeros((0, 0))
     columns = features.free.T.reshape(-1, problem.n, problem.outputs)
@@ -404,5 +451,5 @@ def _require_memory(problem: Problem, structure: Structure) -> None:
 
 
 def fitting_rows(problem: Problem, structure: Structure) -> int:
-    """How many training rows the budget has room for."""
+    """Return how many training rows the memory budget allows."""
     return most_allowed(problem.n, lambda n: _bytes_of(n * problem.outputs, structure) <= problem.memory)

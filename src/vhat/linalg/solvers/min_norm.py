@@ -1,15 +1,15 @@
-"""Minimum-norm solutions for fits without weight decay that more parameters than data leave undetermined.
+"""Minimum-norm solutions for fits without weight decay and with more parameters than data.
 
-With ``G = C^1/2 J / sqrt(n) = U S W'`` the Gauss-Newton matrix is ``W S^2 W'``. Its pseudo-inverse acts on the span of
-the training gradients alone: ``h = W S^-2 W'g`` has the least length of all that solve ``A h = W W'g``. At a fit that
-interpolates, the residuals vanish and A is the Hessian. Minima then form a surface; ``h`` is how gradient descent,
-which never leaves that span, moves along when a response changes. There ``g'h`` is V.
+With ``G = C^1/2 J / sqrt(n) = U S W'`` the Gauss-Newton matrix is ``A = W S^2 W'``. Its pseudo-inverse acts on the span
+of the training gradients: ``h = W S^-2 W'g`` is the shortest solution of ``A h = W W'g``. At an interpolating fit the
+residuals are zero and A is the Hessian. The minima then form a surface, and ``h`` is the direction in which gradient
+descent, which stays in that span, moves when a response changes. In this case V is ``g'h``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 __all__ = ["MinimumNorm", "PseudoInverse"]
 
 _COPIES = 3
-"""Matrices of the size of J that a decomposition holds: the scaled J, LAPACK's own copy, the right vectors."""
+"""Matrices of the size of J in memory during the decomposition: the scaled J, LAPACK's copy, the right vectors."""
+_BLOCK_BYTES = 2**27
+"""Bytes of the gradients of one block of training rows, 128 MB."""
 _EPS = float(np.finfo(np.float64).eps)
 
 
 def _bytes(problem: Problem) -> int:
+    """Return the peak memory of the decomposition in bytes."""
     rows = problem.n * problem.outputs
     return 8 * (_COPIES * rows * problem.p + 4 * min(rows, problem.p) ** 2)
 
@@ -42,13 +45,13 @@ def _bytes(problem: Problem) -> int:
 class MinimumNorm:
     """Decompose the training Jacobian and invert the Gauss-Newton matrix on the span of the training gradients.
 
-    For fits without weight decay whose data do not determine every parameter, above all those that interpolate. The
-    length of a parameter vector depends on the units of the parameters, and so does this solution.
+    For fits without weight decay whose data do not determine every parameter, above all interpolating fits. The length
+    of a parameter vector depends on the units of the parameters, and so does this solution.
 
     Attributes:
-        threshold: Singular values of the Jacobian below this share of the largest count as zero; None takes
-            ``max(rows, p)`` roundings, as numpy.linalg.matrix_rank does.
-        rtol: Relative error of the root of V above which a row is not called converged.
+        threshold: Singular values of the Jacobian below this share of the largest count as zero; None for
+            ``max(rows, p)`` machine epsilons, as in numpy.linalg.matrix_rank.
+        rtol: Relative error of the square root of V above which a row is not converged.
     """
 
     threshold: float | None = None
@@ -61,7 +64,7 @@ class MinimumNorm:
 
     @property
     def name(self) -> str:
-        """The name that results carry."""
+        """The solver's name in results."""
         return "minimum norm"
 
     @property
@@ -75,8 +78,9 @@ class MinimumNorm:
         return True
 
     def cost(self, problem: Problem, curvature: str) -> Cost:  # noqa: ARG002  (there is one)
-        """Return what it takes: one decomposition of the Jacobian, and two products with its basis a point."""
-        rows, p = problem.n * problem.outputs, problem.p
+        """Return the cost: one decomposition of the Jacobian, and two products with its basis per point."""
+        rows = problem.n * problem.outputs
+        p = problem.p
         setup = Work(gradients=1.0, products=10.0 * rows * p * min(rows, p))
         return Cost(
             setup,
@@ -90,11 +94,11 @@ class MinimumNorm:
         return Jacobi(work.scale())
 
     def prepare(self, work: SolverWorkspace, curvature: Curvature) -> PseudoInverse:
-        """Decompose.
+        """Decompose the training Jacobian.
 
         Raises:
-            InputError: When there is weight decay, or the exact Hessian is asked for.
-            MemoryBudgetError: When some matrices of the size of the Jacobian exceed the budget.
+            InputError: When there is weight decay, or the exact Hessian is requested.
+            MemoryBudgetError: When three matrices of the size of the Jacobian exceed the budget.
             NotPositiveDefinite: When the loss has negative curvature in some row, or no parameter moves a prediction.
         """
         problem = work.problem
@@ -117,15 +121,21 @@ class MinimumNorm:
         left, sizes, right = scipy.linalg.svd(G, full_matrices=False, overwrite_a=True, check_finite=False)
         if not sizes[0] > 0:
             raise NotPositiveDefinite("no parameter moves any training prediction: there is nothing to invert.")
-        share = max(G.shape) * _EPS if self.threshold is None else self.threshold
-        rank = int(np.sum(sizes > share * sizes[0]))
+        threshold = max(G.shape) * _EPS if self.threshold is None else self.threshold
+        rank = int(np.sum(sizes > threshold * sizes[0]))
         return PseudoInverse(
-            problem, root, left[:, :rank].copy(), sizes[:rank].copy(), right[:rank].copy(), self.rtol, self.name
+            problem=problem,
+            root=root,
+            left=left[:, :rank].copy(),
+            sizes=sizes[:rank].copy(),
+            basis=right[:rank].copy(),
+            rtol=self.rtol,
+            name=self.name,
         )
 
 
 def _curvature_root(problem: Problem) -> np.ndarray:
-    """Return ``(C/n)^1/2`` of every row, (n, K) or (n, K, K), the first index that of a prediction."""
+    """Return ``(C/n)^1/2`` of every row, (n, K) or (n, K, K); the first output index is that of the prediction."""
     C = problem.loss_derivatives.curvature
     if C.ndim == 2:
         _require_nonnegative(C)
@@ -141,10 +151,12 @@ def _require_nonnegative(curvature: np.ndarray) -> None:
 
 
 def _scaled_jacobian(problem: Problem, root: np.ndarray) -> np.ndarray:
-    """Return ``(C/n)^1/2 J``, (n K, p), made in blocks of 128 MB."""
-    n, K, p = problem.n, problem.outputs, problem.p
+    """Return ``(C/n)^1/2 J``, (n K, p), computed in blocks of training rows."""
+    n = problem.n
+    K = problem.outputs
+    p = problem.p
     G = np.empty((n, K, p))
-    step = max(1, 2**27 // (8 * p * K))
+    step = max(1, _BLOCK_BYTES // (8 * p * K))
     for start in range(0, n, step):
         block = slice(start, min(start + step, n))
         J = problem.numpy(problem.gradients(problem.take(problem.X, block.start, block.stop))).reshape(-1, K, p)
@@ -162,11 +174,11 @@ class PseudoInverse(FromImages):
     Attributes:
         problem: The training problem.
         root: ``(C/n)^1/2`` of every training row.
-        left: ``U``, (n K, rank), orthonormal columns.
-        sizes: ``S``, (rank,), falling.
-        basis: ``W'``, (rank, p), orthonormal rows.
-        rtol: Relative error of the root of V above which a row is not called converged.
-        name: The name that results carry.
+        left: ``U``, (n K, rank), with orthonormal columns.
+        sizes: ``S``, (rank,), decreasing.
+        basis: ``W'``, (rank, p), with orthonormal rows.
+        rtol: Relative error of the square root of V above which a row is not converged.
+        name: The solver's name in results.
     """
 
     problem: Problem
@@ -179,60 +191,51 @@ class PseudoInverse(FromImages):
 
     @property
     def rank(self) -> int:
-        """How many directions the training rows see."""
+        """Dimension of the span of the training gradients."""
         return len(self.sizes)
 
     def solve(self, g: Array) -> Solution:
         """Solve ``A h = W W'g`` for each row of g.
 
-        The residual compares the image ``C^1/2 J h`` of the front end's own derivatives with ``U S^-1 W'g``, relative:
-        it is the error of the root of V.
+        The residual is the relative difference between the image ``C^1/2 J h``, by the framework's derivatives, and
+        ``U S^-1 W'g``: the relative error of the square root of V.
         """
         rhs = self.problem.numpy(g)
         finite = np.isfinite(rhs).all(axis=1)
-        along = np.where(finite[:, None], rhs, 0.0) @ self.basis.T / self.sizes
+        along = np.where(finite[:, None], rhs, 0.0) @ self.basis.T / self.sizes  # S^-1 W'g
         h = self.problem.native((along / self.sizes) @ self.basis)
         image = contract(self.problem.jvp(h), self.root).reshape(len(rhs), -1)
         size = np.linalg.norm(along, axis=1)
-        apart = np.linalg.norm(image - along @ self.left.T, axis=1)
-        residual = np.divide(apart, size, out=np.zeros_like(size), where=size > 0)
+        difference = np.linalg.norm(image - along @ self.left.T, axis=1)
+        residual = np.divide(difference, size, out=np.zeros_like(size), where=size > 0)
         status = np.where(residual <= self.rtol, Status.CONVERGED.value, Status.NOT_CONVERGED.value)
         status = np.where(finite & np.isfinite(residual), status, Status.NOT_FINITE.value)
         return Solution(h, status, residual, np.ones(len(size), dtype=int))
 
     def respond(self, g: Array) -> Response:
-        """Solve, then look at the training rows."""
+        """Solve, and return the images over the training rows."""
         return respond_by_solving(self.problem, self.solve(g), g)
 
     def norms(self, g: Array, sigma: np.ndarray) -> Norms:
-        """Return the norms; what lies outside the span of the training gradients counts as unsupported.
+        """Return the norms; the part of g outside the span of the training gradients counts as unsupported.
 
-        As the decay goes to zero ``g'h`` grows without bound for such a g, and ``1 - V/g'h`` goes to 1. Here ``g'h``
-        holds the part in the span alone, and the share of ``|g|^2`` outside of it takes the place of that limit.
+        For such a g, ``g'h`` grows without bound as the decay goes to zero, and the unsupported share ``1 - V/g'h``
+        goes to 1. Here ``g'h`` contains only the part in the span, and the unsupported share is defined as the share
+        of ``|g|^2`` outside of it.
         """
         found = super().norms(g, sigma)
         rows = self.problem.numpy(g)
-        with np.errstate(invalid="ignore"):  # rows that are not finite have their status
-            whole = np.sum(rows**2, axis=1)
-            seen = np.sum((rows @ self.basis.T) ** 2, axis=1)
-        share = np.divide(seen, whole, out=np.ones_like(whole), where=whole > 0)
-        # 1 - rounding is 1: a gradient in the span is supported
+        with np.errstate(invalid="ignore"):  # rows that are not finite have their own status
+            total = np.sum(rows**2, axis=1)
+            in_span = np.sum((rows @ self.basis.T) ** 2, axis=1)
+        share = np.divide(in_span, total, out=np.ones_like(total), where=total > 0)
+        # A gradient in the span up to rounding is fully supported.
         share = np.where(share > 1 - self.basis.shape[1] * _EPS, 1.0, share)
-        supported = found.energy * share
-        return Norms(
-            variance=found.variance,
-            supported=supported,
-            energy=found.energy,
-            pull=found.pull,
-            slope=found.slope,
-            status=found.status,
-            residual=found.residual,
-            steps=found.steps,
-        )
+        return replace(found, supported=found.energy * share)
 
     @property
     def half(self) -> Callable[[np.ndarray], np.ndarray] | None:
-        """``g`` to ``W S^-1 W'g``, (k, p): ``g_a' A^+ g_b`` is then a plain inner product."""
+        """Function from ``g`` to ``W S^-1 W'g``, (k, p), so that ``g_a' A^+ g_b`` is a plain inner product."""
         return self._half
 
     def _half(self, g: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Conjugate gradients in the metric of a kernel, slow and sure: every row ends with its true residual."""
+"""Conjugate gradients preconditioned by a kernel; every row is verified by its true residual."""
 
 from __future__ import annotations
 
@@ -12,49 +12,50 @@ from vhat.linalg.curvature.inner_product import Jacobi
 from vhat.linalg.solvers.cg import CG
 from vhat.linalg.solvers.cg_loop import Iteration
 from vhat.linalg.solvers.interface import FromImages, Response, Solution, Status, Stopped, metric_norm
-from vhat.linalg.solvers.softest_direction import Measure, Soft
+from vhat.linalg.solvers.softest_direction import Preconditioner, SoftDirection
 from vhat.models.problem import Array, Curvature, Problem
 
-__all__ = ["ACCEPTED", "Preconditioned", "judged"]
+__all__ = ["ACCEPTED", "Preconditioned", "status_and_residual"]
 
 ACCEPTED = 1e-6
-"""A relative residual above this, in the unit-free scale, is not converged, whatever the kernel's own metric says."""
-_PLAIN_RTOL = 1e-8
-"""Of the rows that the kernel is no help to."""
-_ROUNDS = 4
-"""How often a row that stopped too early is taken up again."""
-_ROUND_RTOL = 1e-2
-"""By which a row goes on that the metric of the kernel called converged too early."""
+"""Relative residual in the unit-free scale above which a row is not converged, whatever its residual in the norm of the
+kernel."""
+_UNPRECONDITIONED_RTOL = 1e-8
+"""Relative residual for rows that are solved again without the kernel."""
+_RESUMES = 4
+"""How often a row that stopped too early is resumed."""
+_RESUME_RTOL = 1e-2
+"""Factor by which a resume reduces the residual of a row that stopped too early."""
 
 
 @dataclass(frozen=True)
 class Preconditioned(FromImages):
-    """Conjugate gradients in the metric of a kernel, every row judged by its true residual.
+    """Conjugate gradients preconditioned by a kernel; every row is verified by its true residual.
 
     Attributes:
-        options: When to stop, and how many rows go together.
+        options: Tolerance, steps and block size.
         problem: The training problem.
-        curvature: Which matrix.
-        kernel: The metric: of all training rows or of some.
-        scale: The unit of each parameter, in which residuals are judged.
-        name: Of the solver that made it.
-        soft: The direction of least curvature, if it is known.
+        curvature: The matrix: exact Hessian or Gauss-Newton.
+        kernel: The preconditioner, from all training rows or a sample.
+        scale: The unit of each parameter, in which the true residuals are measured.
+        name: The solver's name in results.
+        soft: The direction of least curvature, if known.
     """
 
     options: CG
     problem: Problem
     curvature: Curvature
-    kernel: Measure = field(repr=False)
+    kernel: Preconditioner = field(repr=False)
     scale: Array = field(repr=False)
     name: str
-    soft: Soft | None = field(default=None, repr=False)
+    soft: SoftDirection | None = field(default=None, repr=False)
 
     def solve(self, g: Array) -> Solution:
         """Solve for each row of g."""
         return self._solve(g, for_norm=False)
 
     def respond(self, g: Array) -> Response:
-        """Solve, then look at the training rows."""
+        """Solve, and return the images over the training rows."""
         iteration = self._iteration(self.kernel, self.options)
         try:
             return iteration.response(g, self._solve(g, for_norm=True))
@@ -62,7 +63,7 @@ class Preconditioned(FromImages):
             raise Stopped(stop.rows, iteration.response(g[stop.rows], stop.partial)) from None
 
     def _solve(self, g: Array, *, for_norm: bool) -> Solution:
-        """Solve for each row; one that the kernel leads nowhere goes on by plain conjugate gradients.
+        """Solve for each row; rows in which the kernel does not help are solved again without it.
 
         Raises:
             Stopped: On Ctrl-C, with the solutions of the rows that are finished.
@@ -73,55 +74,58 @@ class Preconditioned(FromImages):
         try:
             claimed = self._iteration(self.kernel, self.options).solve(g, for_norm=for_norm)
         except Stopped as stop:
-            judged_rows = self._judged(g[stop.rows], stop.partial)
-            raise _stopped(stop.rows, _marked(judged_rows, finite[stop.rows])) from None
-        found = self._judged(g, claimed)
+            partial = self._verify(g[stop.rows], stop.partial)
+            raise _stopped(stop.rows, _mark_not_finite(partial, finite[stop.rows])) from None
+        found = self._verify(g, claimed)
         try:
-            for _ in range(_ROUNDS):
+            # Converged in the norm of the kernel, but not in the unit-free scale: continue from where they stopped.
+            for _ in range(_RESUMES):
                 early = (claimed.status == Status.CONVERGED) & (found.status == Status.NOT_CONVERGED)
-                found = self._improved(g, found, np.flatnonzero(early))
-            found = self._plainly(g, found, np.flatnonzero(found.status == Status.NOT_CONVERGED), for_norm)
+                found = self._resume(g, found, np.flatnonzero(early))
+            failed = np.flatnonzero(found.status == Status.NOT_CONVERGED)
+            found = self._solve_unpreconditioned(g, found, failed, for_norm)
         except KeyboardInterrupt:
-            raise _stopped(np.arange(len(finite)), _marked(found, finite)) from None
-        return _marked(found, finite)
+            raise _stopped(np.arange(len(finite)), _mark_not_finite(found, finite)) from None
+        return _mark_not_finite(found, finite)
 
-    def _iteration(self, metric: Measure, options: CG) -> Iteration:
+    def _iteration(self, metric: Preconditioner, options: CG) -> Iteration:
         return Iteration(options, self.problem, self.curvature, metric, self.soft, strict=True)
 
-    def _judged(self, g: Array, found: Solution) -> Solution:
-        """Call converged only what is so in the unit-free scale."""
+    def _verify(self, g: Array, found: Solution) -> Solution:
+        """Return the solutions with true residuals; a row stays converged only if it is so in the unit-free scale."""
         r = g - Operator(self.problem, self.curvature)(found.h)
-        status, residual = judged(self.problem, r, metric_norm(self.problem, g, self.scale), self.scale)
-        kept = np.where(found.status == Status.CONVERGED, status, found.status)
-        return replace(found, status=kept, residual=residual)
+        status, residual = status_and_residual(self.problem, r, metric_norm(self.problem, g, self.scale), self.scale)
+        status = np.where(found.status == Status.CONVERGED, status, found.status)
+        return replace(found, status=status, residual=residual)
 
-    def _improved(self, g: Array, found: Solution, rows: np.ndarray) -> Solution:
-        """Bring down what is left of rows that the metric of the kernel called converged too early."""
+    def _resume(self, g: Array, found: Solution, rows: np.ndarray) -> Solution:
+        """Reduce the residuals of rows that stopped too early in the norm of the kernel."""
         if not rows.size:
             return found
-        g, h = g[rows], found.h[rows]
+        g = g[rows]
+        h = found.h[rows]
         r = g - Operator(self.problem, self.curvature)(h)
-        more = self._iteration(self.kernel, replace(self.options, rtol=_ROUND_RTOL)).solve(r)
+        more = self._iteration(self.kernel, replace(self.options, rtol=_RESUME_RTOL)).solve(r)
         more = replace(more, h=h + more.h, steps=found.steps[rows] + more.steps)
-        return _replaced(self.problem, found, rows, self._judged(g, more))
+        return _replace_rows(self.problem, found, rows, self._verify(g, more))
 
-    def _plainly(self, g: Array, found: Solution, rows: np.ndarray, for_norm: bool) -> Solution:
-        """Begin again without the kernel: one that has lost too many digits is no preconditioner."""
+    def _solve_unpreconditioned(self, g: Array, found: Solution, rows: np.ndarray, for_norm: bool) -> Solution:
+        """Solve rows again, with the diagonal preconditioner: a kernel that has lost too many digits does not help."""
         if not rows.size:
             return found
-        options = CG(rtol=min(_PLAIN_RTOL, self.options.rtol), block=self.options.block)
+        options = CG(rtol=min(_UNPRECONDITIONED_RTOL, self.options.rtol), block=self.options.block)
         more = self._iteration(Jacobi(self.scale), options).solve(g[rows], for_norm=for_norm)
         more = replace(more, steps=found.steps[rows] + more.steps)
-        return _replaced(self.problem, found, rows, self._judged(g[rows], more))
+        return _replace_rows(self.problem, found, rows, self._verify(g[rows], more))
 
 
-def _marked(found: Solution, finite: np.ndarray) -> Solution:
-    """Return solutions in which the rows that were not finite, and were solved as zeros, say so."""
+def _mark_not_finite(found: Solution, finite: np.ndarray) -> Solution:
+    """Return the solutions with the status ``not finite`` for rows that were not finite and were solved as zeros."""
     return replace(found, status=np.where(finite, found.status, Status.NOT_FINITE.value))
 
 
-def _replaced(problem: Problem, found: Solution, rows: np.ndarray, better: Solution) -> Solution:
-    """Return ``found`` with some of its rows taken from ``better``."""
+def _replace_rows(problem: Problem, found: Solution, rows: np.ndarray, better: Solution) -> Solution:
+    """Return ``found`` with some of its rows replaced by ``better``."""
     columns = {name: getattr(found, name).copy() for name in ("status", "residual", "steps")}
     for name, column in columns.items():
         column[rows] = getattr(better, name)
@@ -131,7 +135,7 @@ def _replaced(problem: Problem, found: Solution, rows: np.ndarray, better: Solut
 
 
 def _stopped(rows: np.ndarray, found: Solution) -> KeyboardInterrupt:
-    """Say which of these rows were finished when Ctrl-C came."""
+    """Return the exception for Ctrl-C, with the solutions of the rows that are finished."""
     done = np.flatnonzero(found.status != Status.NOT_CONVERGED)
     if not done.size:
         return KeyboardInterrupt()
@@ -139,10 +143,17 @@ def _stopped(rows: np.ndarray, found: Solution) -> KeyboardInterrupt:
     return Stopped(rows[done], partial)
 
 
-def judged(problem: Problem, r: Array, size: np.ndarray, scale: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return a status and a relative residual for each row, in the unit-free scale and not the kernel's own metric."""
-    left = metric_norm(problem, r, scale)
-    with np.errstate(invalid="ignore"):  # of rows that are not finite
-        residual = np.divide(left, size, out=np.zeros_like(left), where=size > 0)
+def status_and_residual(problem: Problem, r: Array, size: np.ndarray, scale: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return status and relative residual of each row, in the unit-free scale.
+
+    Args:
+        problem: The training problem.
+        r: Residuals, (k, p).
+        size: Norms of the right-hand sides, (k,).
+        scale: The unit of each parameter.
+    """
+    norms = metric_norm(problem, r, scale)
+    with np.errstate(invalid="ignore"):  # rows that are not finite
+        residual = np.divide(norms, size, out=np.zeros_like(norms), where=size > 0)
     status = np.where(residual <= ACCEPTED, Status.CONVERGED.value, Status.NOT_CONVERGED.value)
-    return np.where(np.isfinite(left), status, Status.NOT_FINITE.value), residual
+    return np.where(np.isfinite(norms), status, Status.NOT_FINITE.value), residual

@@ -1,4 +1,7 @@
-"""Every test point through one p x p factorisation, for any number of rows; the exact Hessian in a few corrections."""
+"""Solve through one p x p factorisation, for any number of training rows.
+
+Gauss-Newton is solved directly, the exact Hessian with a few corrections per point.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,22 @@ from vhat.linalg.curvature import Operator
 from vhat.linalg.curvature.inner_product import Metric
 from vhat.linalg.solvers.cluster import check_engine
 from vhat.linalg.solvers.corrected import (
+    GRADIENTS_PER_POINT,
     Corrected,
     CorrectedSolver,
-    combination,
-    finished,
-    rows_and_finite,
-    verified,
-    weights_of,
+    error_weights,
+    finite_rows,
+    random_combination,
+    verified_response,
+    with_fallback,
 )
 from vhat.linalg.solvers.correction_loop import Correction
 from vhat.linalg.solvers.cost import Cost, Work
-from vhat.linalg.solvers.factorised import FactorMetric
-from vhat.linalg.solvers.gram import Gram, Solved, gram_bytes, gram_flops
+from vhat.linalg.solvers.factorised import ACCEPTED_ERROR, DIRECT_RTOL, MAX_REFINEMENTS, FactorMetric
+from vhat.linalg.solvers.gram import Gram, GramSolution, gram_bytes, gram_flops
 from vhat.linalg.solvers.interface import Norms, Prepared, Response, Solution, Status, metric_norm
-from vhat.linalg.solvers.preconditioned_cg import Preconditioned, judged
-from vhat.linalg.solvers.softest_direction import find_soft
+from vhat.linalg.solvers.preconditioned_cg import Preconditioned, status_and_residual
+from vhat.linalg.solvers.softest_direction import find_softest_direction
 from vhat.models.problem import Array, Curvature, Problem
 
 if TYPE_CHECKING:
@@ -35,32 +39,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Primal", "PrimalGaussNewton"]
 
-_DIRECT = 1e-8
-"""Relative error of a direct solution, in the metric of P, to which it is refined."""
-_REFINEMENTS = 2
-"""Of a direct solution by products of the front end: each takes off what rounding in P has left."""
-_ROUNDED = 1e-5
-"""Relative error of a norm above which conjugate gradients take over: as in :mod:`vhat.linalg.solvers.dual`."""
-_GRADIENTS = 4.0
-"""Gradients of the loss for one point under the exact Hessian; a nearly singular Hessian takes more."""
 _GRADIENTS_GGN = 0.01
-"""The same under Gauss-Newton: its share of the check of a block. No training row is looked at for a point."""
+"""Planned cost per point under Gauss-Newton, in gradients of the loss: its share of the check of a block. The solve
+itself does not use the training rows."""
 _VECTORS = 14
-"""Of length p for each row that is corrected."""
+"""Vectors of length p per row that is corrected."""
 _SOLVES = 4
-"""Solves and products with P for each right-hand side, at ``2 p^2`` flops."""
+"""Solves and products with P per right-hand side, ``2 p^2`` flops each."""
 
 
 @dataclass(frozen=True)
 class Primal(CorrectedSolver):
-    """Sum up and factorise the p x p Gauss-Newton matrix once, for any number of rows; correct to the exact Hessian.
+    """Factorise the p x p Gauss-Newton matrix once, for any number of rows; it preconditions the exact Hessian.
 
     Attributes:
         rtol: A row of the exact Hessian stops when the estimated relative error of ``sqrt(V)`` is below this.
-        max_steps: Corrections, at most 200, after which a row is left to conjugate gradients without the factorisation.
+        max_steps: Corrections, at most 200, after which a row is passed to plain conjugate gradients.
         block: How many right-hand sides are corrected together.
-        engine: A ``distributed.Client``: the workers of its Dask cluster sum up the matrix, block of rows by block of
-            rows. Corrections to the exact Hessian are computed here.
+        engine: A ``distributed.Client``. The workers of its Dask cluster sum the matrix over blocks of training rows;
+            corrections to the exact Hessian are computed in this process.
 
     Examples:
         >>> Primal(rtol=1e-5).max_steps
@@ -74,10 +71,10 @@ class Primal(CorrectedSolver):
         check_engine(self.engine)
 
     def cost(self, problem: Problem, curvature: str) -> Cost:
-        """Return what it takes: the matrix, then triangular solves and, for the exact Hessian, corrections a row."""
+        """Return the cost: the matrix, then per row triangular solves, and corrections for the exact Hessian."""
         # The rows of the Jacobian cost about as much as one gradient of each output.
         setup = Work(gradients=float(problem.outputs), products=gram_flops(problem))
-        gradients = _GRADIENTS_GGN if curvature == "ggn" else _GRADIENTS
+        gradients = _GRADIENTS_GGN if curvature == "ggn" else GRADIENTS_PER_POINT
         return Cost(
             setup,
             Work(gradients, products=_SOLVES * 2.0 * float(problem.p) ** 2),
@@ -92,19 +89,19 @@ class Primal(CorrectedSolver):
         return FactorMetric(work.gram(self.engine))
 
     def prepare(self, work: SolverWorkspace, curvature: Curvature) -> Prepared:
-        """Factorise, or take the factorisation that is at hand.
+        """Factorise the matrix, or use the cached factorisation.
 
         Raises:
             MemoryBudgetError: When the matrix does not fit.
             NotPositiveDefinite: When data and decay do not determine every parameter.
         """
         gram = work.gram(self.engine)
-        soft = find_soft(work, curvature, against_data=True, measure=gram)
-        careful = self.careful(work, curvature, gram, soft)
+        soft = find_softest_direction(work, curvature, against_data=True, preconditioner=gram)
+        fallback = self.fallback(work, curvature, gram, soft)
         # The Hessian of a linear model is its Gauss-Newton matrix.
         if (curvature == "ggn" or work.problem.linear) and gram.exact:
-            return PrimalGaussNewton(work.problem, gram, work.scale(), careful, self.block)
-        return Corrected.make(gram, careful, soft, self)
+            return PrimalGaussNewton(work.problem, gram, work.scale(), fallback, self.block)
+        return Corrected.make(gram, fallback, soft, self)
 
 
 @dataclass(frozen=True)
@@ -115,82 +112,84 @@ class PrimalGaussNewton:
         problem: The training problem.
         gram: The factorisation.
         scale: The unit of each parameter.
-        careful: What answers rows that the factorisation has lost.
-        block: How many rows are verified one by one together, where all at once did not do.
-        name: Of the solver that made it.
+        fallback: Solver for rows in which the factorisation is not accurate enough.
+        block: Rows per product when rows are verified one by one.
+        name: The solver's name in results.
     """
 
     problem: Problem
     gram: Gram = field(repr=False)
     scale: Array = field(repr=False)
-    careful: Preconditioned = field(repr=False)
+    fallback: Preconditioned = field(repr=False)
     block: int
     name: str = "primal"
 
     def solve(self, g: Array) -> Solution:
-        """Solve ``P h = g`` for each row, refined by products of the front end, which the matrix never saw."""
-        rows, finite = rows_and_finite(self.problem, g)
+        """Solve ``P h = g`` for each row, with iterative refinement by products of the framework."""
+        rows, finite = finite_rows(self.problem, g)
         if not finite.all():
-            return self.careful.solve(g)
-        operator, seen = Operator(self.problem, "ggn"), self.gram.look(rows)
-        h, size = self.gram.lift(seen), np.sqrt(np.abs(seen.energy))
-        for step in range(1 + _REFINEMENTS):
+            return self.fallback.solve(g)
+        operator = Operator(self.problem, "ggn")
+        z = self.gram.solve_implicit(rows)
+        h = self.gram.lift(z)
+        size = np.sqrt(np.abs(z.energy))
+        for step in range(1 + MAX_REFINEMENTS):
             r = g - operator(self.problem.native(h))
-            left = self.gram.look(self.problem.numpy(r))
-            enough = _DIRECT if step < _REFINEMENTS else _ROUNDED
-            if np.all(left.size <= enough * size):
-                residual = judged(self.problem, r, metric_norm(self.problem, g, self.scale), self.scale)[1]
+            correction = self.gram.solve_implicit(self.problem.numpy(r))
+            tolerance = DIRECT_RTOL if step < MAX_REFINEMENTS else ACCEPTED_ERROR
+            if np.all(correction.size <= tolerance * size):
+                residual = status_and_residual(self.problem, r, metric_norm(self.problem, g, self.scale), self.scale)[1]
                 status = np.full(len(h), Status.CONVERGED.value)
                 return Solution(self.problem.native(h), status, residual, np.full(len(h), 1 + step))
-            h = h + self.gram.lift(left)
-        return self.careful.solve(g)
+            h = h + self.gram.lift(correction)
+        return self.fallback.solve(g)
 
     def solve_together(self, g: Array) -> Solution:
-        """Solve for each row of many, verified by one random combination of them; one by one where that fails."""
-        found, good = self._answer(g)
+        """Solve for many rows, verified together by one random combination; one by one if that fails."""
+        found, good = self._solve_and_verify(g)
         if not good.all():
             return self.solve(g)
         return Solution(self.problem.native(found.image[:, 0]), found.status, found.residual, found.steps)
 
     def norms(self, g: Array, sigma: np.ndarray) -> Norms:
-        """Return what intervals need of the solutions, by p x p algebra."""
-        found, good = self._answer(g)
-        return finished(self.gram.norms(found, sigma), good, g, partial(self.careful.norms, sigma=sigma))
+        """Return the scalars that intervals need, by p x p algebra."""
+        found, good = self._solve_and_verify(g)
+        return with_fallback(self.gram.norms(found, sigma), good, g, partial(self.fallback.norms, sigma=sigma))
 
     def respond(self, g: Array) -> Response:
-        """Return what the training rows see of the solutions."""
-        found, good = self._answer(g)
-        return finished(self.gram.response(found), good, g, self.careful.respond)
+        """Return the images of the solutions over the training rows."""
+        found, good = self._solve_and_verify(g)
+        return with_fallback(self.gram.response(found), good, g, self.fallback.respond)
 
     @property
     def half(self) -> Callable[[np.ndarray], np.ndarray] | None:
-        """``g`` to ``L^-1 g``, (k, p), with ``P = L L'``."""
+        """Function from ``g`` to ``L^-1 g``, (k, p), with ``P = L L'``."""
         return self.gram.half
 
-    def _answer(self, g: Array) -> tuple[Response, np.ndarray]:
-        """Solve, and verify one random combination of the rows by the front end; all of them where that fails.
+    def _solve_and_verify(self, g: Array) -> tuple[Response, np.ndarray]:
+        """Solve, and verify one random combination of the rows; each row if that fails.
 
         Returns:
-            The answer, its images h in the form of the matrix, and which of its rows are good, (k,) of bool.
+            The response, with h for its images, and which of its rows are good, (k,) of bool.
         """
-        rows, finite = rows_and_finite(self.problem, g)
-        seen = self.gram.look(rows)
-        answer = Correction.none(self.gram, seen)
-        weights = weights_of(self.gram, answer)
-        together = combination(weights, answer.image)
-        error = self._errors((together @ rows)[None], seen.combined(together))
-        if error[0] <= _ROUNDED:
-            return verified(answer, finite, error), np.ones(len(rows), dtype=bool)
+        rows, finite = finite_rows(self.problem, g)
+        z = self.gram.solve_implicit(rows)
+        answer = Correction.direct(self.gram, z)
+        weights = error_weights(self.gram, answer)
+        signs = random_combination(weights, answer.image)
+        error = self._errors((signs @ rows)[None], z.combined(signs))
+        if error[0] <= ACCEPTED_ERROR:
+            return verified_response(answer, finite, error), np.ones(len(rows), dtype=bool)
         errors = []
         for start in range(0, len(rows), self.block):
             at = np.arange(start, min(start + self.block, len(rows)))
-            errors.append(self._errors(weights[at, None] * rows[at], seen.take(at).times(weights[at])))
+            errors.append(self._errors(weights[at, None] * rows[at], z.take(at).times(weights[at])))
         error = np.concatenate(errors)
-        return verified(answer, finite, error), error <= _ROUNDED
+        return verified_response(answer, finite, error), error <= ACCEPTED_ERROR
 
-    def _errors(self, g: np.ndarray, seen: Solved) -> np.ndarray:
-        """Return how far ``s'J h`` of each row may be off, (k,): ``sqrt(r'P^-1 r)`` of what is left of the equation."""
-        h = self.problem.native(self.gram.lift(seen))
-        left = self.problem.native(g) - Operator(self.problem, "ggn")(h)
-        found: np.ndarray = self.gram.look(self.problem.numpy(left)).size
+    def _errors(self, g: np.ndarray, z: GramSolution) -> np.ndarray:
+        """Return a bound on the error of ``s'J h`` in each row, (k,): ``sqrt(r'P^-1 r)`` with ``r = g - P h``."""
+        h = self.problem.native(self.gram.lift(z))
+        r = self.problem.native(g) - Operator(self.problem, "ggn")(h)
+        found: np.ndarray = self.gram.solve_implicit(self.problem.numpy(r)).size
         return found

@@ -1,9 +1,9 @@
-"""Linear systems ``B u = w`` with ``B >= I``, solved in double precision with a preconditioner in single precision.
+"""Solve ``B u = w`` with ``B >= I`` in double precision, with a preconditioner in single precision.
 
-Conjugate gradients for all right-hand sides at once, so that they share every product with B: that product recomputes
-the blocks of a kernel, which costs far more than to multiply them by a few hundred columns. No eigenvalue of B is below
-one, so the residual ``r = w - B u`` bounds the error: ``|u - B^-1 w| <= |r|``. A column is finished when ``|r| <= rtol
-|u|``, and that bound is returned with it.
+Conjugate gradients run on all right-hand sides at once and share every product with B. Such a product recomputes the
+blocks of a kernel, which costs far more than multiplying the blocks by a few hundred columns. No eigenvalue of B is
+below one, and the residual ``r = w - B u`` therefore bounds the error: ``|u - B^-1 w| <= |r|``. A column stops when
+``|r| <= rtol |u|``, and the bound ``|r| / |u|`` is returned with it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Columns = Callable[[np.ndarray], np.ndarray]
 """A linear map of columns, (N, k) to (N, k)."""
 
 _PATIENCE = 40
-"""Products after which columns that have not come closer by a factor of two are given up. The residual is not what
-conjugate gradients make small: it may stand still for a while."""
+"""Products without a decrease of the worst bound by a factor of two, after which the iteration stops. Conjugate
+gradients minimise the error in the norm of B, and the residual may stagnate for a while."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Refined:
         u: The solutions, (N, k).
         residual: ``w - B u``, (N, k).
         error: ``|residual| / |u|``, (k,): a bound on the relative error of each column.
-        products: How many products with B were taken.
+        products: Number of products with B.
     """
 
     u: np.ndarray = field(repr=False)
@@ -47,8 +47,8 @@ def refine(product: Columns, precondition: Columns, w: np.ndarray, rtol: float, 
         product: ``B v`` in double precision.
         precondition: An approximation of ``B^-1 v``, symmetric and positive definite.
         w: Right-hand sides.
-        rtol: Relative error to reach, by its bound.
-        most: Products with B after which columns are left as they are.
+        rtol: Bound on the relative error to reach.
+        most: Largest number of products with B.
     """
     u = precondition(w)
     r = w - product(u)
@@ -56,10 +56,10 @@ def refine(product: Columns, precondition: Columns, w: np.ndarray, rtol: float, 
     error = _bound(r, u)
     active = np.flatnonzero(error > rtol)
     direction = np.zeros((len(w), 0))
-    rho = np.zeros(0)
+    rho = np.zeros(0)  # r'z of each active column, with z the preconditioned residual
     best = np.inf
-    waited = 0
-    while active.size and products < most and waited < _PATIENCE:
+    stagnated = 0
+    while active.size and products < most and stagnated < _PATIENCE:
         z = precondition(r[:, active])
         rho_new = _inner(r[:, active], z)
         if direction.shape[1]:
@@ -68,16 +68,22 @@ def refine(product: Columns, precondition: Columns, w: np.ndarray, rtol: float, 
         direction, rho = z, rho_new
         image = product(direction)
         products += 1
-        bend = _inner(direction, image)
-        alpha = np.divide(rho, bend, out=np.zeros_like(rho), where=bend > 0)
+        curvature = _inner(direction, image)
+        alpha = np.divide(rho, curvature, out=np.zeros_like(rho), where=curvature > 0)
         u[:, active] += alpha * direction
         r[:, active] -= alpha * image
         error[active] = _bound(r[:, active], u[:, active])
         worst = float(np.max(error[active]))
-        waited = 0 if worst <= best / 2 else waited + 1
-        best = min(best, worst) if waited else worst
-        going = error[active] > rtol
-        active, direction, rho = active[going], direction[:, going], rho[going]
+        if worst <= best / 2:
+            stagnated = 0
+            best = worst
+        else:
+            stagnated += 1
+            best = min(best, worst)
+        running = error[active] > rtol
+        active = active[running]
+        direction = direction[:, running]
+        rho = rho[running]
     return Refined(u, r, error, products)
 
 
@@ -88,8 +94,8 @@ def _inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _bound(r: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Return ``|r| / |u|`` of each column, zero where both are zero, infinite where they are not finite."""
-    left = np.sqrt(_inner(r, r))
+    """Return ``|r| / |u|`` of each column; zero if both are zero, infinite if the ratio is not finite."""
+    residual = np.sqrt(_inner(r, r))
     size = np.sqrt(_inner(u, u))
-    found = np.divide(left, size, out=np.where(left > 0, np.inf, 0.0), where=size > 0)
+    found = np.divide(residual, size, out=np.where(residual > 0, np.inf, 0.0), where=size > 0)
     return np.where(np.isfinite(found), found, np.inf)

@@ -1,6 +1,6 @@
-"""Standard normal draws over the training rows, each by its own number and that of a block of rows.
+"""Standard normal draws over the training rows, seeded by the number of the draw and of a block of rows.
 
-A draw is the same whatever else is drawn with it, in whichever blocks its rows are asked for, and on whichever machine.
+A draw does not depend on the other draws, on the blocks in which its rows are requested, or on the machine.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import numpy as np
 __all__ = ["RowDraws"]
 
 _STREAM = 0x5E7C
-"""Sets the draws apart from those of a user who seeds a generator by the same number."""
+"""First entry of the seed: separates the draws from those of a user who seeds a generator with the same number."""
 _BLOCK_ROWS = 1024
-"""Rows, one an output, that one generator draws."""
+"""Rows times outputs drawn by one generator."""
 
 
 @dataclass(frozen=True)
 class RowDraws:
-    """Draws z over n training rows of K outputs.
+    """Draws z over n training rows with K outputs.
 
     Attributes:
-        seed: Draws them.
-        kind: Which set of them.
-        n: Training rows.
+        seed: The seed.
+        kind: Number of an independent set of draws.
+        n: Number of training rows.
         outputs: K.
     """
 
@@ -35,7 +35,7 @@ class RowDraws:
     outputs: int
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[slice]:
-        """Cut rows ``start`` to ``stop`` where the blocks of the generators end."""
+        """Split rows ``start`` to ``stop`` at the ends of the generators' blocks."""
         end = self.n if stop is None else stop
         step = max(1, _BLOCK_ROWS // self.outputs)
         while start < end:
@@ -44,7 +44,7 @@ class RowDraws:
             start = following
 
     def of(self, numbers: range, rows: slice) -> np.ndarray:
-        """Return draws of these numbers over rows of one block, (k, rows, K)."""
+        """Return the draws with these numbers over rows of one block, (k, rows, K)."""
         step = max(1, _BLOCK_ROWS // self.outputs)
         begin = rows.start // step * step
         shape = (min(step, self.n - begin), self.outputs)
@@ -52,5 +52,5 @@ class RowDraws:
         return whole[:, rows.start - begin : rows.stop - begin]
 
     def vector(self, number: int, at: int, shape: tuple[int, ...]) -> np.ndarray:
-        """Return one draw of a shape."""
+        """Return one draw of shape ``shape`` for the block that begins at row ``at``."""
         return np.random.default_rng([_STREAM, self.seed, self.kind, number, at]).standard_normal(shape)

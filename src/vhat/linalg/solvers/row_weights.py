@@ -1,7 +1,7 @@
-"""How training rows weigh in sums over them: what multiplies a row of the Jacobian, and a draw over the rows.
+"""Weights of the training rows in sums over them.
 
-Both are one matrix M, block diagonal over the rows: sums of squares are of ``M'J``, and a draw z over the rows becomes
-``J'M z``. They are plain data, so that they can be sent to the workers of a cluster.
+The weights are one matrix M, block diagonal over the rows: a sum of squares is ``(M'J)'(M'J)``, and a random draw z
+over the rows becomes ``J'M z``. They are plain data and can be sent to the workers of a cluster.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class RowWeights(Protocol):
     """The matrix M of some training rows."""
 
     def take(self, start: int, stop: int) -> RowWeights:
-        """Return the part of rows ``start`` to ``stop``."""
+        """Return the weights of rows ``start`` to ``stop``."""
 
     def rows(self, J: np.ndarray) -> np.ndarray:
-        """Return ``M'J``, J the Jacobian of these rows, (rows * K, p); it may be written to."""
+        """Return ``M'J`` with the Jacobian J of these rows, (rows * K, p), which may be overwritten."""
 
     def times(self, z: np.ndarray) -> np.ndarray:
         """Return ``M z`` for draws z over these rows, (k, rows, K)."""
@@ -36,11 +36,11 @@ class CurvatureWeights:
     root: Root
 
     def take(self, start: int, stop: int) -> CurvatureWeights:
-        """Return the part of some rows."""
+        """Return the weights of some rows."""
         return CurvatureWeights(Root(self.root.values[start:stop], self.root.exact))
 
     def rows(self, J: np.ndarray) -> np.ndarray:
-        """Return ``s J``: s is symmetric."""
+        """Return ``M'J = s J``, because s is symmetric."""
         if self.root.values.ndim == 2:
             J *= self.root.values.reshape(-1, 1)
             return J
@@ -53,18 +53,20 @@ class CurvatureWeights:
 
 @dataclass(frozen=True, eq=False)
 class NoiseWeights:
-    """``M = d2l/df dy diag(spread)``: the loss's response to noise. ``(M'J)'(M'J)`` is the matrix of the variance.
+    """``M = d2l/df dy diag(spread)``, the effect of noise on the loss gradient.
+
+    The variance of a prediction is ``h' (M'J)'(M'J) h``.
 
     Attributes:
         cross: The mixed second derivative of the loss, (rows, K) or (rows, K, K).
-        spread: Noise of each response over ``sqrt(n)``, (rows, K).
+        spread: Noise standard deviation of each response divided by ``sqrt(n)``, (rows, K).
     """
 
     cross: np.ndarray
     spread: np.ndarray
 
     def take(self, start: int, stop: int) -> NoiseWeights:
-        """Return the part of some rows."""
+        """Return the weights of some rows."""
         return NoiseWeights(self.cross[start:stop], self.spread[start:stop])
 
     def rows(self, J: np.ndarray) -> np.ndarray:
@@ -79,4 +81,6 @@ class NoiseWeights:
     def times(self, z: np.ndarray) -> np.ndarray:
         """Return ``M z``."""
         scaled = z * self.spread
-        return scaled * self.cross if self.cross.ndim == 2 else np.einsum("iab,kib->kia", self.cross, scaled)
+        if self.cross.ndim == 2:
+            return scaled * self.cross
+        return np.einsum("iab,kib->kia", self.cross, scaled)

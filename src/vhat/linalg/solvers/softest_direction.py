@@ -1,4 +1,4 @@
-"""The direction of least curvature, which residuals hardly show."""
+"""The direction of least curvature, in which a small residual may leave a large error."""
 
 from __future__ import annotations
 
@@ -18,88 +18,99 @@ from vhat.models.problem import Array, Curvature, Problem
 if TYPE_CHECKING:
     from vhat.linalg.workspace import SolverWorkspace
 
-__all__ = ["Measure", "Soft", "find_soft"]
+__all__ = ["Preconditioner", "SoftDirection", "find_softest_direction"]
 
 
-class Measure(Protocol):
-    """A positive definite ``M`` in which residuals are measured."""
+class Preconditioner(Protocol):
+    """A positive definite ``M``; residuals are measured in the norm of ``M^-1``."""
 
     def solve(self, r: Array) -> Array:
         """Return ``M^-1 r`` for each row, (k, p)."""
 
 
 @dataclass(frozen=True)
-class Soft:
-    """The direction of least curvature, and how little curvature there is.
+class SoftDirection:
+    """The direction of least curvature, and its curvature.
 
     Attributes:
-        vector: ``u``, p-space (p,), softest in the metric that the solver iterates in.
+        vector: ``u``, p-space (p,): the direction of least curvature in the solver's metric.
         image: ``A u``, (p,).
-        bend: ``u'Au``.
-        against_data: The smallest ``x'Ax / x'Px``, with the Gauss-Newton matrix plus decay for P: known where matrices
-            are formed or the kernel of all rows is, elsewhere the quotient of u.
-        measure: The ``M`` in which the smallest eigenvalue of A was found.
-        smallest: That eigenvalue, the least ``x'Ax / x'Mx``.
+        quadratic: ``u'Au``.
+        against_data: The smallest ``x'Ax / x'Px``, with P the Gauss-Newton matrix plus decay. It is known if matrices
+            are formed or the kernel has all rows; otherwise the quotient of u.
+        preconditioner: ``M``, with respect to which the smallest eigenvalue of A was computed.
+        smallest: That eigenvalue, the smallest ``x'Ax / x'Mx``.
     """
 
     vector: Array = field(repr=False)
     image: Array = field(repr=False)
-    bend: float
+    quadratic: float
     against_data: float
-    measure: Measure = field(repr=False)
+    preconditioner: Preconditioner = field(repr=False)
     smallest: float
 
     @staticmethod
-    def of(problem: Problem, curvature: Curvature, vector: Array, measure: Measure, smallest: float) -> Soft:
-        """Return a direction with its own quotient against the data."""
+    def of(
+        problem: Problem, curvature: Curvature, vector: Array, preconditioner: Preconditioner, smallest: float
+    ) -> SoftDirection:
+        """Return a direction, with its own quotient ``u'Au / u'Pu`` for ``against_data``."""
         u = problem.numpy(vector)
-        image, plain = (Operator(problem, each)(vector[None])[0] for each in (curvature, "ggn"))
-        bend, of_data = (float(u @ problem.numpy(each)) for each in (image, plain))
-        return Soft(vector, image, bend, bend / of_data if of_data > 0 else 1.0, measure, smallest)
+        image = Operator(problem, curvature)(vector[None])[0]
+        gauss_newton_image = Operator(problem, "ggn")(vector[None])[0]
+        quadratic = float(u @ problem.numpy(image))
+        of_data = float(u @ problem.numpy(gauss_newton_image))
+        against_data = quadratic / of_data if of_data > 0 else 1.0
+        return SoftDirection(vector, image, quadratic, against_data, preconditioner, smallest)
 
-    def reach(self, problem: Problem, r: Array) -> np.ndarray:
-        """By how much what is left of rows, ``r = g - A h``, (k, p), may move ``J h`` at the very most, (k,).
+    def image_error_bound(self, problem: Problem, r: Array) -> np.ndarray:
+        """Return an upper bound of the error in ``|s'J h|`` caused by the residuals ``r = g - A h``, (k, p): (k,).
 
-        The error ``e = A^-1 r`` has ``e'Pe <= r'A^-1 r / least(A/P) <= r'M^-1 r / (least(A/P) least(A/M))``, and the
-        length of ``J h``, the root of V, is off by no more than the root of it.
+        The error ``e = A^-1 r`` satisfies ``e'Pe <= r'A^-1 r / min(A/P) <= r'M^-1 r / (min(A/P) min(A/M))``, where
+        ``min(A/P)`` is the smallest ``x'Ax / x'Px``. The error in ``|s'J h|``, the square root of V, is at most
+        ``sqrt(e'Pe)``.
         """
-        squares = problem.numpy(array_namespace(r).sum(r * self.measure.solve(r), axis=1))
-        least = math.sqrt(_share(self.against_data)) * math.sqrt(_share(self.smallest))
+        squares = problem.numpy(array_namespace(r).sum(r * self.preconditioner.solve(r), axis=1))
+        least = math.sqrt(_clipped(self.against_data)) * math.sqrt(_clipped(self.smallest))
         return np.sqrt(np.where(squares >= 0, squares, np.nan)) / least
 
-    def solved(self, h: Array, r: Array) -> tuple[Array, Array]:
-        """Return ``h`` and what is left of the rows, ``r = g - A h``, (k, p), with nothing left along the direction."""
-        if not self.bend > 0:
+    def deflate(self, h: Array, r: Array) -> tuple[Array, Array]:
+        """Return ``h`` and its residual ``r = g - A h``, (k, p), solved along the direction: ``u'r`` becomes zero."""
+        if not self.quadratic > 0:
             return h, r
-        share = array_namespace(r).sum(r * self.vector, axis=1, keepdims=True) / self.bend
-        return h + share * self.vector, r - share * self.image
+        step = array_namespace(r).sum(r * self.vector, axis=1, keepdims=True) / self.quadratic
+        return h + step * self.vector, r - step * self.image
 
 
-def _share(quotient: float) -> float:
+def _clipped(quotient: float) -> float:
+    """Return a quotient clipped to (0, 1]."""
     return min(max(quotient, float(np.finfo(np.float64).tiny)), 1.0)
 
 
-def find_soft(
-    work: SolverWorkspace, curvature: Curvature, *, against_data: bool = False, measure: Measure | None = None
-) -> Soft | None:
-    """Find the direction of least curvature for a solver; None where A is not positive.
+def find_softest_direction(
+    work: SolverWorkspace,
+    curvature: Curvature,
+    *,
+    against_data: bool = False,
+    preconditioner: Preconditioner | None = None,
+) -> SoftDirection | None:
+    """Return the direction of least curvature of ``A`` for a solver; None if A is not positive definite.
 
-    Gauss-Newton has none that data would meet.
+    None also for the Gauss-Newton matrix: its directions of little curvature do not move training predictions.
 
     Args:
-        work: The problem, with what its solvers share.
-        curvature: Which matrix ``A``.
-        against_data: Whether the solver iterates in a metric near that of the data, so that the direction which is
-            softest against it serves better than the one which is softest in the unit-free scale.
-        measure: The metric of all the data, where the solver iterates in it.
+        work: The problem and the factorisations that its solvers share.
+        curvature: The matrix ``A``: exact Hessian or Gauss-Newton.
+        against_data: Whether the solver's preconditioner is close to the Gauss-Newton matrix. The direction is then the
+            softest with respect to that matrix, and otherwise the softest in the unit-free scale.
+        preconditioner: The solver's preconditioner, if it is the Gauss-Newton matrix of all the data.
 
     Warns:
-        ConditioningWarning: Where the smallest eigenvalue did not settle, once.
+        ConditioningWarning: Once, if the smallest eigenvalue did not converge.
     """
     if curvature == "ggn":
         return None
     found = work.definiteness(curvature)
-    if found.verdict == "indefinite":  # rows will meet negative curvature and say so
+    if found.verdict == "indefinite":  # the status of the rows will say so
         return None
     if found.verdict == "undecided" and not found.singular and work.first("warned softness"):
         warnings.warn(
@@ -109,14 +120,14 @@ def find_soft(
             ConditioningWarning,
             stacklevel=outside(),
         )
-    # The smallest eigenvalue of a formed matrix is one in the unit-free scale, whatever metric the plan has.
+    # Only Lanczos computes the eigenvalue in the metric of the plan; a formed matrix gives it in the unit-free scale.
     metric = work.solver.metric(work, curvature) if found.method == "lanczos" else Jacobi(work.scale())
     formed = work.softest_against_data(curvature)
     if formed is None:
-        return Soft.of(work.problem, curvature, found.vector, metric, found.value)
-    least, direction = formed
+        return SoftDirection.of(work.problem, curvature, found.vector, metric, found.value)
+    smallest, direction = formed
     vector = direction if against_data else found.vector
-    soft = Soft.of(work.problem, curvature, vector, metric, found.value)
-    if measure is not None:
-        soft = replace(soft, measure=measure, smallest=least)
-    return replace(soft, against_data=least)
+    soft = SoftDirection.of(work.problem, curvature, vector, metric, found.value)
+    if preconditioner is not None:
+        soft = replace(soft, preconditioner=preconditioner, smallest=smallest)
+    return replace(soft, against_data=smallest)
