@@ -1,4 +1,4 @@
-"""How much memory a piece of work took, where the system tells, memory in words, and how many fit into it."""
+"""Memory: sizes in words, the largest problem that fits, and the peak of a piece of work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RESET = Path("/proc/self/clear_refs")
 
 
 def in_words(size: float) -> str:
-    """Write a number of bytes with the digits that tell it from its neighbours.
+    """Return a number of bytes as text with three digits.
 
     Examples:
         >>> in_words(3.234e11), in_words(1.35e8), in_words(4e4)
@@ -23,7 +23,7 @@ def in_words(size: float) -> str:
 
 
 def most_allowed(most: int, allowed: Callable[[int], bool]) -> int:
-    """Return the largest number up to ``most`` that is allowed, where all below it are; 0 where none is.
+    """Return the largest number up to ``most`` that is allowed, if all smaller ones are too; 0 if none is.
 
     Examples:
         >>> most_allowed(100, lambda rows: 8 * rows**2 <= 1000)
@@ -33,17 +33,17 @@ def most_allowed(most: int, allowed: Callable[[int], bool]) -> int:
 
 
 class Peak:
-    """The most resident memory since this was made, above what there was then."""
+    """Peak resident memory since this object was created, above the memory at that time."""
 
     def __init__(self) -> None:
         try:
-            _RESET.write_bytes(b"5")  # forget the highest so far (Linux)
+            _RESET.write_bytes(b"5")  # reset the peak (Linux)
             self._before = _read("VmRSS")
         except OSError:
             self._before = float("nan")
 
     def megabytes(self) -> float:
-        """Return it in units of 10^6 bytes; NaN where the system does not tell."""
+        """Return the peak in units of 10^6 bytes; NaN if the system does not give it."""
         try:
             return (_read("VmHWM") - self._before) / 1e6
         except OSError:

@@ -1,4 +1,4 @@
-"""``A = H + lam`` as an operator: its natural scale, its sign, and the inner products that stand for it."""
+"""The operator ``A = H + lam``: its unit-free scale, its smallest eigenvalue, its preconditioners, and kinks."""
 
 from vhat.linalg.curvature.operator import Operator, assemble, scale
 

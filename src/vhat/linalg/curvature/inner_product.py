@@ -1,4 +1,4 @@
-"""The inner product in which p-space is measured: a positive definite ``M`` that stands for ``H + lam``."""
+"""Inner products on p-space: a positive definite ``M`` that approximates ``H + lam``."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ __all__ = ["Jacobi", "Metric", "jacobi"]
 class Metric(Protocol):
     """A symmetric positive definite matrix ``M`` with the units of ``H + lam``, applied to p-space vectors (p,).
 
-    Steps are measured by ``|d|_M`` and gradients by ``|g|_{M^-1}``; both have the root unit of the objective, so
-    neither depends on the units of the parameters. The nearer ``M`` is to ``H + lam``, the fewer products are needed.
+    The norm of a step is ``|d|_M`` and that of a gradient ``|g|_{M^-1}``. Both have the square root of the unit of the
+    objective and do not depend on the units of the parameters. The closer ``M`` is to ``H + lam``, the fewer products
+    an iteration needs.
     """
 
     def apply(self, v: Array) -> Array:
         """Return ``M v``."""
 
     def solve(self, v: Array) -> Array:
-        """Return ``M^-1 v``, for one vector (p,) or for each of some rows (k, p)."""
+        """Return ``M^-1 v``, for one vector (p,) or for each of several rows (k, p)."""
 
     def draw(self, problem: Problem, seed: int) -> Array:
-        """Return a random x with ``E xx' = M^-1``: measured by M it leans on no direction more than on another."""
+        """Return a random x with ``E xx' = M^-1``, isotropic in the norm of M."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Jacobi:
     """``M = diag(s^2)``.
 
     Attributes:
-        scale: ``s``, p-space (p,), as :func:`vhat.linalg.curvature.scale` gives it.
+        scale: ``s``, p-space (p,), from :func:`vhat.linalg.curvature.scale`.
     """
 
     scale: Array

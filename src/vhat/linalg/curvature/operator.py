@@ -1,4 +1,4 @@
-"""The operator ``A = H + lam`` (or its Gauss-Newton twin) over a problem, and its natural scale."""
+"""The operator ``A = H + lam``, with the exact Hessian or the Gauss-Newton matrix for H, and its unit-free scale."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Operator:
 def scale(problem: Problem) -> Array:
     """Return ``s_j = sqrt(diag(J'CJ/n)_j + lam_j)``, (p,): the inverse unit of each parameter.
 
-    ``diag(1/s) A diag(1/s)`` has no unit, whatever the units of the parameters, so every tolerance of the library
-    is stated in it; ``1/s^2`` is also the Jacobi preconditioner.
+    ``diag(1/s) A diag(1/s)`` has no unit, whatever the units of the parameters. All tolerances of the library refer to
+    it. ``1/s^2`` is also the Jacobi preconditioner.
 
     Raises:
         NotPositiveDefinite: When a parameter has no influence on any training prediction and no decay.
@@ -61,7 +61,7 @@ def assemble(problem: Problem, curvature: Curvature, block: int = 128) -> np.nda
     with bar("Hessian" if curvature == "hessian" else "Gauss-Newton matrix", len(starts)) as advance:
         for start in starts:
             stop = min(start + block, problem.p)
-            basis = np.zeros((block, problem.p))  # one width for every block: one compilation
+            basis = np.zeros((block, problem.p))  # the same width for all blocks, so that the product compiles once
             basis[np.arange(stop - start), np.arange(start, stop)] = 1.0
             matrix[start:stop] = problem.numpy(operator(problem.native(basis)))[: stop - start]
             advance("")
