@@ -166,6 +166,6 @@ def _residuals(evaluation: EvaluationRows, k: int, seed: int) -> dict[str, Any]:
         "name": list(evaluation.names.take(index)),
         "prediction": plain(prediction),
         "residual": plain(evaluation.observed[index, k] - prediction),
-        "low": plain(evaluation.lower[index, k] - prediction) if evaluation.answered else None,
-        "high": plain(evaluation.upper[index, k] - prediction) if evaluation.answered else None,
+        "low": plain(evaluation.lower[index, k] - prediction) if evaluation.has_intervals else None,
+        "high": plain(evaluation.upper[index, k] - prediction) if evaluation.has_intervals else None,
     }
