@@ -360,7 +360,7 @@ def test_faulty_batches_are_named_by_their_rows():
 
 def test_inputs_of_the_layer_that_do_not_fit_are_refused_before_they_are_read():
     rows = Rows(np.tile(X, (50, 1)), np.tile(Y, 50))
-    with pytest.raises(vhat.MemoryBudgetError, match=r"5 numbers a row.*Give a larger memory"):
+    with pytest.raises(vhat.MemoryBudgetError, match=r"5 numbers per row.*Give a larger memory"):
         vhat.from_torch(squeezed(), rows, weight_decay=0.1, parameters="last", memory=2e5)
     assert rows.reads <= 2 * 256
 

@@ -139,7 +139,7 @@ def test_dict_test_inputs_need_the_training_keys():
         (data(0, 3), data(0, 1), "no rows"),
         (data(9, 3) / 0, data(9, 1), "X has NaN or infinite"),
         (data(9, 3), data(9, 1) / 0, "y has NaN or infinite"),
-        ((data(9, 3), data(8, 3)), data(9, 1), "disagree about the number of rows"),
+        ((data(9, 3), data(8, 3)), data(9, 1), "have different numbers of rows"),
         ({}, data(9, 1), "keys"),
         ({"x": "text"}, data(9, 1), "x is a str"),
     ],

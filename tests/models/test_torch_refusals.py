@@ -87,7 +87,7 @@ def overwrite(h):
         (lambda: Wrapped(lambda h: h.detach()), "hides from autograd"),
         (lambda: Wrapped(lambda h: torch.from_numpy(h.numpy())), "leaves autograd"),
         (lambda: Checkpointed().double(), "checkpointing"),
-        (lambda: Hidden().double(), r"reaches its parameters first\.weight beside"),
+        (lambda: Hidden().double(), r"uses its parameters first\.weight by other references"),
         (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 1)), "weight_norm"),
         (lambda: ChangesInput(torch.tanh), "changes its inputs in place"),
         (Counting, "changes its buffers in its forward pass .count."),

@@ -22,7 +22,7 @@ class TorchArrays:
     device: Any
 
     def scope(self) -> AbstractContextManager[Any]:
-        """Return a scope without a gradient tape: p-space arithmetic is plain."""
+        """Return a context manager without gradient tape, for p-space arithmetic."""
         return torch.no_grad()  # type: ignore[no-any-return]
 
     def native(self, a: Any, /) -> Any:
@@ -33,7 +33,7 @@ class TorchArrays:
             return torch.tensor(np.asarray(a), dtype=torch.float64, device=self.device)
 
     def numpy(self, a: Any, /) -> np.ndarray:
-        """Bring a tensor to NumPy."""
+        """Convert a tensor to NumPy."""
         return np.asarray(plain(a), dtype=np.float64)
 
     def width(self, k: int, /) -> int:
@@ -41,21 +41,23 @@ class TorchArrays:
         return k
 
     def compiled(self, step: Callable[..., Any], /) -> Callable[..., Any]:
-        """Return the function itself: eager torch compiles nothing."""
+        """Return the function itself: eager torch has no compilation step."""
         return step
 
 
 def to_array(tensor: Any) -> np.ndarray:
-    """Return a tensor (any device, with or without a gradient tape) as a NumPy array."""
+    """Return a tensor (any device, with or without gradient) as a NumPy array, floats as float64."""
     if tensor._is_zerotensor():
-        # Derivatives that vanish identically may come as zeros without storage, for which ``numpy`` of torch 2.9 and
-        # older returns uninitialised memory (pytorch issue 89034).
+        # Derivatives that are identically zero may be zero tensors without storage, for which ``numpy`` of torch 2.9
+        # and older returns uninitialised memory (pytorch issue 89034).
         tensor = tensor.clone()
-    return np.asarray((tensor.to(torch.float64) if tensor.is_floating_point() else tensor).numpy(force=True))
+    if tensor.is_floating_point():
+        tensor = tensor.to(torch.float64)
+    return np.asarray(tensor.numpy(force=True))
 
 
 def plain(value: Any) -> Any:
-    """Return a tensor as a NumPy array, and anything else as it is: its mask or its faults are seen by the checks."""
+    """Return a tensor as a NumPy array, and any other value unchanged, so that later checks see masks and types."""
     if not isinstance(value, torch.Tensor):
         return value
     refuse_without_numbers("what was given", value)
@@ -63,10 +65,10 @@ def plain(value: Any) -> Any:
 
 
 def refuse_without_numbers(name: str, value: Any) -> None:
-    """Refuse tensors that are no dense array of numbers.
+    """Raise for tensors that are not dense arrays with values.
 
     Raises:
-        InputError: Saying what to give instead.
+        InputError: With the remedy.
     """
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         raise InputError(f"{name} is a sparse, nested or quantized tensor; give a dense one.")

@@ -27,9 +27,8 @@ from vhat.models.validate import refuse_flat_functional, refuse_functional
 
 __all__ = ["TorchAutodiff", "unwrapped"]
 
-
-_INSIDE = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
-"""Torch's wrappers, and the attribute that holds the module which was given to them."""
+_WRAPPED_ATTRIBUTE = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
+"""Wrapper classes of torch, with the attribute that holds the wrapped module."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +38,11 @@ class TorchAutodiff:
     Attributes:
         model: The module as a pure function.
         named_loss: ``"half_mse"``, or the user's loss of one row.
-        row_bytes: What a tape keeps for one row.
-        chunk_rows: How many rows are evaluated at a time.
-        target_key: The key of the target in a DataLoader's dict batches.
-        head: The variance head, where the loss is the Gaussian negative log-likelihood; else None.
-        many_rows: Whether the linear layers of ``model`` were found to be such on many rows at a time as well.
+        row_bytes: Memory of a tape per row, in bytes.
+        chunk_rows: Number of rows that are evaluated at a time.
+        target_key: Key of the target in a DataLoader's dict batches.
+        head: The variance head, if the loss is the Gaussian negative log-likelihood; else None.
+        many_rows: Whether the ``linear`` layers of ``model`` have been verified on many rows.
         references: Predictions of the module, and of its variance head, when it was given.
     """
 
@@ -70,42 +69,42 @@ class TorchAutodiff:
 
     @property
     def linear(self) -> bool:
-        """Whether the predictions are an affine function of the trained parameters, as the module's operations show."""
+        """Whether the module's operations prove the predictions affine in the trained parameters."""
         return self.model.affine
 
     @property
     def held_fixed(self) -> bool:
-        """Whether some of the module's parameters are held fixed: they may have been trained on the same responses."""
+        """Whether some of the module's parameters are held fixed, which may have been trained on the same responses."""
         return self.model.state.selected or bool(self.model.state.frozen)
 
     @property
     def kinks(self) -> KinkedOperations:
-        """The kinked operations that act on the trained parameters."""
+        """The kinked operations on values that depend on the trained parameters."""
         return self.model.kinks
 
     @property
     def leaves(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the trained parameters, in the order of the flat vector."""
+        """Shapes of the trained parameters, in the order of the flat vector."""
         return self.model.state.shapes
 
     @property
     def columns(self) -> tuple[Any, ...] | None:
-        """The names of the columns, where the inputs were one data frame."""
+        """Column names, if the inputs were one data frame; else None."""
         names = self.model.layout.columns
         return names[0] if len(names) == 1 else None
 
     @property
     def input_structure(self) -> tuple[str, tuple[str, ...]]:
-        """How the training inputs were given, "one", "tuple" or "dict", and the name of each tensor."""
+        """Structure of the training inputs, "one", "tuple" or "dict", and the name of each tensor."""
         return self.model.layout.kind, self.model.layout.names
 
     # -- inputs ------------------------------------------------------------------------------
     def check(self, x: Any, _: Rows, /) -> Rows:
-        """Check test inputs and bring them to the module's device."""
+        """Check test inputs and copy them to the module's device."""
         return check_rows(x, self.model.layout, self.model.state.device, self.target_key)
 
     def as_given(self, inputs: Rows, /) -> Any:
-        """Return checked inputs as NumPy arrays, in the structure in which they were given."""
+        """Return checked inputs as NumPy arrays in the user's structure."""
         layout = self.model.layout
         parts = tuple(to_array(part) for part in inputs)
         if layout.kind == "dict":
@@ -124,22 +123,22 @@ class TorchAutodiff:
 
     # -- values ------------------------------------------------------------------------------
     def refuse_changed(self) -> None:
-        """Refuse a module that no longer predicts what it predicted when it was given.
+        """Raise if the module's predictions have changed since it was given.
 
         Raises:
-            ModelError: Saying by how much the predictions differ.
+            ModelError: With the size of the change.
         """
         for reference in self.references:
             reference.refuse_changed()
 
     def referenced_on(self, rows: Rows) -> TorchAutodiff:
-        """Return the same with references on other rows, so that no training row is kept.
+        """Return the same model with reference predictions at other rows, so that no training row is kept.
 
-        Without references where the module cannot be evaluated there.
+        The result has no references if the module cannot be evaluated at these rows.
         """
         try:
             references = tuple(reference.on(rows) for reference in self.references)
-        except Exception:  # whatever the module raises at rows that it was not made for
+        except Exception:  # the module may raise any error at rows for which it is not intended
             references = ()
         return replace(self, references=references)
 
@@ -148,11 +147,11 @@ class TorchAutodiff:
         self.model.guard()
         with wrap_errors("evaluating the module at these inputs"), torch.inference_mode(False), torch.no_grad():
             blocks = slices(len(inputs[0]), self.chunk_rows)
-            found = torch.cat([self.model(theta, take_rows(inputs, block)).detach() for block in blocks])
-        return self.arrays.numpy(found)
+            predictions = torch.cat([self.model(theta, take_rows(inputs, block)).detach() for block in blocks])
+        return self.arrays.numpy(predictions)
 
     def own_noise(self, inputs: Rows, /) -> np.ndarray | None:
-        """Return the standard deviation of a response at checked inputs as the variance head has it, (m, 1)."""
+        """Return the standard deviation of a response that the variance head predicts, (m, 1); None without one."""
         return None if self.head is None else self.head.deviation(inputs)
 
     def loss(self, f: np.ndarray, y: np.ndarray, weights: np.ndarray, /) -> LossDerivatives:
@@ -168,16 +167,17 @@ class TorchAutodiff:
     def params(self, theta: Any, /) -> dict[str, Any]:
         """Return all parameters by name, trained and frozen, float64."""
         state = self.model.state
-        both = {**state.split(theta), **{name: state.fixed[name] for name in state.frozen}}
-        return {name: value.detach().clone() for name, value in both.items()}
+        parameters = {**state.split(theta), **{name: state.fixed[name] for name in state.frozen}}
+        return {name: value.detach().clone() for name, value in parameters.items()}
 
     def functional(self, theta: Any, q: Callable[[Any], Any], /) -> Functional:
-        """Return value and gradient of ``q(tensors)``: all parameters and buffers by name, float64."""
+        """Return value and gradient of ``q(tensors)``, of all parameters and buffers by name, float64."""
         state = self.model.state
         with recording(), preserved_rng(theta.device):
             leaf = theta.detach().requires_grad_()
             try:
-                value, again = (q({**state.split(leaf), **state.fixed}) for _ in range(2))
+                value = q({**state.split(leaf), **state.fixed})
+                again = q({**state.split(leaf), **state.fixed})
                 _check_differentiable(value)
                 refuse_functional(to_array(value), to_array(again))
                 rows = [torch.autograd.grad(part, leaf, retain_graph=True)[0] for part in value.reshape(-1)]
@@ -195,10 +195,10 @@ class TorchAutodiff:
         return Functional(self.arrays.numpy(value), gradient, affine)
 
     def write_to(self, module: Any, theta: Any) -> None:
-        """Copy trained parameters into a module's own, in place and in its dtype.
+        """Copy the trained parameters into those of a module, in place and in its dtype.
 
         Raises:
-            InputError: When the module lacks one of them, or its shape differs.
+            InputError: When the module does not have one of them, or has it in another shape.
         """
         own = dict(unwrapped(module).named_parameters())
         trained = self.model.state.split(theta)
@@ -211,14 +211,14 @@ class TorchAutodiff:
 
     # -- derivatives -------------------------------------------------------------------------
     def linearise(self, point: Point, before: Linearised | None, /) -> TorchLinearised:
-        """Return the derivatives at a point; nothing is recorded yet."""
+        """Return the derivatives at a point; no tape is recorded yet."""
         return TorchLinearised(self, point, before)
 
 
 def unwrapped(module: Any) -> Any:
-    """Return the module inside a compiled or parallel module or a skorch net.
+    """Return the module inside a compiled or parallel module or a skorch net, or the module itself.
 
-    A compiled module cannot be differentiated twice; what it was made of can, under the same parameter names.
+    A compiled module cannot be differentiated twice. The original module can, and has the same parameter names.
 
     Raises:
         ModelError: For a skorch net that was not fitted.
@@ -227,12 +227,13 @@ def unwrapped(module: Any) -> Any:
         if not isinstance(getattr(module, "module_", None), torch.nn.Module):
             raise ModelError(f"the {type(module).__name__} has no module_ yet: call net.fit(X, y) first.")
         module = module.module_
-    while type(module).__name__ in _INSIDE:
-        module = getattr(module, _INSIDE[type(module).__name__])
+    while type(module).__name__ in _WRAPPED_ATTRIBUTE:
+        module = getattr(module, _WRAPPED_ATTRIBUTE[type(module).__name__])
     return module
 
 
 def _check_differentiable(value: Any) -> None:
+    """Raise unless the value of a functional is a tensor that depends on the parameters."""
     if not isinstance(value, torch.Tensor):
         raise InputError(f"the functional returned {type(value).__name__}; return a tensor, a scalar or of shape (k,).")
     if not value.requires_grad:

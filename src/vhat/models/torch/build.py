@@ -1,4 +1,4 @@
-"""Torch modules as problems: any ``nn.Module``, with tensors, arrays or a DataLoader."""
+"""Problems from torch modules: any ``nn.Module``, with tensors, arrays or a DataLoader."""
 
 from __future__ import annotations
 
@@ -53,27 +53,28 @@ def torch_problem(
     variance_head: str = "log_variance",
     memory: float | None = None,
 ) -> Problem:
-    """Check a torch module and its data at the door and make a problem of them.
+    """Check a torch module and its data and return their problem.
 
-    Parameters with ``requires_grad=False`` are used but left out of theta; tied parameters count once. The module is
-    evaluated on float64 copies of its tensors, and nothing of it is changed.
+    Parameters with ``requires_grad=False`` are used but not part of theta; tied parameters count once. The module is
+    evaluated with float64 copies of its tensors and is not changed.
 
     Args:
-        module: Any ``nn.Module`` that returns (n,) or (n, outputs), each row on its own, in evaluation mode.
+        module: Any ``nn.Module`` in evaluation mode that returns (n,) or (n, outputs); a row's prediction depends on
+            that row only.
         X: A tensor or array, a tuple or dict of them, or a DataLoader or Dataset (read once, in its dataset's order).
         y: Responses, of the shape that the module returns; None with a DataLoader.
         weight_decay: lam, a number or a mapping from names of parameters, or of submodules, to a number or a tensor;
-            trainable parameters that it does not name have none.
+            trained parameters that it does not name have none.
         loss: ``"half_mse"``, ``"mse"``, ``"gaussian_nll"`` for a module with a mean and a variance head
             (:mod:`vhat.models.torch.variance_head`), or a twice differentiable ``loss(f_i, y_i)`` of one row.
-        sample_weight: One weight a row; with a DataLoader, in the order of its dataset.
-        target_key: The key of the target in a DataLoader's dict batches.
-        parameters: What counts as trained: ``"all"`` parameters that require a gradient; ``"last"``, the last linear
+        sample_weight: One weight per row; with a DataLoader, in the order of its dataset.
+        target_key: Key of the target in a DataLoader's dict batches.
+        parameters: The parameters that count as trained: ``"all"`` that require a gradient; ``"last"``, the last linear
             layer, whose inputs are computed once (:mod:`vhat.models.torch.last_layer`); names of parameters or
-            submodules; or a function of a name. All else is held fixed.
-        output: The prediction in what the module returns: a key, an attribute, an index, or a function of it; for
+            submodules; or a predicate of a name. All other parameters are held fixed.
+        output: The prediction in the module's return value: a key, an attribute, an index, or a function of it; for
             ``"gaussian_nll"`` a pair of them.
-        variance_head: What the second head of ``"gaussian_nll"`` gives: ``"log_variance"``, ``"variance"`` or
+        variance_head: What the second head of ``"gaussian_nll"`` predicts: ``"log_variance"``, ``"variance"`` or
             ``"deviation"``.
         memory: Budget in bytes.
 
@@ -83,7 +84,7 @@ def torch_problem(
     Raises:
         InputError: For data, decay or options that cannot be used.
         ModelError: For a module that cannot be used.
-        MemoryBudgetError: When not even one row fits.
+        MemoryBudgetError: When a single row exceeds the budget.
     """
     two_heads = isinstance(loss, str) and loss == GAUSSIAN_NLL
     if two_heads:
@@ -162,9 +163,10 @@ def torch_problem(
 
 
 def _data(X: Any, y: Any, target_key: str | None, memory: int) -> tuple[Any, Any]:
+    """Return inputs and responses, read from a DataLoader or taken out of a dict if they were given so."""
     if is_loader(X):
         if y is not None:
-            raise InputError("X is a DataLoader, which brings its targets; leave y out.")
+            raise InputError("X is a DataLoader, which contains the targets; leave y out.")
         return read_loader(X, target_key, memory)
     if y is None and isinstance(X, Mapping) and target_key in X:
         return {key: value for key, value in X.items() if key != target_key}, X[target_key]
@@ -174,7 +176,7 @@ def _data(X: Any, y: Any, target_key: str | None, memory: int) -> tuple[Any, Any
 
 
 def _targets(y: Any, model: TorchModel, n: int) -> np.ndarray:
-    """Return the responses, (n, K), with the remedy for a loss that squeezed the predictions itself."""
+    """Return the responses, (n, K). An error names the remedy for training with a loss that squeezes predictions."""
     y = plain(y)
     try:
         return check_targets(y, (n,) if model.squeeze else (n, model.outputs))
@@ -187,20 +189,20 @@ def _targets(y: Any, model: TorchModel, n: int) -> np.ndarray:
 
 
 def _refuse_unusable(problem: Problem) -> None:
-    """Refuse what only all training rows can show: predictions, loss or derivatives that are not there."""
+    """Raise unless predictions, loss and derivatives are finite on all training rows, and some derivative nonzero."""
     with wrap_errors("evaluating the module on the training rows"):
         check_finite("the model's prediction on X", problem.fitted_values, ModelError)
     refuse_loss(problem.loss_derivatives)
     noise = np.random.default_rng(0).standard_normal((1, problem.n, problem.outputs))
     with wrap_errors("differentiating the module on the training rows"):
-        slope = problem.vjp(noise)
-        curved = problem.product(slope, "hessian")
-    if not slope.any():
+        gradient = problem.vjp(noise)  # of a random combination of all predictions
+        product = problem.product(gradient, "hessian")
+    if not gradient.any():
         raise ModelError(
             "the derivative of the prediction is zero in every parameter (rounding, sign or a threshold inside?). "
             "vhat needs a differentiable module."
         )
-    if not (slope.isfinite().all() and curved.isfinite().all()):
+    if not (gradient.isfinite().all() and product.isfinite().all()):
         raise ModelError(
             "the first or second derivative of the module is not finite at these parameters (a square root or norm at "
             "zero, or an overflow?). Rewrite that operation so that its derivative exists."

@@ -1,4 +1,4 @@
-"""How a module takes its inputs: found by trying."""
+"""Search for the way in which a module takes its inputs, by trying the possible calls."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["choose_convention"]
 
 
 def choose_convention(module: Any, tensors: dict[str, Any], layout: Layout, rows: Rows) -> tuple[Convention, Any]:
-    """Find how the module takes its inputs; return that and its output for these rows.
+    """Return the first convention with which the call succeeds, and the output of that call for these rows.
 
     Raises:
-        ModelError: When no way of calling it works.
+        ModelError: When every call fails.
     """
     candidates = _conventions(module, layout)
     errors: list[Exception] = []
@@ -28,17 +28,21 @@ def choose_convention(module: Any, tensors: dict[str, Any], layout: Layout, rows
             return convention, call(module, tensors, layout, convention, rows)
         except Exception as error:
             errors.append(error)
-    tried = {"positional": "module(*inputs)", "together": "module(inputs)", "keywords": "module(**inputs)"}
-    ways = " and ".join(tried[convention] for convention in candidates) if layout.kind != "one" else "module(X)"
-    telling = next((error for error in errors if not isinstance(error, TypeError)), errors[-1])
-    raise ModelError(f"calling {ways} in float64 failed: {describe(telling)}{_about_keys(module, layout)}") from telling
+    if layout.kind == "one":
+        calls = "module(X)"
+    else:
+        forms = {"positional": "module(*inputs)", "together": "module(inputs)", "keywords": "module(**inputs)"}
+        calls = " and ".join(forms[convention] for convention in candidates)
+    # A TypeError is probably that of a call with wrong arguments; another error is that of the module.
+    cause = next((error for error in errors if not isinstance(error, TypeError)), errors[-1])
+    raise ModelError(f"calling {calls} in float64 failed: {describe(cause)}{_about_keys(module, layout)}") from cause
 
 
 def _conventions(module: Any, layout: Layout) -> list[Convention]:
-    """Return the ways of calling the module that are tried, in order.
+    """Return the conventions to try, in order.
 
-    A dict whose keys are all named parameters of ``forward`` is meant for them. Keys that only ``**kwargs`` would take
-    may be passed on to a module that takes the dict as one argument.
+    If all keys of a dict are named parameters of ``forward``, they are passed by name. If only ``**kwargs`` would take
+    them, the module may also take the dict as one argument.
     """
     if layout.kind == "one":
         return ["positional"]
@@ -46,8 +50,9 @@ def _conventions(module: Any, layout: Layout) -> list[Convention]:
         return ["positional", "together"]
     if set(layout.names) <= set(_keywords(module)):
         return ["keywords"]
-    found: list[Convention] = ["keywords", "together"]
-    return [*found, "positional"] if len(layout.names) == 1 else found
+    if len(layout.names) == 1:
+        return ["keywords", "together", "positional"]
+    return ["keywords", "together"]
 
 
 def _keywords(module: Any) -> list[str]:
@@ -58,7 +63,7 @@ def _keywords(module: Any) -> list[str]:
 
 
 def _about_keys(module: Any, layout: Layout) -> str:
-    """Say which keys of a dict of inputs are no parameters of ``forward``."""
+    """Return a remark on the keys of a dict of inputs and the parameters of ``forward``, for the message."""
     if layout.kind != "dict":
         return ""
     taken = _keywords(module)

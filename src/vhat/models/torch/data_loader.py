@@ -1,7 +1,7 @@
-"""A DataLoader (or Dataset) read once, in the order of its dataset, without touching any random state.
+"""Reading of a DataLoader or Dataset, once, in the order of its dataset, without a change of random states.
 
-Sums over rows have no order, so a shuffling sampler does not matter. What does matter is refused in words: rows that
-change between passes (augmentation, streams), rows that are left out, and rows that are drawn with replacement.
+Sums over rows do not depend on their order, so a shuffling sampler makes no difference. An error is raised for rows
+that change between passes (augmentation, streams), rows that are left out, and rows that are drawn with replacement.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from vhat.models.torch.inputs import preserved_rng
 
 __all__ = ["is_loader", "read_loader", "stream_loader"]
 
-_BATCH = 256  # rows collated at a time where no batch size is known
-_PROBED = 256  # rows read a second time
+_BATCH_ROWS = 256
+"""Number of rows that are collated at a time if no batch size is known."""
+_REPEATED_ROWS = 256
+"""Number of rows that are read a second time, to compare."""
 
 Batch = tuple[Any, torch.Tensor]
+"""Inputs and targets."""
 
 
 def is_loader(X: Any) -> bool:
-    """Whether ``X`` is a torch DataLoader or Dataset."""
+    """Return whether ``X`` is a torch DataLoader or Dataset."""
     return isinstance(X, data.DataLoader | data.Dataset)
 
 
@@ -36,14 +39,14 @@ def read_loader(source: Any, target_key: str | None, memory: int) -> Batch:
     Args:
         source: A DataLoader or Dataset whose batches are ``(x, y)``, ``(x1, x2, ..., y)`` or dicts.
         target_key: The key of the target in dict batches.
-        memory: The budget in bytes; a stream that outgrows it is refused.
+        memory: The budget in bytes.
 
     Raises:
         InputError: When rows change between passes, are left out or repeated, or have no target.
-        MemoryBudgetError: When the rows do not fit into the budget.
+        MemoryBudgetError: When the rows exceed the budget, as those of an endless stream do.
     """
     with preserved_rng(), torch.no_grad():
-        loader = source if isinstance(source, data.DataLoader) else data.DataLoader(source, batch_size=_BATCH)
+        loader = _as_loader(source)
         stream = isinstance(loader.dataset, data.IterableDataset)
         indices = None if stream else _indices(loader)
         batches = _collect(_batches(loader, indices), target_key, memory)
@@ -57,9 +60,10 @@ def read_loader(source: Any, target_key: str | None, memory: int) -> Batch:
 
 
 def stream_loader(source: Any, target_key: str | None) -> tuple[int | None, Iterator[Batch]]:
-    """Return how many rows a dataset has, where that is known, and its batches one by one: none of them is kept.
+    """Return the number of rows of a dataset, None if unknown, and an iterator over its batches.
 
-    The checks are those of :func:`read_loader`. Of an iterable dataset only the first rows are read a second time.
+    The iterator raises the same errors as :func:`read_loader`, except that only the first rows of an iterable dataset
+    are read a second time.
 
     Args:
         source: A DataLoader or Dataset whose batches are ``(x, y)``, ``(x1, x2, ..., y)`` or dicts.
@@ -68,31 +72,36 @@ def stream_loader(source: Any, target_key: str | None) -> tuple[int | None, Iter
     Raises:
         InputError: When rows change between passes, are left out or repeated, or have no target.
     """
-    loader = source if isinstance(source, data.DataLoader) else data.DataLoader(source, batch_size=_BATCH)
+    loader = _as_loader(source)
     if isinstance(loader.dataset, data.IterableDataset):
         return None, _stream(loader, target_key)
     with preserved_rng():
         indices = _indices(loader)
-    # With automatic batching off the dataset makes the batches itself: an item is not a row.
+    # Without automatic batching an item of the dataset is a batch, not a row.
     count = None if loader.batch_sampler is None else len(indices)
-    return count, _mapped(loader, indices, target_key)
+    return count, _stream_by_index(loader, indices, target_key)
 
 
-def _mapped(loader: Any, indices: list[int], target_key: str | None) -> Iterator[Batch]:
-    """Yield the batches of a dataset; a few of them are read twice on the way."""
+def _as_loader(source: Any) -> Any:
+    """Return a DataLoader of a Dataset, or the DataLoader itself."""
+    return source if isinstance(source, data.DataLoader) else data.DataLoader(source, batch_size=_BATCH_ROWS)
+
+
+def _stream_by_index(loader: Any, indices: list[int], target_key: str | None) -> Iterator[Batch]:
+    """Yield the batches of a dataset with random access. A few of them are read twice and compared."""
     per_batch = _rows_per_batch(loader)
     parts = [indices[start : start + per_batch] for start in range(0, len(indices), per_batch)]
-    twice = _spread_numbers(len(parts), per_batch)
+    repeated = _repeated_batches(len(parts), per_batch)
     for number, part in enumerate(parts):
         with preserved_rng(), torch.no_grad():
             batch = _separate(next(_batches(loader, part)), target_key)
-            if number in twice and not _same(batch, _separate(next(_batches(loader, part)), target_key)):
+            if number in repeated and not _same(batch, _separate(next(_batches(loader, part)), target_key)):
                 raise _augmented(part)
         yield batch
 
 
 def _stream(loader: Any, target_key: str | None) -> Iterator[Batch]:
-    """Yield the batches of an iterable dataset; the first rows are read again at the end."""
+    """Yield the batches of an iterable dataset. At the end the first rows are read again and compared."""
     first: list[Batch] = []
     rows = 0
     batches = _batches(loader, None)
@@ -102,7 +111,7 @@ def _stream(loader: Any, target_key: str | None) -> Iterator[Batch]:
         if block is None:
             break
         batch = _separate(block, target_key)
-        if _rows(first) < _PROBED:
+        if _rows(first) < _REPEATED_ROWS:
             first.append(batch)
         rows += len(batch[1])
         yield batch
@@ -118,23 +127,23 @@ def _stream(loader: Any, target_key: str | None) -> Iterator[Batch]:
 
 
 def _indices(loader: Any) -> list[int]:
-    """Which rows of the dataset one epoch of the loader sees, in the dataset's order."""
+    """Return the indices of the rows in one epoch of the loader, in the order of the dataset."""
     try:
         size = len(loader.dataset)
     except (TypeError, NotImplementedError) as error:
         raise InputError("the dataset has no length; give it __len__, or make it an IterableDataset.") from error
-    sampler: Any = loader.sampler if loader.batch_sampler is None else getattr(loader.batch_sampler, "sampler", None)
-    plain = loader.batch_sampler is None or type(loader.batch_sampler) is data.BatchSampler
-    if not plain:
-        indices = _stable(_flatten(loader.batch_sampler), _flatten(loader.batch_sampler), "batch sampler")
-    elif isinstance(sampler, data.SequentialSampler | data.RandomSampler):
+    batch_sampler: Any = loader.batch_sampler
+    if batch_sampler is not None and type(batch_sampler) is not data.BatchSampler:  # the user's own class
+        return _check_indices(_flatten(batch_sampler), _flatten(batch_sampler), "batch sampler")
+    sampler: Any = loader.sampler if batch_sampler is None else getattr(batch_sampler, "sampler", None)
+    if isinstance(sampler, data.SequentialSampler | data.RandomSampler):
         _refuse_partial(sampler, size)
         indices = list(range(size))
     else:
         _refuse_sampler(sampler)
-        indices = _stable(list(sampler), list(sampler), type(sampler).__name__)
-    if plain and loader.batch_sampler is not None:
-        _refuse_dropped(len(indices), loader.batch_sampler.batch_size, loader.batch_sampler.drop_last)
+        indices = _check_indices(list(sampler), list(sampler), type(sampler).__name__)
+    if batch_sampler is not None:
+        _refuse_dropped(len(indices), batch_sampler.batch_size, batch_sampler.drop_last)
     return indices
 
 
@@ -143,6 +152,7 @@ def _flatten(batch_sampler: Any) -> list[int]:
 
 
 def _refuse_partial(sampler: Any, size: int) -> None:
+    """Raise for a sampler that draws with replacement or not all rows."""
     if isinstance(sampler, data.RandomSampler) and (sampler.replacement or sampler.num_samples != size):
         how = "with replacement" if sampler.replacement else "without replacement"
         raise InputError(
@@ -152,6 +162,7 @@ def _refuse_partial(sampler: Any, size: int) -> None:
 
 
 def _refuse_sampler(sampler: Any) -> None:
+    """Raise for samplers of torch whose passes are not the training set."""
     if isinstance(sampler, data.WeightedRandomSampler):
         raise InputError(
             "the DataLoader draws rows at random with unequal weights (WeightedRandomSampler). Give a DataLoader that "
@@ -164,23 +175,25 @@ def _refuse_sampler(sampler: Any) -> None:
         )
 
 
-def _stable(first: list[Any], second: list[Any], sampler: str) -> list[int]:
-    first, second = sorted(int(index) for index in first), sorted(int(index) for index in second)
-    if first != second:
+def _check_indices(first: list[Any], second: list[Any], sampler: str) -> list[int]:
+    """Return the sorted indices of a pass; raise if a second pass has others, or an index is repeated."""
+    indices = sorted(int(index) for index in first)
+    if indices != sorted(int(index) for index in second):
         raise InputError(
             f"the DataLoader's {sampler} gives other rows in every pass. Give a DataLoader that sees every row of the "
             "training set once."
         )
-    repeated = sorted({a for a, b in pairwise(first) if a == b})
+    repeated = sorted({a for a, b in pairwise(indices) if a == b})
     if repeated:
         raise InputError(
             f"the DataLoader's {sampler} gives {name_rows(repeated)} more than once in a pass. Give every row once and "
             "put the counts into sample_weight: a repeated row is not a new observation."
         )
-    return first
+    return indices
 
 
 def _refuse_dropped(rows: int, batch_size: int, drop_last: bool) -> None:
+    """Raise if ``drop_last`` leaves out rows."""
     lost = rows % batch_size
     if drop_last and lost:
         raise InputError(
@@ -190,23 +203,30 @@ def _refuse_dropped(rows: int, batch_size: int, drop_last: bool) -> None:
 
 
 def _batches(loader: Any, indices: list[int] | None) -> Iterator[Any]:
-    """Yield the batches of one pass, in order, in this process."""
-    collate, size = loader.collate_fn, loader.batch_size
+    """Yield the batches of one pass, in order, without worker processes.
+
+    Args:
+        loader: The DataLoader.
+        indices: The rows to read; None for an iterable dataset.
+    """
+    collate = loader.collate_fn
+    size = loader.batch_size
     if indices is None:
         items = iter(loader.dataset)
         while size is not None and (block := list(islice(items, size))):
             yield _collate(collate, block)
-        yield from (_collate(collate, item) for item in items)
+        yield from (_collate(collate, item) for item in items)  # without a batch size every item is a batch
         return
-    if loader.batch_sampler is None:  # automatic batching is off: the dataset makes the batches itself
+    if loader.batch_sampler is None:  # without automatic batching every item is a batch
         yield from (_collate(collate, loader.dataset[index]) for index in indices)
         return
-    size = size or _BATCH
+    size = size or _BATCH_ROWS
     for start in range(0, len(indices), size):
         yield _collate(collate, _fetch(loader.dataset, indices[start : start + size]))
 
 
 def _collate(collate: Any, items: Any) -> Any:
+    """Call the user's collate_fn; raise its errors as InputError."""
     try:
         return collate(items)
     except VhatError:
@@ -216,13 +236,16 @@ def _collate(collate: Any, items: Any) -> Any:
 
 
 def _fetch(dataset: Any, indices: list[int]) -> Any:
+    """Return items of a dataset, by one call of ``__getitems__`` if it has one, as torch's own loader does."""
     if callable(getattr(dataset, "__getitems__", None)):
         return dataset.__getitems__(indices)
     return [dataset[index] for index in indices]
 
 
 def _collect(batches: Iterator[Any], target_key: str | None, memory: int) -> list[Batch]:
-    collected, used = [], 0
+    """Return all batches as inputs and targets; raise when they exceed the budget."""
+    collected = []
+    used = 0
     for batch in batches:
         inputs, target = _separate(batch, target_key)
         used += sum(leaf.nbytes for leaf in _leaves(inputs)) + target.nbytes
@@ -236,32 +259,36 @@ def _collect(batches: Iterator[Any], target_key: str | None, memory: int) -> lis
 
 
 def _separate(batch: Any, target_key: str | None) -> Batch:
+    """Split a batch into inputs and target."""
     if isinstance(batch, Mapping):
-        if target_key is None:
-            raise InputError(f"the DataLoader yields dicts with keys {list(batch)}; name the target by target_key=.")
-        if target_key not in batch:
-            raise InputError(
-                f"target_key={target_key!r} is not among the keys {list(batch)} of the DataLoader's dicts."
-            )
-        inputs = {key: _leaf(key, value) for key, value in batch.items() if key != target_key}
-        if not inputs:
-            raise InputError(f"the DataLoader's dicts hold nothing beside the target {target_key!r}.")
-        return _checked(inputs, _leaf(target_key, batch[target_key]))
+        return _separate_dict(batch, target_key)
     if not isinstance(batch, tuple | list) or len(batch) < 2:
         raise InputError(
             f"the DataLoader yields a {type(batch).__name__} without a target. Yield (x, y), (x1, x2, y) or dicts."
         )
-    parts, target = batch[:-1], _leaf("the target", batch[-1])
-    if len(parts) > 1:
-        return _checked(tuple(_leaf(f"input {index}", part) for index, part in enumerate(parts)), target)
-    if isinstance(parts[0], Mapping):
-        return _checked({key: _leaf(key, value) for key, value in parts[0].items()}, target)
-    if isinstance(parts[0], tuple | list):
-        return _checked(tuple(_leaf(f"input {index}", part) for index, part in enumerate(parts[0])), target)
-    return _checked(_leaf("the input", parts[0]), target)
+    target = _leaf("the target", batch[-1])
+    inputs = batch[:-1] if len(batch) > 2 else batch[0]
+    if isinstance(inputs, Mapping):
+        return _check_lengths({key: _leaf(key, value) for key, value in inputs.items()}, target)
+    if isinstance(inputs, tuple | list):
+        return _check_lengths(tuple(_leaf(f"input {index}", part) for index, part in enumerate(inputs)), target)
+    return _check_lengths(_leaf("the input", inputs), target)
+
+
+def _separate_dict(batch: Mapping[Any, Any], target_key: str | None) -> Batch:
+    """Split a batch that is a dict into inputs and target."""
+    if target_key is None:
+        raise InputError(f"the DataLoader yields dicts with keys {list(batch)}; name the target by target_key=.")
+    if target_key not in batch:
+        raise InputError(f"target_key={target_key!r} is not among the keys {list(batch)} of the DataLoader's dicts.")
+    inputs = {key: _leaf(key, value) for key, value in batch.items() if key != target_key}
+    if not inputs:
+        raise InputError(f"the DataLoader's dicts hold nothing beside the target {target_key!r}.")
+    return _check_lengths(inputs, _leaf(target_key, batch[target_key]))
 
 
 def _leaf(name: Any, value: Any) -> Any:
+    """Return one part of a batch as a tensor; raise if it is not an array with a row axis."""
     if isinstance(value, np.ndarray):
         value = torch.tensor(value)
     if not isinstance(value, torch.Tensor) or value.ndim == 0:
@@ -272,7 +299,8 @@ def _leaf(name: Any, value: Any) -> Any:
     return value.detach()
 
 
-def _checked(inputs: Any, target: torch.Tensor) -> Batch:
+def _check_lengths(inputs: Any, target: torch.Tensor) -> Batch:
+    """Return inputs and target; raise if their numbers of rows differ."""
     lengths = {len(leaf) for leaf in _leaves(inputs)}
     if lengths != {len(target)}:
         raise InputError(
@@ -283,12 +311,14 @@ def _checked(inputs: Any, target: torch.Tensor) -> Batch:
 
 
 def _leaves(inputs: Any) -> list[Any]:
+    """Return the tensors in a tensor, a tuple or a dict."""
     if isinstance(inputs, Mapping):
         return list(inputs.values())
     return list(inputs) if isinstance(inputs, tuple) else [inputs]
 
 
 def _concatenate(parts: list[Any]) -> Any:
+    """Concatenate the rows of tensors, or of tuples or dicts of tensors."""
     first = parts[0]
     if isinstance(first, Mapping):
         if any(part.keys() != first.keys() for part in parts):
@@ -307,7 +337,7 @@ def _concatenate(parts: list[Any]) -> Any:
 def _check_repeatable(
     loader: Any, indices: list[int] | None, batches: list[Batch], target_key: str | None, memory: int
 ) -> None:
-    """Read rows a second time: all of a stream, about ``_PROBED`` spread-out rows of a dataset."""
+    """Read rows a second time and raise if they differ: all rows of a stream, about ``_REPEATED_ROWS`` of a dataset."""
     if indices is None:
         again = _collect(_batches(loader, None), target_key, memory)
         if len(again) != len(batches) or not all(map(_same, batches, again)):
@@ -318,20 +348,23 @@ def _check_repeatable(
             )
         return
     per_batch = _rows_per_batch(loader)
-    for number in _spread_numbers(len(batches), per_batch):
+    for number in _repeated_batches(len(batches), per_batch):
         part = indices[number * per_batch : (number + 1) * per_batch]
         if not _same(batches[number], _collect(_batches(loader, part), target_key, memory)[0]):
             raise _augmented(part)
 
 
 def _rows_per_batch(loader: Any) -> int:
-    return int(loader.batch_size or (1 if loader.batch_sampler is None else _BATCH))
+    """Return the number of indices that make one batch."""
+    if loader.batch_size:
+        return int(loader.batch_size)
+    return 1 if loader.batch_sampler is None else _BATCH_ROWS
 
 
-def _spread_numbers(batches: int, per_batch: int) -> set[int]:
-    """Return the numbers of the batches that are read a second time: together about ``_PROBED`` rows."""
-    wanted = max(1, min(batches, -(-_PROBED // per_batch)))
-    return {int(number) for number in np.linspace(0, batches - 1, wanted)}
+def _repeated_batches(batches: int, per_batch: int) -> set[int]:
+    """Return the numbers of the batches to read a second time, evenly spaced, about ``_REPEATED_ROWS`` rows."""
+    count = max(1, min(batches, -(-_REPEATED_ROWS // per_batch)))
+    return {int(number) for number in np.linspace(0, batches - 1, count)}
 
 
 def _augmented(part: list[int]) -> InputError:
@@ -342,14 +375,17 @@ def _augmented(part: list[int]) -> InputError:
 
 
 def _same(first: Batch, second: Batch) -> bool:
-    a, b = [*_leaves(first[0]), first[1]], [*_leaves(second[0]), second[1]]
-    return len(a) == len(b) and all(
-        x.shape == y.shape and x.dtype == y.dtype and _equal(x, y) for x, y in zip(a, b, strict=True)
-    )
+    """Return whether two readings of a batch are equal."""
+    a = [*_leaves(first[0]), first[1]]
+    b = [*_leaves(second[0]), second[1]]
+    return len(a) == len(b) and all(map(_equal, a, b))
 
 
 def _equal(x: torch.Tensor, y: torch.Tensor) -> bool:
-    return bool(((x == y) | (x.isnan() & y.isnan())).all())  # a NaN is refused at the door, by its row
+    """Return whether tensors are equal, NaN to NaN; a later check raises for NaN and names the rows."""
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return False
+    return bool(((x == y) | (x.isnan() & y.isnan())).all())
 
 
 def _rows(batches: list[Batch]) -> int:

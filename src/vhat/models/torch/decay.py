@@ -20,21 +20,21 @@ __all__ = ["decay_of"]
 def decay_of(weight_decay: Any, state: State) -> Any:
     """Return the diagonal lam in the order of the flat parameters, (p,).
 
-    As in the parameter groups of an optimiser, a trainable parameter that a mapping does not name has no decay. What
-    it says of parameters that are held fixed has no effect: a constant is added to the objective.
+    Trained parameters that a mapping does not name have no decay, as in the parameter groups of an optimiser. Entries
+    for fixed parameters have no effect, because their penalty is a constant.
 
     Raises:
-        InputError: For names that the module does not have, and values that are no decay.
+        InputError: For names that the module does not have, and for values that are not valid decays.
     """
-    if not isinstance(weight_decay, Mapping):
-        weight_decay = {"": as_numbers("weight_decay", plain(weight_decay))}
-    else:
+    if isinstance(weight_decay, Mapping):
         weight_decay = {str(path): value for path, value in weight_decay.items()}
         _refuse_unknown(weight_decay, state)
+    else:
+        weight_decay = {"": as_numbers("weight_decay", plain(weight_decay))}  # the empty path matches every name
     parts = []
     checked: dict[str, np.ndarray] = {}
     for name, shape in zip(state.names, state.shapes, strict=True):
-        # The longest path decides: a parameter's own name, then the innermost submodule.
+        # The longest matching path applies: a parameter's own name before its innermost submodule.
         paths = [path for path in weight_decay if path == "" or under(name, path, ".")]
         path = max(paths, key=len, default="")
         if path not in checked:
@@ -42,7 +42,7 @@ def decay_of(weight_decay: Any, state: State) -> Any:
             check_nonnegative(f"weight_decay of {name!r}", checked[path])
         value = checked[path]
         if name in state.slots and value.shape == tuple(state.slots[name].base.shape):
-            value = value[to_array(state.slots[name].rows)]
+            value = value[to_array(state.slots[name].rows)]  # the decay of the trained rows
         if value.shape not in ((), shape):
             raise InputError(f"weight_decay of {name!r} has shape {value.shape}; give a number or shape {shape}.")
         parts.append(np.broadcast_to(value, shape).reshape(-1))
@@ -50,7 +50,7 @@ def decay_of(weight_decay: Any, state: State) -> Any:
 
 
 def _refuse_unknown(weight_decay: Mapping[str, Any], state: State) -> None:
-    """Refuse a mapping that names what the module does not have, or nothing that is trained."""
+    """Raise for names that the module does not have, and for a mapping without any trained parameter."""
     own = (*state.names, *state.frozen)
     for path in weight_decay:
         if not any(under(name, path, ".") for name in own):

@@ -1,10 +1,10 @@
-"""What a torch error means for a module, and what to do."""
+"""Descriptions of torch errors with a remedy."""
 
 from __future__ import annotations
 
 __all__ = ["describe"]
 
-_REMEDIES = (
+_REMEDIES: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("inplace", "in-place"),
         "The module works in place on a tensor that autograd needs: write that step out of place (x = x + 1, not "
@@ -18,7 +18,7 @@ _REMEDIES = (
             "double backward",
             "double-backward",
         ),
-        "The module holds an operation without a second derivative: replace it by a differentiable one.",
+        "The module contains an operation without a second derivative: replace it by a differentiable one.",
     ),
     (
         ("require grad", "grad_fn", "requires grad", "used in the graph"),
@@ -31,11 +31,19 @@ _REMEDIES = (
         "(x.new_zeros(...), dtype=x.dtype), register constants as buffers, and give numbers as floats.",
     ),
 )
+"""Phrases in messages of torch, in lower case, and the remedy. The first match applies."""
 
 
 def describe(error: Exception) -> str:
-    """Say what a torch error means for the module, and what to do, with the error's own first line."""
+    """Return the type and first line of a torch error, with a remedy if its message is a known one."""
     text = str(error).strip()
     first = text.splitlines()[0][:300] if text else "no message"
-    remedy = next((say for signs, say in _REMEDIES if any(sign in text.lower() for sign in signs)), "")
-    return f"{type(error).__name__}: {first} {remedy}".strip()
+    return f"{type(error).__name__}: {first} {_remedy(text.lower())}".strip()
+
+
+def _remedy(message: str) -> str:
+    """Return the remedy for a message in lower case, or an empty string."""
+    for phrases, remedy in _REMEDIES:
+        if any(phrase in message for phrase in phrases):
+            return remedy
+    return ""

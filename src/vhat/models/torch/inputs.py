@@ -1,4 +1,4 @@
-"""Inputs for a torch module: what a user hands over becomes a tuple of tensors that share their leading axis."""
+"""Conversion of a user's inputs to a tuple of tensors with a common leading axis."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from vhat.models.torch.arrays import refuse_without_numbers, to_array
 __all__ = ["Layout", "Rows", "check_rows", "preserved_rng", "read_rows"]
 
 Rows = tuple[Any, ...]
-"""Tensors with one row each along their leading axis: the inputs of a module, in the order of its layout."""
+"""The inputs of a module in the order of its layout: tensors with the rows on their leading axis."""
 
 Kind = Literal["one", "tuple", "dict"]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows were given: one tensor, a tuple of tensors or a dict of tensors, and the shape of one row of each.
+    """Structure of the training inputs.
 
     Attributes:
-        kind: "one", "tuple" or "dict".
-        names: What messages call each tensor; for a dict, its keys.
-        features: The shape of one row of each tensor.
-        floating: Whether each tensor holds real numbers (float64 here) or codes (integers, left alone).
-        columns: The names of the columns of each, where it was a data frame.
+        kind: "one" (a single tensor), "tuple" or "dict".
+        names: Name of each tensor in messages; for a dict, its keys.
+        features: Shape of one row of each tensor.
+        floating: Whether each tensor holds real numbers (as float64) or integer codes (unchanged).
+        columns: Column names of each tensor that was a data frame, None for the others.
     """
 
     kind: Kind
@@ -43,10 +43,10 @@ class Layout:
 
 
 def read_rows(X: Any, device: Any) -> tuple[Layout, Rows]:
-    """Bring training inputs to float64 tensors (integers stay), copied, and note their layout.
+    """Return the layout of training inputs, and copies of them as float64 tensors (integers keep their dtype).
 
     Raises:
-        InputError: When they are empty, not numbers, not finite, or disagree about the number of rows.
+        InputError: When they are empty, not numbers, not finite, or have different numbers of rows.
     """
     kind, names, values = _unpack(X, "X")
     rows = tuple(_tensor(name, value, device) for name, value in zip(names, values, strict=True))
@@ -59,23 +59,22 @@ def read_rows(X: Any, device: Any) -> tuple[Layout, Rows]:
 
 
 def check_rows(x: Any, layout: Layout, device: Any, target_key: str | None = None) -> Rows:
-    """Bring test inputs to the layout of the training inputs.
+    """Check test inputs against the layout of the training inputs and return them as tensors.
 
     Raises:
-        InputError: When structure, width, dtype or finiteness differ from what training had.
+        InputError: When their structure, row shape or dtype differs from that of training, or values are not finite.
     """
     if layout.kind == "dict":
         x = _select(x, layout, target_key)
     kind, names, values = _unpack(x, "x")
     if kind != layout.kind or len(values) != len(layout.names):
         raise InputError(
-            f"x came as {_describe(kind, len(values))} but the model was fitted on "
+            f"x is {_describe(kind, len(values))} but the model was fitted on "
             f"{_describe(layout.kind, len(layout.names))}. Give test inputs in the structure of the training inputs."
         )
     values = tuple(map(match_columns, names, values, layout.columns))
     rows = tuple(_tensor(name, value, device) for name, value in zip(names, values, strict=True))
-    expected = zip(names, rows, layout.features, layout.floating, strict=True)
-    rows = tuple(_check_row_shape(name, value, shape, floating) for name, value, shape, floating in expected)
+    rows = tuple(map(_check_row_shape, names, rows, layout.features, layout.floating))
     _check_lengths(names, rows)
     for name, value in zip(names, rows, strict=True):
         check_finite(name, to_array(value))
@@ -84,8 +83,9 @@ def check_rows(x: Any, layout: Layout, device: Any, target_key: str | None = Non
 
 @contextmanager
 def preserved_rng(device: Any = None) -> Iterator[None]:
-    """Leave the global random states of torch, NumPy and Python as they were."""
-    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    """Restore the global random states of torch, NumPy and Python on exit."""
+    numpy_state = np.random.get_state()  # noqa: NPY002
+    python_state = random.getstate()
     devices = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         try:
@@ -96,6 +96,7 @@ def preserved_rng(device: Any = None) -> Iterator[None]:
 
 
 def _unpack(X: Any, label: str) -> tuple[Kind, tuple[str, ...], tuple[Any, ...]]:
+    """Return the structure of inputs, the names of their parts, and the parts."""
     if isinstance(X, Mapping):
         if not X or not all(isinstance(key, str) for key in X):
             raise InputError(f"{label} has keys {list(X)}; give a dict of the module's inputs by name.")
@@ -106,6 +107,7 @@ def _unpack(X: Any, label: str) -> tuple[Kind, tuple[str, ...], tuple[Any, ...]]
 
 
 def _tensor(name: str, value: Any, device: Any) -> Any:
+    """Return a copy of one part of the inputs as a tensor: floats as float64, integers in their own dtype."""
     if isinstance(value, torch.Tensor):
         refuse_without_numbers(name, value)
     elif isinstance(value, Mapping | str | bytes):
@@ -118,7 +120,7 @@ def _tensor(name: str, value: Any, device: Any) -> Any:
     if value.ndim == 0:
         raise InputError(f"{name} is a single number; give one row per observation along the leading axis.")
     dtype = torch.float64 if value.is_floating_point() else value.dtype
-    with torch.inference_mode(False):  # a tensor made in inference mode could never be recorded by autograd
+    with torch.inference_mode(False):  # autograd cannot record a tensor that was created in inference mode
         return value.detach().to(device=device, dtype=dtype, copy=True)
 
 
@@ -126,12 +128,13 @@ def _check_lengths(names: tuple[str, ...], rows: Rows) -> None:
     lengths = [len(value) for value in rows]
     if len(set(lengths)) > 1:
         listed = ", ".join(f"{name}: {length}" for name, length in zip(names, lengths, strict=True))
-        raise InputError(f"the inputs disagree about the number of rows ({listed}).")
+        raise InputError(f"the inputs have different numbers of rows ({listed}).")
     if lengths[0] == 0:
         raise InputError(f"{names[0]} has no rows; give at least one.")
 
 
 def _check_row_shape(name: str, value: Any, features: tuple[int, ...], floating: bool) -> Any:
+    """Return a test input in the dtype of training; raise if the shape of its rows or its dtype does not fit."""
     if tuple(value.shape) == features:
         raise InputError(
             f"{name} has shape {tuple(value.shape)}, which is one row without its leading axis. Give x[None]."
@@ -149,6 +152,7 @@ def _check_row_shape(name: str, value: Any, features: tuple[int, ...], floating:
 
 
 def _select(x: Any, layout: Layout, target_key: str | None) -> Any:
+    """Return the entries of a dict of test inputs in the order of training, without the responses."""
     if not isinstance(x, Mapping):
         raise InputError(f"x is a {type(x).__name__}; the model was fitted on a dict with keys {list(layout.names)}.")
     missing = [name for name in layout.names if name not in x]

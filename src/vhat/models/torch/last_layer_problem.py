@@ -1,4 +1,4 @@
-"""A module and its data as the problem of its last linear layer, read in one pass: only the layer's inputs are kept."""
+"""The problem of a module's last linear layer. Data are read in one pass, and only the layer's inputs are kept."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from vhat.tables.rows import check_responses
 
 __all__ = ["last_layer_problem", "make_head"]
 
-_SAMPLE = 64
-"""Rows on which the module is probed; they are kept."""
+_SAMPLE_ROWS = 64
+"""Number of rows on which the module is probed. They are kept."""
 _CHUNK_BYTES = 2**24
-"""What a pass over some rows may write, to stay near the cache."""
-_MOST_ROWS = 4096
-"""Rows that go through the module together at most."""
-_N_SPACE = 12
-"""Arrays of a number per row and output that an interval needs beside the layer's inputs."""
+"""Memory that a forward pass of one chunk of rows may write, in bytes."""
+_MAX_CHUNK_ROWS = 4096
+"""Upper limit on the rows of one forward pass, for modules that write little per row."""
+_N_SPACE_ARRAYS = 12
+"""Number of (n, K) arrays that an interval needs in addition to the layer's inputs."""
 
 Batches = Iterator[tuple[Any, Any]]
-"""Inputs and responses of some rows."""
+"""Batches of inputs and responses."""
 
 
 def last_layer_problem(
@@ -54,23 +54,23 @@ def last_layer_problem(
     output: Any,
     memory: int,
 ) -> Problem:
-    """Make the problem of a module's last linear layer; everything before it is held fixed.
+    """Return the problem of a module's last linear layer; all other parameters are held fixed.
 
     Args:
         module: A module in evaluation mode.
         X: Training inputs, or a DataLoader or Dataset, which is read batch by batch.
         y: Responses; None with a DataLoader.
         weight_decay: lam, as in :func:`vhat.models.torch.build.torch_problem`.
-        loss: As there.
-        sample_weight: As there.
-        target_key: As there.
-        output: As there.
+        loss: As in ``torch_problem``.
+        sample_weight: As in ``torch_problem``.
+        target_key: As in ``torch_problem``.
+        output: As in ``torch_problem``.
         memory: Budget in bytes.
 
     Raises:
         InputError: For data, decay or options that cannot be used.
         ModelError: For a module that cannot be used, or has no last linear layer.
-        MemoryBudgetError: When the layer's inputs do not fit.
+        MemoryBudgetError: When the layer's inputs exceed the budget.
     """
     count, batches = _batches(X, y, target_key)
     first = next(batches, None)
@@ -80,16 +80,16 @@ def last_layer_problem(
     device = next(iter(module.parameters()), torch.empty(0)).device
     with preserved_rng(device), torch.inference_mode(False):
         layout, rows = read_rows(first[0], device)
-        autodiff = make_head(module, layout, probe.few_rows(rows, _SAMPLE), named, target_key, output)
-        Z, targets = _read(autodiff, layout, chain([(rows, first[1])], batches), count, memory)
-        n = len(Z)
-        shape = (n,) if autodiff.squeeze else (n, len(autodiff.head.mixing))
+        autodiff = make_head(module, layout, probe.few_rows(rows, _SAMPLE_ROWS), named, target_key, output)
+        features, targets = _read(autodiff, layout, chain([(rows, first[1])], batches), count, memory)
+        n = len(features)
+        outputs = len(autodiff.head.mixing)
         problem = Problem(
             autodiff=autodiff,
             theta=autodiff.theta,
-            decay=decay_of(weight_decay, autodiff.base.model.state) * decay_factor(loss, len(autodiff.head.mixing)),
-            X=(Z,),
-            targets=check_targets(targets, shape),
+            decay=decay_of(weight_decay, autodiff.base.model.state) * decay_factor(loss, outputs),
+            X=(features,),
+            targets=check_targets(targets, (n,) if autodiff.squeeze else (n, outputs)),
             weights=check_weights(plain(sample_weight), n),
             memory=memory,
         )
@@ -99,30 +99,31 @@ def last_layer_problem(
 
 
 def make_head(module: Any, layout: Layout, sample: Rows, loss: Loss, target_key: str | None, output: Any) -> TorchHead:
-    """Find the last layer of a module on a few rows, and how many rows may go through the module together."""
+    """Identify the last layer of a module on a few rows, and return it with the number of rows per forward pass."""
     model, theta, layer, head = find_head(module, layout, sample, output)
     with wrap_errors("evaluating the module"):
         row_bytes = written_bytes_per_row(model, theta, probe.few_rows(sample))
         casts = probe.narrow_casts(model, theta, sample)
         reference = record_reference(model, theta, sample, casts)
-    together = max(1, min(_MOST_ROWS, _CHUNK_BYTES // row_bytes))
-    base = TorchAutodiff(model, loss, row_bytes, together, target_key, references=(reference,))
+    chunk_rows = max(1, min(_MAX_CHUNK_ROWS, _CHUNK_BYTES // row_bytes))
+    base = TorchAutodiff(model, loss, row_bytes, chunk_rows, target_key, references=(reference,))
     autodiff = TorchHead(base, head, sample, layer, theta, narrow=bool(casts))
     autodiff.refuse_other_parameters()
     return autodiff
 
 
 def _batches(X: Any, y: Any, target_key: str | None) -> tuple[int | None, Batches]:
-    """Return how many rows there are, where that is known, and the rows in batches."""
+    """Return the number of rows, None if unknown, and the rows in batches."""
     if isinstance(X, FileRows):
         check_responses(X, y, "from_torch(module, rows, parameters='last')")
         return len(X), iter(X)
     if is_loader(X):
         if y is not None:
-            raise InputError("X is a DataLoader, which brings its targets; leave y out.")
+            raise InputError("X is a DataLoader, which contains the targets; leave y out.")
         return stream_loader(X, target_key)
     if y is None and isinstance(X, Mapping) and target_key in X:
-        X, y = {key: value for key, value in X.items() if key != target_key}, X[target_key]
+        y = X[target_key]
+        X = {key: value for key, value in X.items() if key != target_key}
     if y is None:
         raise InputError("y is missing; give the responses, or a DataLoader that yields (x, y).")
     return None, iter([(X, y)])
@@ -131,34 +132,39 @@ def _batches(X: Any, y: Any, target_key: str | None) -> tuple[int | None, Batche
 def _read(
     autodiff: TorchHead, layout: Layout, batches: Batches, count: int | None, memory: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the inputs of the layer, (n, q), and the responses as they came; nothing else is kept.
+    """Return the inputs of the layer, (n, q), and the responses. Nothing else is kept.
 
     Raises:
-        InputError: For rows of another layout than the first, or that are not finite.
-        MemoryBudgetError: When they do not fit.
+        InputError: For rows of another layout than the first batch, or that are not finite.
+        MemoryBudgetError: When they exceed the budget.
     """
-    first = next(batches)
-    kept = _Growing(count, autodiff.head.inputs, memory, len(autodiff.head.mixing))
-    targets = [np.asarray(plain(first[1]))]
-    kept.add(_checked(autodiff.features(first[0]), 0))
-    more = 0 if count is None else -(-count // kept.rows) - 1
-    with bar("rows through the network", more) as advance:
+    first_rows, first_targets = next(batches)
+    features = _GrowingMatrix(count, autodiff.head.inputs, memory, len(autodiff.head.mixing))
+    targets = [np.asarray(plain(first_targets))]
+    features.add(_check_features(autodiff.features(first_rows), 0))
+    remaining = 0 if count is None else -(-count // features.rows) - 1  # batches
+    with bar("rows through the network", remaining) as advance:
         for x, y in batches:
             try:
                 rows = check_rows(x, layout, autodiff.base.model.state.device)
             except InputError as error:
-                raise InputError(f"in the batch that starts with row {kept.rows}: {error}") from None
-            kept.add(_checked(autodiff.features(rows), kept.rows))
+                raise InputError(f"in the batch that starts with row {features.rows}: {error}") from None
+            features.add(_check_features(autodiff.features(rows), features.rows))
             targets.append(np.asarray(plain(y)))
             advance("")
     shapes = {target.shape[1:] for target in targets}
     if len(shapes) > 1:
         raise InputError(f"the DataLoader's targets have rows of different shapes ({sorted(shapes)}).")
-    return kept.whole(), targets[0] if len(targets) == 1 else np.concatenate(targets)
+    return features.whole(), targets[0] if len(targets) == 1 else np.concatenate(targets)
 
 
-def _checked(z: np.ndarray, start: int) -> np.ndarray:
-    """Refuse inputs of the layer that are not finite, by the numbers of their rows."""
+def _check_features(z: np.ndarray, start: int) -> np.ndarray:
+    """Return inputs of the layer if they are finite; raise and name the rows otherwise.
+
+    Args:
+        z: The inputs of the layer at some rows.
+        start: The number of the first of these rows.
+    """
     bad = np.flatnonzero(~np.isfinite(z).all(axis=1))
     if bad.size:
         raise ModelError(
@@ -168,40 +174,57 @@ def _checked(z: np.ndarray, start: int) -> np.ndarray:
     return z
 
 
-class _Growing:
-    """A matrix that is filled block by block: allocated once where the number of rows is known."""
+class _GrowingMatrix:
+    """A matrix to which blocks of rows are appended.
+
+    Attributes:
+        rows: Number of rows appended so far.
+    """
 
     def __init__(self, count: int | None, columns: int, memory: int, outputs: int) -> None:
+        """Allocate the matrix, if the number of rows is known.
+
+        Args:
+            count: The number of rows, or None.
+            columns: The number of columns.
+            memory: Budget in bytes.
+            outputs: Number of outputs of the model.
+        """
         self.rows = 0
         self._columns = columns
-        self._row_bytes = 8 * (columns + _N_SPACE * outputs)
+        self._row_bytes = 8 * (columns + _N_SPACE_ARRAYS * outputs)
         self._memory = memory
-        self._refuse_beyond(count or 0)
+        self._check_budget(count or 0)
         self._matrix = np.empty((count or 0, columns))
 
     def add(self, block: np.ndarray) -> None:
         """Append some rows."""
         end = self.rows + len(block)
         if end > len(self._matrix):
-            self._refuse_beyond(end)
+            self._check_budget(end)
             self._grow(end)
         self._matrix[self.rows : end] = block
         self.rows = end
 
     def whole(self) -> np.ndarray:
-        """Return the rows that were added."""
+        """Return the rows that were appended."""
         return self._matrix[: self.rows]
 
     def _grow(self, rows: int) -> None:
-        """Make room for half as many rows again."""
-        room = np.empty((rows if self.rows == 0 else max(rows, self.rows * 3 // 2), self._matrix.shape[1]))
-        room[: self.rows] = self._matrix[: self.rows]
-        self._matrix = room
+        """Allocate memory for ``rows`` rows, or for half as many rows again if that is more.
 
-    def _refuse_beyond(self, rows: int) -> None:
+        With geometric growth, the total cost of the copies is proportional to the number of rows.
+        """
+        capacity = rows if self.rows == 0 else max(rows, self.rows * 3 // 2)
+        larger = np.empty((capacity, self._columns))
+        larger[: self.rows] = self._matrix[: self.rows]
+        self._matrix = larger
+
+    def _check_budget(self, rows: int) -> None:
+        """Raise if this number of rows exceeds the budget."""
         need = rows * self._row_bytes
         if need > self._memory:
             raise MemoryBudgetError(
-                f"the inputs of the last layer, {self._columns} numbers a row, take {need / 1e9:.3g} GB for "
+                f"the inputs of the last layer, {self._columns} numbers per row, take {need / 1e9:.3g} GB for "
                 f"{rows:,} rows, and the budget is {self._memory / 1e9:.3g} GB. Give a larger memory, or fewer rows."
             )

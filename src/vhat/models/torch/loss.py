@@ -18,20 +18,20 @@ __all__ = ["loss_derivatives", "loss_values"]
 
 
 def loss_values(loss: Loss, f: Any, y: Any, weights: Any, squeeze: bool) -> np.ndarray:
-    """``w_i l(f_i, y_i)``, (n,)."""
+    """Return ``w_i l(f_i, y_i)``, (n,)."""
     if isinstance(loss, str):
         return half_square_values(to_array(f), to_array(y), to_array(weights))
-    return to_array(weights * _each_row(_row_loss(loss, squeeze), f, y))
+    return to_array(weights * _map_rows(_row_loss(loss, squeeze), f, y))
 
 
 def loss_derivatives(loss: Loss, f: Any, y: Any, weights: Any, squeeze: bool) -> LossDerivatives:
-    """The loss, its first and second derivatives in ``f`` and its mixed ones in ``f`` and ``y``, weighted.
+    """Return the weighted loss of each row, its first and second derivatives in ``f``, and the mixed ones in f and y.
 
     Args:
         loss: ``"half_mse"``, or a callable of one row: ``l(f_i, y_i)`` with both of shape () if ``squeeze``, else (K,).
         f: Predictions, (n, K).
         y: Responses, (n, K).
-        weights: One a row, (n,).
+        weights: One per row, (n,).
         squeeze: Whether the model returns (n,).
 
     Raises:
@@ -41,16 +41,18 @@ def loss_derivatives(loss: Loss, f: Any, y: Any, weights: Any, squeeze: bool) ->
         return half_square(to_array(f), to_array(y), to_array(weights))
     value = loss_values(loss, f, y, weights, squeeze)
     w = weights[:, None]
-    row = _row_loss(loss, squeeze)
-    slope = torch.func.grad(row)
-    first = to_array(w * _each_row(slope, f, y))
-    second = to_array(w[..., None] * _each_row(torch.func.jacrev(slope, 0), f, y))
-    cross = to_array(w[..., None] * _each_row(torch.func.jacrev(slope, 1), f, y))
+    gradient = torch.func.grad(_row_loss(loss, squeeze))
+    first = to_array(w * _map_rows(gradient, f, y))
+    second = to_array(w[..., None] * _map_rows(torch.func.jacrev(gradient, 0), f, y))
+    cross = to_array(w[..., None] * _map_rows(torch.func.jacrev(gradient, 1), f, y))
+    # A loss of f - y has the cross derivative -second; other losses seldom have, at the fitted values of all rows.
     location = bool(np.allclose(cross, -second, rtol=1e-9, atol=1e-12 * np.abs(second).max()))
     return LossDerivatives(value, first, diagonal_if_separable(second), diagonal_if_separable(cross), location)
 
 
 def _row_loss(loss: Callable[..., Any], squeeze: bool) -> Callable[[Any, Any], Any]:
+    """Return the user's loss as a function of f and y, (K,), of one row, with a check of its result."""
+
     def row(f: Any, y: Any) -> Any:
         value = loss(f[0], y[0]) if squeeze else loss(f, y)
         if not isinstance(value, torch.Tensor) or tuple(value.shape) not in ((), tuple(f.shape)):
@@ -63,8 +65,8 @@ def _row_loss(loss: Callable[..., Any], squeeze: bool) -> Callable[[Any, Any], A
     return row
 
 
-def _each_row(function: Callable[[Any, Any], Any], f: Any, y: Any) -> Any:
-    """Map over rows by vmap, so that reductions inside a loss act on one row; one by one where vmap cannot."""
+def _map_rows(function: Callable[[Any, Any], Any], f: Any, y: Any) -> Any:
+    """Map over rows by vmap, so that a reduction inside a loss applies to one row; in a loop where vmap fails."""
     with torch.inference_mode(False), torch.enable_grad():
         try:
             return torch.vmap(function)(f, y).detach()

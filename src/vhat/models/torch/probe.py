@@ -1,9 +1,9 @@
-"""What is found out about a module before it is trusted: a few rows are evaluated, and every refusal is a sentence."""
+"""Checks of a module before its first use, on a few rows."""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -36,18 +36,43 @@ from vhat.models.torch.outer_products import find_linear, row_factors
 
 __all__ = ["few_rows", "is_repeatable", "narrow_casts", "probe_model", "probe_predictions", "refuse_module"]
 
-_FEW, _MANY = 6, 64
+_FEW_ROWS = 6
+"""Number of rows on which a module is evaluated and differentiated."""
+_MANY_ROWS = 64
+"""Number of rows on which repeated evaluations are compared."""
 
 
-def refuse_module(module: Any, mend: str = "module.eval()") -> None:
-    """Refuse what is not a module in evaluation mode.
+@dataclass(frozen=True)
+class _DifferenceCheck:
+    """Steps and tolerances of the comparison of derivatives with central differences.
+
+    Attributes:
+        step: Relative step.
+        tolerance: Largest error relative to the derivative.
+        rounding: Largest error relative to the differentiated function.
+        second: Whether second derivatives are compared as well.
+    """
+
+    step: float
+    tolerance: float
+    rounding: float
+    second: bool
+
+
+_FLOAT64_CHECK = _DifferenceCheck(1e-6, 1e-3, 1e-8, second=True)
+_FLOAT32_CHECK = _DifferenceCheck(1e-3, 2e-2, 1e-3, second=False)
+"""For a module that computes in float32, where second differences are too inaccurate."""
+
+
+def refuse_module(module: Any, remedy: str = "module.eval()") -> None:
+    """Raise unless the argument is a module in evaluation mode.
 
     Args:
         module: The module.
-        mend: The call that brings it to evaluation mode.
+        remedy: The call that sets evaluation mode, for the message.
 
     Raises:
-        ModelError: In a sentence that names the submodules.
+        ModelError: Naming the submodules in training mode.
     """
     if not isinstance(module, nn.Module):
         raise ModelError(f"module is a {type(module).__name__}; give a torch.nn.Module, or a fitted skorch net.")
@@ -57,7 +82,7 @@ def refuse_module(module: Any, mend: str = "module.eval()") -> None:
         )
     if found := training_submodules(module):
         raise ModelError(
-            f"the module is in training mode, where {', '.join(found)} behave differently: call {mend} first."
+            f"the module is in training mode, where {', '.join(found)} behave differently: call {remedy} first."
         )
 
 
@@ -68,12 +93,12 @@ def probe_model(module: Any, state: State, theta: Any, layout: Layout, rows: Row
         module: The module.
         state: Its tensors.
         theta: Its flat parameters, (p,).
-        layout: How its inputs were given.
+        layout: Structure of its inputs.
         rows: Inputs.
-        output: Which part of what it returns is the prediction.
+        output: The user's ``output=``, which selects the prediction in the return value.
 
     Raises:
-        ModelError: When it is random, mixes rows, works in place, or cannot be differentiated twice.
+        ModelError: When it is random, mixes rows, changes its arguments, or cannot be differentiated twice.
     """
     model = probe_predictions(module, state, theta, layout, rows, output)
     return _probe_derivatives(model, theta, few_rows(rows))
@@ -82,15 +107,15 @@ def probe_model(module: Any, state: State, theta: Any, layout: Layout, rows: Row
 def probe_predictions(
     module: Any, state: State, theta: Any, layout: Layout, rows: Rows, output: Any = None
 ) -> TorchModel:
-    """Evaluate a module on a few rows and return it as a function, of whose derivatives nothing is known yet.
+    """Evaluate a module on a few rows and return it as a function, without any check of its derivatives.
 
     Raises:
-        ModelError: When it is random, mixes rows or works in place.
+        ModelError: When it is random, mixes rows or changes its arguments.
     """
-    few, many = few_rows(rows), _spread(rows, _MANY)
+    few = few_rows(rows)
     with torch.inference_mode(False), torch.no_grad():
-        model = _first_look(module, state, theta, layout, few, output)
-        if not is_repeatable(model, theta, many):
+        model = _first_call(module, state, theta, layout, few, output)
+        if not is_repeatable(model, theta, rows):
             mode = " It is in training mode: call module.eval() first." if module.training else ""
             raise ModelError(
                 "two evaluations of the same rows differ, so the module is random (dropout that is always on, noise, a "
@@ -101,14 +126,16 @@ def probe_predictions(
     return replace(model, narrow=narrow)
 
 
-def few_rows(rows: Rows, most: int = _FEW) -> Rows:
-    """Return a few rows, spread over all of them."""
-    return _spread(rows, most)
+def few_rows(rows: Rows, most: int = _FEW_ROWS) -> Rows:
+    """Return at most ``most`` rows, evenly spaced over all of them."""
+    n = len(rows[0])
+    index = torch.linspace(0, n - 1, min(n, most), dtype=torch.float64).round().long().to(rows[0].device)
+    return take_rows(rows, index)
 
 
 def is_repeatable(model: TorchModel, theta: Any, rows: Rows) -> bool:
-    """Whether three evaluations of (at most 64 of) the rows agree exactly. Works on copies of the buffers."""
-    rows = _spread(rows, _MANY)
+    """Return whether three evaluations of at most 64 of the rows agree exactly. Works on copies of the buffers."""
+    rows = few_rows(rows, _MANY_ROWS)
     copied = {name: value.clone() for name, value in model.state.fixed.items()}
     model = replace(model, state=replace(model.state, fixed=copied))
     with torch.inference_mode(False), torch.no_grad(), wrap_errors("evaluating the module"):
@@ -117,38 +144,43 @@ def is_repeatable(model: TorchModel, theta: Any, rows: Rows) -> bool:
 
 
 def narrow_casts(model: TorchModel, theta: Any, rows: Rows) -> tuple[str, ...]:
-    """Name the operations of one forward pass that take float64 and return a narrower float."""
-    watch, rows = _Narrowing(), few_rows(rows)
-    with torch.inference_mode(False), torch.no_grad(), wrap_errors("evaluating the module"), watch:
-        model(theta, rows)
-    return tuple(watch.found)
+    """Return the operations of one forward pass that take float64 and return a narrower float."""
+    casts = _NarrowCasts()
+    few = few_rows(rows)
+    with torch.inference_mode(False), torch.no_grad(), wrap_errors("evaluating the module"), casts:
+        model(theta, few)
+    return tuple(casts.found)
 
 
-class _Narrowing(TorchDispatchMode):
+class _NarrowCasts(TorchDispatchMode):
+    """Record operations that take float64 and return a narrower float."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.found: dict[str, None] = {}
+        self.found: dict[str, None] = {}  # an ordered set
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
-        came, went = (
-            {leaf.dtype for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)}
-            for tree in ((args, kwargs), output)
-        )
-        narrow = went & {torch.float32, torch.float16, torch.bfloat16}
-        if torch.float64 in came and narrow:
+        taken = _dtypes((args, kwargs))
+        narrow = _dtypes(output) & {torch.float32, torch.float16, torch.bfloat16}
+        if torch.float64 in taken and narrow:
             width = str(next(iter(narrow))).removeprefix("torch.")
             self.found[f"{func.overloadpacket} (float64 to {width})"] = None
         return output
 
 
-class _Strays(TorchFunctionMode):
-    """Finds a module's own parameters in a call where copies have taken their place."""
+def _dtypes(tree: Any) -> set[Any]:
+    """Return the dtypes of the tensors in a nested structure."""
+    return {leaf.dtype for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)}
+
+
+class _UnreplacedParameters(TorchFunctionMode):
+    """Record uses of a module's own parameters in a call where they should be replaced by copies."""
 
     def __init__(self, module: Any) -> None:
         super().__init__()
         self._own = {id(value): name for name, value in module.named_parameters()}
-        self.found: dict[str, None] = {}
+        self.found: dict[str, None] = {}  # an ordered set
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
@@ -158,43 +190,54 @@ class _Strays(TorchFunctionMode):
         return output
 
 
-def _first_look(module: Any, state: State, theta: Any, layout: Layout, rows: Rows, part: Any) -> TorchModel:
-    """Call the module once on copies, and look at what it returns and what it changes."""
-    given = copy_rows(rows)
-    flat, tensors = theta.clone(), {name: value.clone() for name, value in state.fixed.items()}
-    with _Strays(module) as strays:
-        convention, returned = choose_convention(module, {**state.split(flat), **tensors}, layout, given)
-    if strays.found:
+def _first_call(module: Any, state: State, theta: Any, layout: Layout, rows: Rows, output: Any) -> TorchModel:
+    """Call the module once with copies of all tensors, and check what it returns and what it changes.
+
+    Returns:
+        The module as a function, with none of its optional properties known.
+    """
+    inputs = copy_rows(rows)
+    parameters = theta.clone()
+    fixed = {name: value.clone() for name, value in state.fixed.items()}
+    with _UnreplacedParameters(module) as unreplaced:
+        convention, returned = choose_convention(module, {**state.split(parameters), **fixed}, layout, inputs)
+    if unreplaced.found:
         raise ModelError(
-            f"the module reaches its parameters {', '.join(strays.found)} beside their registered names (a list, a "
-            "closure?), where they cannot be replaced. Use them as attributes of the module."
+            f"the module uses its parameters {', '.join(unreplaced.found)} by other references than their registered "
+            "names (a list, a closure?), where they cannot be replaced. Use them as attributes of the module."
         )
-    if not all(map(_equal, given, rows)):
+    if not all(map(_equal, inputs, rows)):
         raise ModelError(
             "the module changes its inputs in place; write that step out of place (x = x + 1, not x += 1)."
         )
-    if not _equal(flat, theta):
+    if not _equal(parameters, theta):
         raise ModelError("the module changes its own parameters in its forward pass (max_norm of an embedding?).")
-    changed = [name for name, value in tensors.items() if not _equal(value, state.fixed[name])]
+    changed = [name for name, value in fixed.items() if not _equal(value, state.fixed[name])]
     if changed:
         raise ModelError(
             f"the module changes its buffers in its forward pass ({', '.join(changed)}): call module.eval() first."
         )
-    m = len(rows[0])
-    with wrap_errors("choosing the prediction by output="):
-        output = select(part, returned)
-    if not isinstance(output, torch.Tensor):
-        raise ModelError(f"the prediction is a {type(output).__name__}, not a tensor: keep it in torch.")
-    if not output.is_floating_point():
-        raise ModelError(f"the module returned dtype {output.dtype}, which has no derivative; return real numbers.")
-    shape = (1,) if m == 1 and output.ndim == 0 else tuple(output.shape)
-    check_prediction(shape, m, flatten_remedy(shape, m, part, returned))
+    shape = _prediction_shape(returned, len(rows[0]), output)
     outputs = 1 if len(shape) == 1 else shape[1]
-    return TorchModel(module, state, layout, convention, outputs, len(shape) == 1, output=part)
+    return TorchModel(module, state, layout, convention, outputs, len(shape) == 1, output=output)
+
+
+def _prediction_shape(returned: Any, m: int, output: Any) -> tuple[int, ...]:
+    """Return the shape of the prediction for m rows, (m,) or (m, K); raise if it is no prediction."""
+    with wrap_errors("choosing the prediction by output="):
+        prediction = select(output, returned)
+    if not isinstance(prediction, torch.Tensor):
+        raise ModelError(f"the prediction is a {type(prediction).__name__}, not a tensor: keep it in torch.")
+    if not prediction.is_floating_point():
+        raise ModelError(f"the module returned dtype {prediction.dtype}, which has no derivative; return real numbers.")
+    # A module that squeezes its output returns a scalar for a single row.
+    shape = (1,) if m == 1 and prediction.ndim == 0 else tuple(prediction.shape)
+    check_prediction(shape, m, flatten_remedy(shape, m, output, returned))
+    return shape
 
 
 def _refuse_mixing(model: TorchModel, theta: Any, rows: Rows, rounding: float) -> None:
-    """Refuse a module whose prediction for a row depends on the rows beside it, by more than rounding."""
+    """Raise if the prediction for a row depends on the other rows of the same call, by more than rounding."""
     together = model(theta, rows)
     with wrap_errors("predicting one row alone"):
         alone = torch.cat([model(theta, take_rows(rows, slice(i, i + 1))) for i in range(len(together))])
@@ -206,9 +249,9 @@ def _refuse_mixing(model: TorchModel, theta: Any, rows: Rows, rounding: float) -
 
 
 def _probe_derivatives(model: TorchModel, theta: Any, rows: Rows) -> TorchModel:
-    """Go once through every kind of derivative, and find out which shortcuts this module allows."""
-    doing = "differentiating the module twice"
-    with recording(), wrap_errors(doing):
+    """Compute every kind of derivative once, and return the model with the vectorised methods that it supports."""
+    action = "differentiating the module twice"
+    with recording(), wrap_errors(action):
         if not model(theta.detach().requires_grad_(), rows).requires_grad:
             raise ModelError(
                 "the module's prediction does not depend on any trainable parameter through autograd (detach(), "
@@ -218,15 +261,15 @@ def _probe_derivatives(model: TorchModel, theta: Any, rows: Rows) -> TorchModel:
     noise = torch.Generator().manual_seed(0)
     v = torch.randn(2, len(theta), dtype=torch.float64, generator=noise).to(theta.device)
     pair = take_rows(rows, slice(0, 2))
-    with wrap_errors(doing):
-        curved = Tape(model, theta, rows, ones, ones).product(v, "hessian")
+    with wrap_errors(action):
+        product = Tape(model, theta, rows, ones, ones).product(v, "hessian")
         jacobian = row_gradients_one_by_one(model, theta, pair)
-        if not any("16" in cast for cast in model.narrow):  # differences of half precision say nothing
-            _refuse_untrue_derivatives(model, theta, rows, narrow=bool(model.narrow))
+        if not any("16" in cast for cast in model.narrow):  # differences in half precision are too inaccurate
+            _refuse_wrong_derivatives(model, theta, rows, _FLOAT32_CHECK if model.narrow else _FLOAT64_CHECK)
     mapped = _agrees(lambda: row_gradients(model, theta, pair), jacobian)
     return replace(
         model,
-        batched=_agrees(lambda: Tape(model, theta, rows, ones, ones, block=2).product(v, "hessian"), curved),
+        batched=_agrees(lambda: Tape(model, theta, rows, ones, ones, block=2).product(v, "hessian"), product),
         mapped=mapped,
         linear=_linear_layers(model, theta, pair, jacobian) if mapped else (),
         affine=is_affine(model, theta, rows),
@@ -235,64 +278,74 @@ def _probe_derivatives(model: TorchModel, theta: Any, rows: Rows) -> TorchModel:
 
 
 def _linear_layers(model: TorchModel, theta: Any, rows: Rows, jacobian: Any) -> tuple[Linear, ...]:
-    """Find the layers whose gradients are outer products; none where that gives another Jacobian than autograd."""
+    """Return the layers whose gradients are outer products; none if the products are not those of autograd."""
+    try:
+        with_linear = replace(model, linear=find_linear(model, theta, rows))
+    except Exception:  # a module that does not run under a function mode
+        return ()
 
-    def multiplied() -> Any:
-        leaves = row_factors(watched, theta, rows)
+    def jacobian_of_factors() -> Any:
+        leaves = row_factors(with_linear, theta, rows)
         full = [leaf[0] if len(leaf) == 1 else torch.einsum("ia,ib->iab", *leaf).flatten(1) for leaf in leaves]
         return torch.cat(full, dim=1).reshape(jacobian.shape)
 
-    try:
-        watched = replace(model, linear=find_linear(model, theta, rows))
-    except Exception:  # a module that does not let itself be watched
-        return ()
-    return watched.linear if _agrees(multiplied, jacobian) else ()
+    return with_linear.linear if _agrees(jacobian_of_factors, jacobian) else ()
 
 
-def _refuse_untrue_derivatives(model: TorchModel, theta: Any, rows: Rows, narrow: bool) -> None:
-    """Compare derivatives with differences, at parameters nearby where no unit sits exactly on a kink.
+def _refuse_wrong_derivatives(model: TorchModel, theta: Any, rows: Rows, check: _DifferenceCheck) -> None:
+    """Compare derivatives with differences, at nearby parameters.
 
-    Autograd is silent when it is wrong: about a backward pass that cannot be differentiated but lies beside the path
-    it was asked for (``once_differentiable``), about a checkpoint that computes again with other parameters, about a
-    part that was detached, about the second derivative of torch's own ``weight_norm``. A difference may step over a
-    kink, so three directions are tried. In a module that computes in float32, wide differences judge the first
-    derivative.
+    Autograd reports no error for
+
+    - a backward pass that cannot be differentiated (``once_differentiable``) and is not on the requested path;
+    - a checkpoint that is computed again with other parameters;
+    - a part of the module that is detached;
+    - the second derivative of torch's own ``weight_norm``, which is wrong.
+
+    The parameters are shifted because units may lie exactly on a kink at the user's parameters. A difference may still
+    cross a kink, so three directions are tried; one agreement is enough.
     """
-    true = _nearly_true_in_direction if narrow else _true_in_direction
-    if not any(true(model, theta, rows, seed) for seed in range(3)):
+    if not any(_derivatives_agree(model, theta, rows, seed, check) for seed in range(3)):
         raise ModelError(
-            "the module's derivatives by autograd are not those of its predictions: something inside hides from "
-            "autograd (detach(), torch.no_grad(), activation checkpointing) or has no true second derivative (a custom "
-            "autograd.Function, torch's weight_norm). Replace it; for a part that is meant to stay fixed, set "
+            "the module's derivatives by autograd are not those of its predictions: it contains an operation without "
+            "gradient (detach(), torch.no_grad(), activation checkpointing) or with a wrong second derivative (a "
+            "custom autograd.Function, torch's weight_norm). Replace it; for a part that is meant to stay fixed, set "
             "requires_grad_(False) on its parameters."
         )
 
 
-def _true_in_direction(model: TorchModel, theta: Any, rows: Rows, seed: int) -> bool:
-    size, v, (here, up, down) = _along_a_line(model, theta, rows, seed, h := 1e-6)
-    slope, curved = here.jvp(v[None])[0], size * here.product(v[None], "hessian")[0]
-    gaps = (
-        (slope - (up.values - down.values) / (2 * h), slope, here.values),
-        (curved - size * (up.gradient - down.gradient) / (2 * h), curved, size * here.gradient),
-    )
-    if not all(bool(part.isfinite().all()) for gap in gaps for part in gap):
-        return True  # no verdict: these parameters were not the user's
-    return all(
-        bool(gap.abs().max() <= 1e-3 * value.abs().max() + 1e-8 * level.abs().max()) for gap, value, level in gaps
-    )
+def _derivatives_agree(model: TorchModel, theta: Any, rows: Rows, seed: int, check: _DifferenceCheck) -> bool:
+    """Compare derivatives along a random direction with central differences.
+
+    True also where a value is not finite: the shifted parameters are not the user's.
+    """
+    size, v, (here, up, down) = _tapes_along_line(model, theta, rows, seed, check.step)
+    first = here.jvp(v[None])[0]
+    difference = (up.values - down.values) / (2 * check.step)
+    comparisons = [(first, difference, here.values)]
+    if check.second:
+        # The gradient in units of the parameters, so that its entries are comparable.
+        second = size * here.product(v[None], "hessian")[0]
+        difference = size * (up.gradient - down.gradient) / (2 * check.step)
+        comparisons.append((second, difference, size * here.gradient))
+    errors = [(derivative - difference, derivative, level) for derivative, difference, level in comparisons]
+    if not all(bool(part.isfinite().all()) for parts in errors for part in parts):
+        return True
+    for error, derivative, level in errors:
+        if not error.abs().max() <= check.tolerance * derivative.abs().max() + check.rounding * level.abs().max():
+            return False
+    return True
 
 
-def _nearly_true_in_direction(model: TorchModel, theta: Any, rows: Rows, seed: int) -> bool:
-    _, v, (here, up, down) = _along_a_line(model, theta, rows, seed, h := 1e-3)
-    slope = here.jvp(v[None])[0]
-    gap, level = (slope - (up.values - down.values) / (2 * h)).abs().max(), here.values.abs().max()
-    return not bool(gap.isfinite()) or bool(gap <= 2e-2 * slope.abs().max() + 1e-3 * level)
-
-
-def _along_a_line(
+def _tapes_along_line(
     model: TorchModel, theta: Any, rows: Rows, seed: int, h: float
 ) -> tuple[Any, Any, tuple[Tape, Tape, Tape]]:
-    """Return the size of the parameters, a random direction of that size, and tapes at a point, ``h`` up and down."""
+    """Return tapes at three points on a line near theta.
+
+    Returns:
+        The size of each parameter, (p,); a random direction v with entries of that size, (p,); and the tapes at a point
+        near theta, at ``+h v`` and at ``-h v`` from it.
+    """
     noise = torch.Generator().manual_seed(seed)
     e = torch.randn(3, len(theta), dtype=torch.float64, generator=noise).to(theta.device)
     tiny = 1e-3 * theta.square().mean().sqrt() + 1e-12
@@ -300,29 +353,24 @@ def _along_a_line(
     size = near.abs() + tiny
     v = size * e[2]
 
-    # Unequal weights: the plain sum of outputs is a constant after a softmax or a layer norm, and its derivatives are
-    # rounding.
+    # Unequal weights of the outputs: their sum is constant after a softmax or a layer norm, with derivatives that are
+    # pure rounding.
     weights = 0.5 + torch.rand(len(rows[0]), model.outputs, dtype=torch.float64, generator=noise).to(theta.device)
     here, up, down = [Tape(model, t, rows, weights, 0 * weights) for t in (near, near + h * v, near - h * v)]
     return size, v, (here, up, down)
 
 
-def _agrees(shortcut: Any, expected: Any) -> bool:
-    """Whether a vectorised way works, without torch's warning that it is slow, and gives the same."""
+def _agrees(vectorised: Any, expected: Any) -> bool:
+    """Return whether a vectorised method works, without a warning that it is slow, and returns the expected values."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             atol = 1e-9 * float(expected.abs().max())
-            return bool(torch.allclose(shortcut(), expected, rtol=1e-6, atol=atol))
+            return bool(torch.allclose(vectorised(), expected, rtol=1e-6, atol=atol))
     except Exception:
         return False
 
 
-def _spread(rows: Rows, most: int) -> Rows:
-    n = len(rows[0])
-    index = torch.linspace(0, n - 1, min(n, most), dtype=torch.float64).round().long().to(rows[0].device)
-    return take_rows(rows, index)
-
-
 def _equal(a: Any, b: Any) -> bool:
+    """Return whether tensors are equal, NaN to NaN."""
     return bool(((a == b) | (a.isnan() & b.isnan())).all())

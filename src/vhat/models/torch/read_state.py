@@ -1,4 +1,4 @@
-"""The tensors of a module, copied to float64."""
+"""Copies of a module's tensors in float64, divided into trained and fixed ones."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["read_state"]
 
 
 def read_state(module: Any, parameters: Selection = ALL) -> tuple[State, Any]:
-    """Copy a module's tensors to float64 and return them with the flat vector of trainable parameters.
+    """Return float64 copies of a module's tensors, and the flat vector of trained parameters.
 
     Args:
         module: The module.
-        parameters: The trainable ones: ``"all"`` that require a gradient, or a selection among all of them.
+        parameters: The trained ones: ``"all"`` that require a gradient, or a selection among all parameters.
 
     Raises:
-        InputError: For a selection that names what the module does not have.
-        ModelError: When there is nothing to differentiate, or the tensors cannot be float64.
+        InputError: For a selection with names that the module does not have.
+        ModelError: When no parameter is trained, or the tensors cannot be converted to float64.
     """
     own = dict(module.named_parameters())
     selected = not (isinstance(parameters, str) and parameters == ALL)
@@ -38,7 +38,7 @@ def read_state(module: Any, parameters: Selection = ALL) -> tuple[State, Any]:
     frozen = tuple(name for name in own if name not in trained)
     with torch.inference_mode(False), torch.no_grad():
         theta = torch.cat([value.detach().to(torch.float64).reshape(-1) for value in trained.values()])
-        fixed = {name: _widened(value) for name, value in tensors.items() if name not in trained}
+        fixed = {name: _as_float64(value) for name, value in tensors.items() if name not in trained}
     bad = [name for name, value in trained.items() if not value.detach().isfinite().all()]
     if bad:
         raise ModelError(f"parameters hold NaN or infinite values: {', '.join(bad)}. Training diverged; fit again.")
@@ -48,6 +48,7 @@ def read_state(module: Any, parameters: Selection = ALL) -> tuple[State, Any]:
 
 
 def _device(tensors: dict[str, Any]) -> Any:
+    """Return the device of all tensors; raise for tensors that cannot be used."""
     for name, value in tensors.items():
         if isinstance(value, nn.parameter.UninitializedTensorMixin):
             raise ModelError(f"{name} is not initialised yet (a lazy module): run the module once on a batch.")
@@ -63,6 +64,7 @@ def _device(tensors: dict[str, Any]) -> Any:
     return device
 
 
-def _widened(value: Any) -> Any:
-    wide = torch.float64 if value.is_floating_point() else value.dtype
-    return value.detach().to(dtype=wide, copy=True)
+def _as_float64(value: Any) -> Any:
+    """Return a copy, floats as float64, other values in their own dtype."""
+    dtype = torch.float64 if value.is_floating_point() else value.dtype
+    return value.detach().to(dtype=dtype, copy=True)

@@ -1,4 +1,4 @@
-"""What a row costs: the bytes that a tape keeps for it, or that it writes on its way through the module."""
+"""Measurement of memory per row: the bytes that a tape keeps for a row, or that a forward pass writes for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["tape_bytes_per_row", "written_bytes_per_row"]
 
 
 def tape_bytes_per_row(model: TorchModel, theta: Any, rows: Rows) -> int:
-    """Measure what a tape keeps for one row, by the difference between a shorter and a longer chunk."""
+    """Return the memory that a tape keeps for one row, in bytes."""
 
     def kept(count: int) -> int:
         total = 0
@@ -39,33 +39,36 @@ def tape_bytes_per_row(model: TorchModel, theta: Any, rows: Rows) -> int:
         ones = torch.ones(count, model.outputs, dtype=torch.float64, device=theta.device)
         Tape(model, theta, take_rows(rows, slice(0, count)), ones, ones)
 
-    def per_row(measure: Callable[[int], int]) -> int:
-        m = len(rows[0])
-        return (measure(m) - measure(m // 2)) // (m - m // 2) if m > 1 else measure(1)
-
     try:
-        found = per_row(kept)
-    except RuntimeError:  # torch.func in the module allows no hooks
-        found = per_row(written)
+        found = _per_row(kept, len(rows[0]))
+    except RuntimeError:  # torch.func inside the module does not allow hooks
+        found = _per_row(written, len(rows[0]))
     return max(found, 8 * model.outputs)
 
 
+def _per_row(measure: Callable[[int], int], m: int) -> int:
+    """Return the memory per row as the difference between m rows and half of them, or that of a single row.
+
+    The difference leaves out what does not depend on the number of rows, such as views of the parameters.
+    """
+    if m == 1:
+        return measure(1)
+    return (measure(m) - measure(m // 2)) // (m - m // 2)
+
+
 def written_bytes_per_row(model: TorchModel, theta: Any, rows: Rows) -> int:
-    """Measure what one row writes on its way through the module."""
+    """Return the memory that a forward pass writes for one row, in bytes."""
 
     def written(count: int) -> int:
         with torch.inference_mode(False), torch.no_grad(), _Written() as watch:
             model(theta, take_rows(rows, slice(0, count)))
         return watch.total
 
-    # By the difference between fewer and more rows: views of the parameters are counted in both.
-    m = len(rows[0])
-    found = (written(m) - written(m // 2)) // (m - m // 2) if m > 1 else written(1)
-    return int(max(8 * model.outputs, found))
+    return int(max(8 * model.outputs, _per_row(written, len(rows[0]))))
 
 
 class _Written(TorchDispatchMode):  # type: ignore[misc]
-    """Adds up what every operation gives, which is more than a tape keeps."""
+    """Sum of the sizes of all results of operations, in bytes: an upper bound on what a tape keeps."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Modules that predict a mean and a variance, trained by the Gaussian negative log-likelihood.
 
-With the variances held fixed at their fitted values, the likelihood of a row is the half squared error of its mean over
-its variance: a weighted square loss, whose weights are known and whose noise is the model's own. Parameters that only
-the variance uses are held fixed and not counted, single rows of a last layer among them.
+With the variances held fixed at their fitted values, the negative log-likelihood of a row is half the squared error of
+its mean divided by its variance. This is a square loss with known weights, and the model itself predicts the noise.
+Parameters that only the variance uses are held fixed and not counted, down to single rows of a last layer.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from vhat.models.torch.model import State, TorchModel, TrainedRows, recording, t
 __all__ = ["GAUSSIAN_NLL", "MeanOf", "VarianceHead", "check_heads", "take_heads", "warn_of_reading"]
 
 GAUSSIAN_NLL = "gaussian_nll"
-"""The name of the loss."""
+"""Name of the loss."""
 _KINDS = ("log_variance", "variance", "deviation")
-"""What the second head may give."""
-_ROWS = 6
-"""Rows on which it is found out which parameters the mean depends on."""
-_CLEARLY = 0.5
-"""Log-likelihood of a row, in nats, by which reading the second head as a variance must be better to be asked about."""
+"""What the second head may predict."""
+_DEPENDENCE_ROWS = 6
+"""Number of rows on which the dependence of the mean on each parameter is tested."""
+_CLEAR_GAIN = 0.5
+"""Gain in log-likelihood per row, in nats, above which a second head probably is a variance and not its logarithm."""
 _FORMS = (
     "Let the module return (mean, log variance), or one tensor (n, 2), or choose both: output=('mean', 'log_variance')"
 )
 
 
 def check_heads(output: Any, variance_head: str) -> None:
-    """Refuse options of ``loss="gaussian_nll"`` that are not known.
+    """Raise unless the options of ``loss="gaussian_nll"`` have an allowed form.
 
     Raises:
-        InputError: Naming what they may be.
+        InputError: Naming the allowed forms.
     """
     check_choice("variance_head", variance_head, _KINDS)
     if isinstance(output, tuple | list):
@@ -57,10 +57,10 @@ def check_heads(output: Any, variance_head: str) -> None:
 
 @dataclass(frozen=True)
 class MeanOf:
-    """The mean in what a module returns.
+    """Selection of the mean from a module's return value.
 
     Attributes:
-        output: As the user gave it: None, a pair of keys or indices, one of them, or a function.
+        output: The user's ``output=``: None, a pair of keys or indices, one key or index, or a function.
     """
 
     output: Any
@@ -72,20 +72,20 @@ class MeanOf:
 
 @dataclass(frozen=True)
 class SpreadOf:
-    """The second head in what a module returns; see :class:`MeanOf`."""
+    """Selection of the second head from a module's return value; see :class:`MeanOf`."""
 
     output: Any
 
     def __call__(self, returned: Any) -> Any:
-        """Return what the second head gives, (m,) or (m, 1)."""
+        """Return the output of the second head, (m,) or (m, 1)."""
         return _pair(self.output, returned)[1]
 
 
 def _pair(output: Any, returned: Any) -> tuple[Any, Any]:
-    """Return both heads.
+    """Return the outputs of both heads.
 
     Raises:
-        ModelError: Where there are not two.
+        ModelError: If there are not two.
     """
     if isinstance(output, tuple | list):
         return select(output[0], returned), select(output[1], returned)
@@ -105,14 +105,14 @@ def _pair(output: Any, returned: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, eq=False)
 class VarianceHead:
-    """The standard deviation of a response as the model itself predicts it, at the parameters that were given.
+    """The standard deviation of a response that the model itself predicts, at the fitted parameters.
 
     Attributes:
         model: The module with its second head as the output.
-        theta: The parameters that were given, flat.
-        kind: What the second head gives: ``"log_variance"``, ``"variance"`` or ``"deviation"``.
-        output: Which parts of the output are mean and variance, as the user gave it.
-        chunk_rows: How many rows are evaluated at a time.
+        theta: The fitted parameters, flat.
+        kind: What the second head predicts: ``"log_variance"``, ``"variance"`` or ``"deviation"``.
+        output: The user's ``output=``, which selects mean and variance.
+        chunk_rows: Number of rows that are evaluated at a time.
     """
 
     model: TorchModel
@@ -130,10 +130,12 @@ class VarianceHead:
         raw = self.raw(rows)
         with np.errstate(over="ignore", invalid="ignore"):
             if self.kind == "log_variance":
-                found = np.exp(0.5 * raw)
+                deviation = np.exp(0.5 * raw)
+            elif self.kind == "variance":
+                deviation = np.sqrt(raw)
             else:
-                found = np.sqrt(raw) if self.kind == "variance" else raw
-        bad = ~(np.isfinite(found) & (found > 0))
+                deviation = raw
+        bad = ~(np.isfinite(deviation) & (deviation > 0))
         if bad.any():
             remedy = {
                 "log_variance": "Its logarithm is far out of range: did training diverge?",
@@ -144,10 +146,10 @@ class VarianceHead:
                 f"the variance head, read as {self.kind!r}, gives no positive and finite variance in "
                 f"{name_rows(np.flatnonzero(bad[:, 0]))}. {remedy}"
             )
-        return found
+        return deviation
 
     def raw(self, rows: Rows) -> np.ndarray:
-        """Return what the head gives at each row, (m, 1)."""
+        """Return the output of the head at each row, (m, 1)."""
         self.model.guard()
         with wrap_errors("evaluating the variance head"), torch.inference_mode(False), torch.no_grad():
             blocks = slices(len(rows[0]), self.chunk_rows)
@@ -157,21 +159,21 @@ class VarianceHead:
 def take_heads(
     module: Any, state: State, theta: Any, layout: Layout, rows: Rows, output: Any, kind: str
 ) -> tuple[VarianceHead, State, Any]:
-    """Return the variance head, and the state and parameters of the mean alone.
+    """Return the variance head, and the state and parameters of the mean only.
 
     Args:
         module: The module.
         state: Its tensors.
         theta: Its flat parameters, (p,).
-        layout: How its inputs were given.
+        layout: Structure of its inputs.
         rows: Training inputs.
-        output: Which parts of what it returns are the two heads.
-        kind: What the second head gives.
+        output: The user's ``output=``, which selects the two heads.
+        kind: What the second head predicts.
 
     Raises:
-        ModelError: Where there are not two heads of one output each.
+        ModelError: If there are not two heads with one output each.
     """
-    few = take_rows(rows, slice(0, _ROWS))
+    few = take_rows(rows, slice(0, _DEPENDENCE_ROWS))
     m = len(few[0])
     with torch.inference_mode(False), torch.no_grad():
         convention, returned = choose_convention(module, {**state.split(theta), **state.fixed}, layout, few)
@@ -184,44 +186,51 @@ def take_heads(
                 "(n, 1) each. Several outputs: give the mean as output=, loss='half_mse', sample_weight=1/variance "
                 "where all outputs have one, and interval(x, noise=...)."
             )
-    both = TorchModel(module, state, layout, convention, 1, mean.ndim == 1, output=SpreadOf(output))
-    head = VarianceHead(both, theta.detach().clone(), kind, output)
-    return head, *_of_mean(replace(both, output=MeanOf(output)), theta, few)
+    with_variance = TorchModel(module, state, layout, convention, 1, mean.ndim == 1, output=SpreadOf(output))
+    head = VarianceHead(with_variance, theta.detach().clone(), kind, output)
+    mean_state, mean_theta = _parameters_of_mean(replace(with_variance, output=MeanOf(output)), theta, few)
+    return head, mean_state, mean_theta
 
 
-def _of_mean(model: TorchModel, theta: Any, rows: Rows) -> tuple[State, Any]:
-    """Hold fixed what the mean does not depend on: whole parameters, and rows of the others.
+def _parameters_of_mean(model: TorchModel, theta: Any, rows: Rows) -> tuple[State, Any]:
+    """Return the state and flat vector of the parameters, and rows of parameters, that the mean depends on.
 
-    A parameter is replaced by NaN, which every operation on it passes on: where the mean stays a number, it does not
-    depend on it. That holds for units that are off at these rows as well, whose derivatives vanish.
+    To test a parameter, it is replaced by NaN, which every operation propagates: if the mean stays finite, it does not
+    depend on the parameter. Unlike a zero derivative, this is also right for ReLU units that are inactive at these
+    rows.
     """
     state = model.state
     values = {name: value.detach().clone() for name, value in state.split(theta).items()}
-    slopes = _slopes(model, values, rows)
+    gradients = _gradients(model, values, rows)
 
-    def unused(name: str, lines: Sequence[int] | None) -> bool:
-        spoilt = values[name].clone()
-        if lines is None:
-            spoilt.fill_(float("nan"))
+    def is_unused(name: str, index: Sequence[int] | None) -> bool:
+        """Return whether the mean does not depend on these rows of a parameter, or on all of it for None."""
+        changed = values[name].clone()
+        if index is None:
+            changed.fill_(float("nan"))
         else:
-            spoilt[list(lines)] = float("nan")
+            changed[list(index)] = float("nan")
         with torch.inference_mode(False), torch.no_grad():
-            return bool(model.at({**values, name: spoilt}, rows).isfinite().all())
+            return bool(model.at({**values, name: changed}, rows).isfinite().all())
 
+    slots: dict[str, TrainedRows] = {}
+    parts = []
     with wrap_errors("finding the parameters that the mean depends on"):
-        free = [name for name in state.names if not unused(name, None)]
+        free = [name for name in state.names if not is_unused(name, None)]
         if not free:
             raise ModelError(
                 "the mean does not depend on any trainable parameter: is the order (mean, variance)? Choose by output=."
             )
-        slots = {name: slot for name in free if (slot := _slot(name, values[name], slopes[name], unused)) is not None}
-    return state.hold(free, slots, values), torch.cat(
-        [(slots[name].select(values[name]) if name in slots else values[name]).reshape(-1) for name in free]
-    )
+        for name in free:
+            trained = _trained_rows(name, values[name], gradients[name], is_unused)
+            if trained is not None:
+                slots[name] = trained
+            parts.append(values[name] if trained is None else trained.select(values[name]))
+    return state.hold(free, slots, values), torch.cat([part.reshape(-1) for part in parts])
 
 
-def _slopes(model: TorchModel, values: dict[str, Any], rows: Rows) -> dict[str, Any]:
-    """Return the gradient of the sum of the means in each parameter; zero where there is none."""
+def _gradients(model: TorchModel, values: dict[str, Any], rows: Rows) -> dict[str, Any]:
+    """Return the gradient of the sum of squared means in each parameter; zero if it does not depend on it."""
     with recording(), wrap_errors("differentiating the mean"):
         leaves = {name: value.detach().clone().requires_grad_() for name, value in values.items()}
         total = model.at(leaves, rows).square().sum()
@@ -232,30 +241,40 @@ def _slopes(model: TorchModel, values: dict[str, Any], rows: Rows) -> dict[str, 
     return {name: torch.zeros_like(value) if part is None else part for (name, value), part in pairs}
 
 
-def _slot(name: str, value: Any, slope: Any, unused: Callable[[str, Sequence[int]], bool]) -> TrainedRows | None:
-    """Return which rows of a parameter the mean depends on; None where it depends on all of them."""
+def _trained_rows(
+    name: str, value: Any, gradient: Any, is_unused: Callable[[str, Sequence[int]], bool]
+) -> TrainedRows | None:
+    """Return the rows of a parameter that the mean depends on; None if it depends on all of them.
+
+    Args:
+        name: The parameter.
+        value: Its value.
+        gradient: The gradient of the mean in it.
+        is_unused: Tests whether the mean does not depend on some of its rows.
+    """
     if value.ndim == 0 or len(value) < 2:
         return None
-    flat = [int(row) for row in torch.nonzero(slope.reshape(len(value), -1).abs().sum(1) == 0).reshape(-1)]
-    idle = set(_bisect(flat, lambda lines: unused(name, lines)))
-    if not idle:
+    # Only rows with a zero gradient can be unused.
+    candidates = [int(row) for row in torch.nonzero(gradient.reshape(len(value), -1).abs().sum(1) == 0).reshape(-1)]
+    unused = set(_bisect(candidates, lambda index: is_unused(name, index)))
+    if not unused:
         return None
-    kept = [row for row in range(len(value)) if row not in idle]
-    return TrainedRows(torch.tensor(kept, device=value.device), value)
+    used = [row for row in range(len(value)) if row not in unused]
+    return TrainedRows(torch.tensor(used, device=value.device), value)
 
 
-def _bisect(lines: list[int], unused: Callable[[list[int]], bool]) -> list[int]:
-    """Return those of the lines that are not used, in about as many trials as there are used ones among them."""
-    if not lines or unused(lines):
-        return lines
-    if len(lines) == 1:
+def _bisect(candidates: list[int], all_unused: Callable[[list[int]], bool]) -> list[int]:
+    """Return the unused ones among the candidates by bisection, in about as many tests as there are used ones."""
+    if not candidates or all_unused(candidates):
+        return candidates
+    if len(candidates) == 1:
         return []
-    half = len(lines) // 2
-    return _bisect(lines[:half], unused) + _bisect(lines[half:], unused)
+    half = len(candidates) // 2
+    return _bisect(candidates[:half], all_unused) + _bisect(candidates[half:], all_unused)
 
 
 def warn_of_reading(head: VarianceHead, rows: Rows, residuals: np.ndarray) -> None:
-    """Warn of log variances that would make the residuals far likelier if they were variances.
+    """Warn if the residuals would be much more likely with the predicted log variances taken as variances.
 
     Args:
         head: The head.
@@ -268,10 +287,11 @@ def warn_of_reading(head: VarianceHead, rows: Rows, residuals: np.ndarray) -> No
     if not np.all(raw > 0):
         return
 
-    def cost(log_variance: np.ndarray) -> float:
+    def negative_log_likelihood(log_variance: np.ndarray) -> float:
+        """Return the mean over rows, up to a constant."""
         return float(np.mean(0.5 * (log_variance + residuals**2 * np.exp(-log_variance))))
 
-    if cost(raw) - cost(np.log(raw)) > _CLEARLY:
+    if negative_log_likelihood(raw) - negative_log_likelihood(np.log(raw)) > _CLEAR_GAIN:
         warnings.warn(
             "every value of the second head is positive, and read as a variance it makes the training responses far "
             "likelier than read as a log variance. If it is a variance (as torch.nn.GaussianNLLLoss takes it), pass "
