@@ -1,8 +1,8 @@
-"""Detect that a module was changed after it was given, by predicting a few rows again.
+"""Detection of changes to a module after it was given, by predicting a few rows again.
 
-Parameters and buffers are copied when a module is given, so that training on does not matter. Plain attributes, the
+Parameters and buffers are copied when a module is given, so that further training has no effect. Plain attributes, the
 classes of submodules and the code of ``forward`` are not copied: ``module.scale = 3.0`` or ``module.act = nn.Tanh()``
-changes the function whose intervals are computed. A few predictions are therefore kept, and compared with new ones at
+changes the function whose intervals are computed. Therefore a few predictions are kept and compared with new ones at
 the beginning of each call that computes an interval.
 """
 
@@ -21,10 +21,10 @@ from vhat.models.torch.model import TorchModel, take_rows
 __all__ = ["Reference", "record_reference"]
 
 _ROWS = 4
-"""Rows that are predicted again: one small forward pass, which costs next to nothing beside an interval."""
+"""Number of rows that are predicted again. One small forward pass costs little compared with an interval."""
 _ROUNDING = 1e-9
-"""Relative change of a prediction that another number of threads may cause in float64. A cast to float32 inside the
-module changes predictions by about 1e-7."""
+"""Largest relative change of a prediction by another number of threads, in float64. A cast to float32 inside the module
+changes predictions by about 1e-7."""
 _ROUNDING_FLOAT32 = 1e-3
 """The same for a module that computes in float32."""
 _ROUNDING_HALF = 0.1
@@ -37,10 +37,10 @@ class Reference:
 
     Attributes:
         model: The module as a function.
-        theta: The parameters that were given, (p,).
+        theta: The fitted parameters, (p,).
         rows: A few rows of inputs.
-        predictions: The predictions there, (m, K).
-        rounding: Relative change of a prediction that counts as rounding.
+        predictions: The predictions at these rows, (m, K).
+        rounding: Largest relative change of a prediction that counts as rounding.
     """
 
     model: TorchModel = field(repr=False)
@@ -50,39 +50,39 @@ class Reference:
     rounding: float
 
     def on(self, rows: Rows) -> Reference:
-        """Return the same with predictions of other rows."""
+        """Return a reference for the same model with predictions at other rows."""
         few = _first_rows(rows)
         return replace(self, rows=few, predictions=_predict(self.model, self.theta, few))
 
     def refuse_changed(self) -> None:
-        """Refuse a module that predicts these rows otherwise than before.
+        """Raise if the module's predictions at these rows have changed.
 
         Raises:
-            ModelError: Saying by how much the predictions differ.
+            ModelError: With the size of the change.
         """
         self.model.guard()
         try:
             again = _predict(self.model, self.theta, self.rows)
-        except Exception as error:  # whatever the changed module raises
+        except Exception as error:  # a changed module may raise any error
             raise _changed(f"it can no longer be evaluated ({describe(error)})") from error
-        known = self.predictions.isfinite()
-        before = self.predictions[known]
+        finite = self.predictions.isfinite()
+        before = self.predictions[finite]
         if not len(before):
             return
         size = float(before.abs().max())
-        gap = float((again[known] - before).abs().max())
-        if not gap <= self.rounding * size:  # also true of NaN
-            raise _changed(f"predictions that were at most {size:.3g} in size have moved by up to {gap:.3g}")
+        change = float((again[finite] - before).abs().max())
+        if not change <= self.rounding * size:  # also true for NaN
+            raise _changed(f"predictions that were at most {size:.3g} in size have moved by up to {change:.3g}")
 
 
 def record_reference(model: TorchModel, theta: Any, rows: Rows, narrow: tuple[str, ...]) -> Reference:
-    """Predict the first few of the rows, for comparison with later predictions.
+    """Return the predictions at the first few rows, for comparison with later ones.
 
     Args:
         model: The module as a function.
         theta: Its parameters, (p,).
         rows: Inputs.
-        narrow: The operations inside the module that leave float64.
+        narrow: Operations inside the module that leave float64.
     """
     few = _first_rows(rows)
     return Reference(model, theta, few, _predict(model, theta, few), _rounding(narrow))
@@ -98,7 +98,7 @@ def _predict(model: TorchModel, theta: Any, rows: Rows) -> Any:
 
 
 def _rounding(narrow: tuple[str, ...]) -> float:
-    """Return the relative change of a prediction that rounding explains."""
+    """Return the largest relative change of a prediction that counts as rounding."""
     if not narrow:
         return _ROUNDING
     if any("16" in cast for cast in narrow):
