@@ -20,7 +20,7 @@ from vhat.evidence.audit.linearisation import constructed_lines, noise_of_fitted
 from vhat.evidence.audit.model_lines import gaussian_noise_line, interpolation_lines, model_lines, tail_line
 from vhat.evidence.audit.noise_level import as_sentence, noise_line, undecided_off_minimum, untested_noise_line
 from vhat.evidence.audit.outliers import outliers_line
-from vhat.evidence.audit.remedies import reach_minimum, settle_first
+from vhat.evidence.audit.remedies import reach_minimum, settle_first, with_own_validation
 from vhat.evidence.audit.residual_curvature import residual_curvature_line
 from vhat.evidence.audit.result import Audit, Line
 from vhat.evidence.audit.row_groups import group_rows
@@ -144,7 +144,7 @@ def _lines_of_linearisation(work: Workspace, noise: Any, chosen: Curvature, seed
 def _lines_without_solves(work: Workspace, noise: Any, reason: str) -> Iterator[Line]:
     """Make the checks that need no solve, where even the Gauss-Newton matrix is singular."""
     problem = work.problem
-    why = f"Not tested, because {reason}"
+    why = with_own_validation(work, f"Not tested, because {reason}")
     try:
         stationary = gradient_line(work)
         resolution = units(problem).resolution

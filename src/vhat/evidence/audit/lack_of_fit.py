@@ -52,12 +52,14 @@ class _Finding:
         threshold: Its largest tolerated value.
         meaning: The statistic in words.
         said: The finding in a sentence, for a test that fails.
+        group: The group of rows to which it belongs, in words; empty for all rows.
     """
 
     value: float
     threshold: float
     meaning: str
     said: str
+    group: str = ""
 
     @property
     def fails(self) -> bool:
@@ -99,7 +101,8 @@ def lack_of_fit_line(
     failed = [test.said for test in tests if test.fails]
     if not failed:
         remedy = "No misfit beyond chance was found, in the size of misses or in their direction."
-        return Line("lack of fit", worst.value, worst.threshold, "holds", remedy, worst.meaning)
+        meaning = f"{worst.meaning} ({worst.group})" if worst.group else worst.meaning
+        return Line("lack of fit", worst.value, worst.threshold, "holds", remedy, meaning)
     remedy = f"{' '.join(failed)} {_REMEDY if work.refit is None else _REMEDY_LINEARISED}"
     return Line("lack of fit", worst.value, worst.threshold, "fails", remedy, worst.meaning)
 
@@ -156,9 +159,10 @@ def _trend(found: Residuals, groups: Groups | None) -> Iterator[_Finding]:
     yield _Finding(
         float(abs(means[g, k])),
         threshold,
-        f"largest mean of {found.description} in a group, in noise levels ({groups.words[g]}{_of_output(found, k)})",
+        f"largest mean of {found.description} in a group, in noise levels",
         f"{words} ({count} of them) lie {abs(means[g, k]):.2g} noise levels {side} their predictions on average"
         f"{_of_output(found, k)}.",
+        group=f"{groups.words[g]}{_of_output(found, k)}",
     )
 
 

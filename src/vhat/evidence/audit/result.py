@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -154,8 +154,8 @@ def share_sentences(texts: Sequence[str]) -> tuple[list[str], list[str]]:
         texts: Texts of whole sentences.
 
     Returns:
-        The texts, with ``[1]`` in place of the first note, and the notes. Shared sentences that follow each other make
-        one note.
+        The texts, with ``[1]`` in place of the first note, and the notes. A note is a run of sentences that the same
+        texts have in common.
 
     Examples:
         >>> advice = "Call the first function, which does nearly everything. Then the second."
@@ -163,15 +163,17 @@ def share_sentences(texts: Sequence[str]) -> tuple[list[str], list[str]]:
         ['It is cold. [1]', 'It is warm. [1]', 'All is well.']
     """
     split = [_SENTENCE_END.split(text) for text in texts]
-    counts = Counter(sentence for sentences in split for sentence in set(sentences))
-    shared = {sentence for sentence, count in counts.items() if count > 1}
+    users: dict[str, set[int]] = defaultdict(set)  # the texts that contain each sentence
+    for number, sentences in enumerate(split):
+        for sentence in sentences:
+            users[sentence].add(number)
     notes: dict[str, int] = {}
     shortened = []
     for sentences in split:
         parts = []
-        for is_shared, run in groupby(sentences, shared.__contains__):
+        for using, run in groupby(sentences, users.__getitem__):
             text = " ".join(run)
-            if is_shared and len(text) > _SHORT:
+            if len(using) > 1 and len(text) > _SHORT:
                 number = notes.setdefault(text, len(notes) + 1)
                 text = f"[{number}]"
             parts.append(text)

@@ -43,10 +43,11 @@ def unequal_noise_line(found: Residuals | NotTested, groups: Groups | None) -> L
     if not np.all(np.any(found.values != 0, axis=0)):
         return NotTested("the residuals are zero.").line("unequal noise", _UNKNOWN)
     worst = _furthest(found, groups)
-    meaning = f"noise of the group that is furthest off, as a factor, by {found.description} ({worst.words})"
+    meaning = f"noise of the group that is furthest off, as a factor, by {found.description}"
     if worst.factor <= worst.threshold:
         remedy = "No difference beyond chance was found along the predictions or along any column."
-        return Line("unequal noise", worst.factor, worst.threshold, "holds", remedy, meaning)
+        where = f"{meaning} ({worst.words})"
+        return Line("unequal noise", worst.factor, worst.threshold, "holds", remedy, where)
     words = worst.words[:1].upper() + worst.words[1:]
     effect = "covers too few of them" if worst.more else "is wider than they need"
     size = f"{worst.factor:.2g} times {'the noise' if worst.more else 'less noise than the mean'}"
