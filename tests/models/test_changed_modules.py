@@ -144,7 +144,7 @@ def test_models_of_a_last_layer_and_of_two_heads_notice_it():
             self.shift = 0.0
 
         def forward(self, x):
-            return self.mean(x), self.spread(x) + self.shift
+            return self.mean(x)[:, 0], self.spread(x)[:, 0] + self.shift
 
     heads = seeded(Heads)
     fitted = vhat.from_torch(heads, X, Y, weight_decay=1e-2, loss="gaussian_nll")

@@ -1,4 +1,4 @@
-"""Errors of rows that a fit has not seen, and the scores that a calibration makes of them."""
+"""Errors of rows that a fit has not seen, and the scores of a calibration."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ __all__ = [
 ]
 
 MOST_SOLVED = 5000
-"""Training rows that leave-one-out scores where each of them is a solve: their 95% point is known to 0.3 points."""
+"""Largest number of training rows that leave-one-out scores where each takes a solve. The coverage of their 95%
+quantile is known to 0.3 points."""
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutErrors:
-    """Errors of rows at a model that had not seen them, and the spread that it claims for them.
+    """Errors of rows that the model has not seen, and the spread that it predicts for them.
 
     Attributes:
-        prediction: (m,) or (m, outputs).
-        error: ``y - f``, shaped alike; NaN where a row has none.
-        standard_error: Of the prediction, shaped alike.
+        prediction: The predictions, (m,) or (m, outputs).
+        error: ``y - f``, of the same shape; NaN where a row has none.
+        standard_error: Standard errors of the predictions, of the same shape.
         noise: Standard deviation of the response around its mean; broadcasts to that shape.
     """
 
@@ -62,7 +63,7 @@ class HeldOutErrors:
         return found
 
     def varying(self, groups: np.ndarray | None = None) -> tuple[NoiseShape | None, np.ndarray]:
-        """Return how the noise varies with the prediction, None where it does not, and the scores that allow for it.
+        """Return how the noise varies with the prediction, None where it does not, and the scores under that noise.
 
         Args:
             groups: A number for each row; rows with one number are copies of each other. None to take rows for copies
@@ -75,21 +76,20 @@ class HeldOutErrors:
 
     def _alike(self) -> np.ndarray:
         """Number the rows so that those of the same prediction and error, to nine digits, have one number, (m,)."""
-        columns = np.column_stack(
-            [self.prediction.reshape(len(self.error), -1), self.error.reshape(len(self.error), -1)]
-        )
+        m = len(self.error)
+        columns = np.column_stack([self.prediction.reshape(m, -1), self.error.reshape(m, -1)])
         size = np.nanmax(np.abs(columns), axis=0, initial=np.finfo(float).tiny)
         _, group = np.unique(np.round(columns / size, 9), axis=0, return_inverse=True)
         return np.asarray(group).reshape(-1)
 
 
 def sizes_of(signed: np.ndarray) -> np.ndarray:
-    """Return the sizes of signed scores; infinite where a row has none."""
+    """Return the absolute values of signed scores; infinite where a row has none."""
     return np.where(np.isnan(signed), np.inf, np.abs(signed))
 
 
 def common_noise(observation_noise: Any) -> tuple[np.ndarray | None, bool]:
-    """Return the noise level that all calibration rows share, if there is one, and whether each row has its own."""
+    """Return the noise level that all calibration rows share, None without one, and whether each row has its own."""
     if observation_noise is None:
         return None, False
     levels = as_numbers("observation_noise", observation_noise)
@@ -151,7 +151,7 @@ def rows_to_score(problem: Problem, half: Any, seed: int) -> np.ndarray | None:
 
 
 def left_out_errors(problem: Problem, found: LeftOut, noise: Noise, rows: np.ndarray | None = None) -> HeldOutErrors:
-    """Compare the training rows that the loss sees, each with the model that never saw it; fields are (rows, K)."""
+    """Return the errors of the training rows with a part in the loss, each by the model without it; (rows, K)."""
     warn_of_rows(found)
     index = np.arange(problem.n) if rows is None else rows
     seen = np.any(problem.loss_derivatives.cross.reshape(problem.n, -1)[index] != 0, axis=1)

@@ -100,7 +100,9 @@ class Interval:
         return 1 if self.center.ndim == 0 else len(self.center)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a prediction: center, limits, half_width, standard_error, weighted_norm, unsupported, status.
+        """Return a table with one row per prediction.
+
+        Columns: center, lower, upper, half_width, standard_error, weighted_norm, unsupported, status.
 
         The index is that of the points, where they were a data frame; with several outputs it is (point, output).
         """
@@ -140,7 +142,7 @@ class Interval:
         return frame if self.index is None and self.center.ndim < 2 else frame.reset_index()
 
     def abstain(self, *, max_half_width: Any = None, max_unsupported: Any = None) -> np.ndarray:
-        """Say where not to rely on the prediction.
+        """Return where predictions should not be relied on.
 
         A point is abstained from when its solve failed or its limits are NaN, whatever else is asked; when its interval
         is wider than ``max_half_width``; and when more than ``max_unsupported`` of its freedom is outside the data,
@@ -194,7 +196,7 @@ class Interval:
         return plot.band(self, x, ax, **{"label": self._label(), **options})
 
     def _label(self) -> str:
-        """Say in a legend what the band is."""
+        """Return the text of a legend."""
         level = "interval" if np.isnan(self.delta) else f"{level_text(self.delta)} interval"
         of = "a new response" if self.target == "observation" else "the mean"
         together = ", all points at once" if "points at once" in self.guarantee.split(";")[0] else ""
@@ -203,7 +205,7 @@ class Interval:
     def __repr__(self) -> str:
         good = int(np.sum(self.status == Status.CONVERGED))
         noise = np.array2string(np.asarray(self.noise), precision=4)
-        # the Hessian of a linearisation is its Gauss-Newton matrix: to name either would say that there is a choice
+        # The Hessian of a linearisation is its Gauss-Newton matrix: neither name would say more than the other.
         curvature = "exact (linearised)" if self.linearised else self.curvature
         parts = ((curvature, "curvature"), (self.solver, "solver"))  # empty where a method has none
         how = [f"{name} {kind}" for name, kind in parts if name]
@@ -218,7 +220,7 @@ class Interval:
         return "\n".join([*head, *self._table(), *self._usual(), said, *full])
 
     def _usual(self) -> list[str]:
-        """Say how the column unsupported of a linearised model is to be read."""
+        """Return a line on how to read the column unsupported of a linearised model."""
         if self.usual_unsupported == 0.0:
             return []
         if np.isnan(self.usual_unsupported):
