@@ -89,14 +89,12 @@ def _read(problem: Problem, source: Any) -> tuple[Any, Any]:
     """Return the inputs and the responses of all rows of a loader; None for missing responses."""
     if isinstance(source, Rows):
         return source.load(problem.memory)
-    from torch.utils import data
-
     from vhat.models.torch.arrays import to_array
-    from vhat.models.torch.data_loader import read_loader
+    from vhat.models.torch.data_loader import as_loader, read_loader
 
     structure = _structure_of_training(problem)
     target_key = getattr(problem.autodiff, "target_key", None)
-    loader = copy.copy(source) if isinstance(source, data.DataLoader) else data.DataLoader(source, batch_size=256)
+    loader = copy.copy(as_loader(source))  # its collate_fn is replaced below
     collate = loader.collate_fn
     without_target: list[bool] = []  # one entry per batch
 

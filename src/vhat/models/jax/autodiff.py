@@ -14,6 +14,7 @@ from vhat.models.jax import compiled as kernels
 from vhat.models.jax import pytrees
 from vhat.models.jax.affine import is_affine
 from vhat.models.jax.arrays import JaxArrays
+from vhat.models.jax.chunks import chunk, chunk_sizes, joined
 from vhat.models.jax.linearised import JaxLinearised
 from vhat.models.kinks import KinkedOperations
 from vhat.models.loss import LossDerivatives, diagonal_if_separable, half_square
@@ -93,9 +94,9 @@ class JaxAutodiff:
     def predict(self, theta: jax.Array, inputs: Any, /) -> np.ndarray:
         """Return predictions at checked inputs, (m, K)."""
         m = self.count(inputs)
-        sizes = pytrees.chunk_sizes(m, self.model.chunk_rows)
-        chunks = jax.tree.map(lambda leaf: pytrees.chunk(leaf, *sizes), inputs)
-        return pytrees.joined(kernels.predictions(self.model, self.fixed, theta, chunks), m)
+        sizes = chunk_sizes(m, self.model.chunk_rows)
+        chunks = jax.tree.map(lambda leaf: chunk(leaf, *sizes), inputs)
+        return joined(kernels.predictions(self.model, self.fixed, theta, chunks), m)
 
     def loss(self, f: np.ndarray, y: np.ndarray, weights: np.ndarray, /) -> LossDerivatives:
         """Return the loss of each row and its derivatives."""

@@ -21,6 +21,7 @@ from vhat.errors import InputError, ModelError
 from vhat.models.jax import compiled, pytrees
 from vhat.models.jax.arrays import refuse_tracing
 from vhat.models.jax.autodiff import JaxAutodiff
+from vhat.models.jax.chunks import first_rows
 from vhat.models.jax.fingerprint import python_function
 from vhat.models.jax.last_layer import affine_paths, last_layer_problem
 from vhat.models.jax.paths import selected_paths
@@ -92,7 +93,7 @@ def jax_problem(
         decay = pytrees.decay_vector(weight_decay, params, selected) * decay_factor(loss, targets.shape[1])
         custom_loss = None if isinstance(loss, str) else pytrees.Static(loss)
         with pytrees.wrap_errors("tracing predict(params, X) and the loss"):
-            example = pytrees.shapes_of((fixed, theta, pytrees.first_rows(inputs, _TRACED_ROWS)))
+            example = pytrees.shapes_of((fixed, theta, first_rows(inputs, _TRACED_ROWS)))
             model = compiled.Model.create(pytrees.Static(predict), layout, custom_loss, len(shape) == 1, example)
         problem = Problem(
             autodiff=JaxAutodiff(model, fixed, dtype, pytrees.columns_of(X), selected, output),

@@ -21,7 +21,7 @@ from vhat.models.jax.fingerprint import fingerprint, python_function
 from vhat.models.jax.float32 import narrowed
 from vhat.models.jax.kinks import kinked_operations
 from vhat.models.jax.outer_products import Factors, find_outer, row_factors
-from vhat.models.jax.program_size import written_bytes
+from vhat.models.jax.programs import written_bytes
 from vhat.models.jax.pytrees import Layout, Static
 from vhat.models.kinks import KinkedOperations
 

@@ -17,6 +17,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from vhat.models.jax.programs import inner_programs
+
 __all__ = ["fingerprint", "python_function"]
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -53,10 +55,5 @@ def _constants(program: Any) -> Iterator[Any]:
     yield from getattr(program, "consts", ())
     for equation in getattr(program, "jaxpr", program).eqns:
         yield from (entry.val for entry in equation.invars if hasattr(entry, "val"))
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program):
-            if _is_program(inner):
-                yield from _constants(inner)
-
-
-def _is_program(value: Any) -> bool:
-    return hasattr(value, "eqns") or hasattr(value, "jaxpr")
+        for inner in inner_programs(equation):
+            yield from _constants(inner)

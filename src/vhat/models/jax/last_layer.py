@@ -21,6 +21,7 @@ from vhat.models.jax import compiled as kernels
 from vhat.models.jax import pytrees
 from vhat.models.jax.affine import dependence
 from vhat.models.jax.autodiff import JaxAutodiff
+from vhat.models.jax.chunks import first_rows, pad
 from vhat.models.leaves import leaf_slices
 from vhat.models.linear_head import Head, HeadAutodiff
 from vhat.models.problem import Problem
@@ -110,7 +111,7 @@ def affine_paths(predict: Callable[[Any, Any], Any], params: Any, X: Any) -> tup
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.simplefilter("ignore", FixedParameterWarning)  # given when the problem is created
         theta, layout, fixed, _ = pytrees.flatten(params)
-        rows = pytrees.first_rows(pytrees.as_inputs(X, "X"), _TRACED_ROWS)
+        rows = first_rows(pytrees.as_inputs(X, "X"), _TRACED_ROWS)
         leaves = layout.split(theta)
 
         def dependence_on(numbers: tuple[int, ...]) -> Dependence:
@@ -206,7 +207,7 @@ def _gradients(autodiff: JaxAutodiff, theta: Any, inputs: Any) -> np.ndarray:
     width = autodiff.arrays.width(m)
     group = min(256, autodiff.model.chunk_rows)
     with autodiff.arrays.scope():
-        padded = jax.tree.map(lambda leaf: pytrees.pad(leaf, width), inputs)
+        padded = jax.tree.map(lambda leaf: pad(leaf, width), inputs)
         found = kernels.jacobian_rows(autodiff.model, group, autodiff.fixed, theta, padded)
     rows = np.asarray(found)
     return rows.reshape(width, -1, rows.shape[1])[:m]

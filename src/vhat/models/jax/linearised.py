@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhat.models.jax import compiled as kernels
-from vhat.models.jax import pytrees
+from vhat.models.jax.chunks import chunk, chunk_sizes, first_rows, joined, pad
 from vhat.models.jax.float32 import CannotNarrowError
 from vhat.models.jax.outer_products import Factors
+from vhat.models.jax.programs import narrow_casts
 from vhat.models.protocols import Curvature, Lazy, Linearised, ModelFacts, Point
 
 if TYPE_CHECKING:
@@ -65,13 +66,13 @@ class JaxLinearised(Linearised):
         model = autodiff.model
         fixed = autodiff.fixed
         # JAX arrays, because a model may use methods that NumPy's arrays do not have.
-        X = jax.tree.map(jnp.asarray, pytrees.first_rows(self.point.X, _PROBE_ROWS))
+        X = jax.tree.map(jnp.asarray, first_rows(self.point.X, _PROBE_ROWS))
         first = np.asarray(model.predict_unchecked(fixed, theta, X))
         second = np.asarray(model.predict_unchecked(fixed, theta, X))
         compiled = autodiff.predict(theta, X)  # of the same rows, in one chunk
         near = np.allclose(first, compiled, rtol=1e-6, atol=1e-9 * max(np.abs(compiled).max(), 1e-300))
         traced = jax.make_jaxpr(lambda t: model.predict.value(model.layout.unflatten(t, fixed), X))(theta)
-        casts = tuple(dict.fromkeys(pytrees.narrow_casts(traced.jaxpr)))
+        casts = tuple(dict.fromkeys(narrow_casts(traced.jaxpr)))
         # With casts to float32, rounding explains a difference between compiled and direct evaluation.
         deterministic = np.array_equal(first, second) and (near or bool(casts))
         accuracy = 1e-7 if casts else 1e-14
@@ -96,7 +97,7 @@ class JaxLinearised(Linearised):
         """Run a program for per-row gradients on a padded number of rows, and remove the padding."""
         autodiff = self._autodiff
         m = autodiff.count(inputs)
-        padded = jax.tree.map(lambda leaf: pytrees.pad(leaf, autodiff.arrays.width(m)), inputs)
+        padded = jax.tree.map(lambda leaf: pad(leaf, autodiff.arrays.width(m)), inputs)
         found = program(autodiff.model, self._group_rows, autodiff.fixed, self.point.theta, padded)
         return jax.tree.map(lambda part: part[: m * self._outputs], found)
 
@@ -146,7 +147,7 @@ class JaxLinearised(Linearised):
         """The first derivatives of the loss in chunks, divided by the largest of them, and that largest one."""
         first = self.loss.result.first
         unit = float(np.abs(first).max()) or 1.0
-        return jnp.asarray(pytrees.chunk(first / unit, *self._w.result.shape, fill="zero")), unit
+        return jnp.asarray(chunk(first / unit, *self._w.result.shape, fill="zero")), unit
 
     def diagonal(self) -> jax.Array:
         """Return the diagonal of the Gauss-Newton part, (p,)."""
@@ -186,16 +187,16 @@ class JaxLinearised(Linearised):
 
 def _chunks_on_device(autodiff: JaxAutodiff, point: Point, rows: Any, fill: str = "repeat") -> Any:
     """Copy rows to the device in chunks."""
-    sizes = pytrees.chunk_sizes(point.n, autodiff.model.chunk_rows)
+    sizes = chunk_sizes(point.n, autodiff.model.chunk_rows)
     with autodiff.arrays.scope():
-        return jax.tree.map(lambda leaf: jnp.asarray(pytrees.chunk(leaf, *sizes, fill=fill)), rows)
+        return jax.tree.map(lambda leaf: jnp.asarray(chunk(leaf, *sizes, fill=fill)), rows)
 
 
 def _predict_training_rows(autodiff: JaxAutodiff, point: Point, X: Lazy[Any]) -> np.ndarray:
     """Return the predictions on the training rows, (n, K)."""
     # The result is kept, so it must be float64 even if the first read happens outside of the scope.
     with autodiff.arrays.scope():
-        return pytrees.joined(kernels.predictions(autodiff.model, autodiff.fixed, point.theta, X.result), point.n)
+        return joined(kernels.predictions(autodiff.model, autodiff.fixed, point.theta, X.result), point.n)
 
 
 def _first_order(

@@ -1,4 +1,4 @@
-"""Pytrees of parameters and of inputs: flattening, checks, division into chunks."""
+"""Pytrees of parameters and of inputs: flattening, checks, weight decay."""
 
 from __future__ import annotations
 
@@ -21,17 +21,11 @@ __all__ = [
     "Layout",
     "Static",
     "as_inputs",
-    "chunk",
-    "chunk_sizes",
     "columns_of",
     "decay_vector",
-    "first_rows",
     "flatten",
-    "joined",
     "leaf_paths",
     "match_inputs",
-    "narrow_casts",
-    "pad",
     "shapes_of",
     "trainable_paths",
     "wrap_errors",
@@ -284,75 +278,9 @@ def match_inputs(x: Any, reference: Any, columns: tuple[tuple[Any, ...] | None, 
     return jax.tree.map(lambda got, wanted: got.astype(wanted.dtype), x, reference)
 
 
-def chunk_sizes(n: int, most: int) -> tuple[int, int]:
-    """Return the number of chunks and the number of rows in each, for n rows.
-
-    Rows are rounded up to a multiple of 8, or of an eighth of ``most`` if there are several chunks, so that few shapes
-    are compiled.
-
-    Args:
-        n: Number of rows.
-        most: Largest number of rows in a chunk, a power of two.
-    """
-    chunks = -(-n // most)
-    rows = -(-n // chunks)
-    multiple = max(1, most // 8) if n > most else min(8, most)
-    return chunks, -(-rows // multiple) * multiple
-
-
-def chunk(array: np.ndarray, chunks: int, rows: int, *, fill: str = "repeat") -> np.ndarray:
-    """Reshape (n, ...) to (chunks, rows, ...) with padding: the last row repeated, or zeros with ``fill="zero"``.
-
-    Repeated rows are valid inputs of the model; zeros are for weights and derivatives, so that padding adds nothing.
-    """
-    missing = chunks * rows - len(array)
-    if fill == "repeat":
-        padded = pad(array, chunks * rows)
-    else:
-        padded = np.concatenate([array, np.zeros((missing, *array.shape[1:]))])
-    return padded.reshape(chunks, rows, *array.shape[1:])
-
-
-def joined(chunks: Any, n: int) -> np.ndarray:
-    """Return chunked results, (chunks, rows, K), as (n, K) without the padding."""
-    array = np.asarray(chunks)
-    return array.reshape(-1, array.shape[-1])[:n]
-
-
-def pad(array: np.ndarray, rows: int) -> np.ndarray:
-    """Return the array with its last row repeated up to ``rows`` rows."""
-    return np.concatenate([array, np.repeat(array[-1:], rows - len(array), axis=0)])
-
-
-def first_rows(inputs: Any, rows: int) -> Any:
-    """Return the first ``rows`` rows, padded with copies of the last row if there are fewer."""
-    return jax.tree.map(lambda leaf: pad(leaf[:rows], rows), inputs)
-
-
 def shapes_of(values: Any) -> Any:
     """Return the shapes and dtypes of the arrays in a tree."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), np.asarray(leaf).dtype), values)
-
-
-def narrow_casts(jaxpr: Any) -> list[str]:
-    """Return the operations of a traced model that convert float64 to a narrower float, as descriptions."""
-    found: list[str] = []
-    for equation in jaxpr.eqns:
-        argument_bits = [jnp.finfo(v.aval.dtype).bits for v in equation.invars if _is_float(v)]
-        results = [v.aval.dtype for v in equation.outvars if _is_float(v)]
-        narrow = [str(dtype) for dtype in results if jnp.finfo(dtype).bits < 64]
-        if narrow and 64 in argument_bits:
-            found.append(f"{equation.primitive.name} to {narrow[0]}")
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda v: hasattr(v, "jaxpr")):
-            if hasattr(inner, "jaxpr"):
-                found.extend(narrow_casts(inner.jaxpr))
-            elif hasattr(inner, "eqns"):
-                found.extend(narrow_casts(inner))
-    return found
-
-
-def _is_float(variable: Any) -> bool:
-    return hasattr(variable.aval, "dtype") and jnp.issubdtype(variable.aval.dtype, jnp.floating)
 
 
 @contextmanager

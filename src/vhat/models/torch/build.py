@@ -8,17 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from vhat.checks import (
-    Loss,
-    check_finite,
-    check_loss,
-    check_memory,
-    check_targets,
-    check_weights,
-    decay_factor,
-)
+from vhat.checks import check_finite, check_targets, check_weights, decay_factor
 from vhat.errors import InputError, MemoryBudgetError, ModelError
-from vhat.models.outputs import check_output
 from vhat.models.problem import Problem
 from vhat.models.selection import ALL, LAST, Selection
 from vhat.models.torch import probe
@@ -26,14 +17,15 @@ from vhat.models.torch.arrays import plain
 from vhat.models.torch.autodiff import TorchAutodiff, unwrapped
 from vhat.models.torch.data_loader import is_loader, read_loader
 from vhat.models.torch.decay import decay_of
-from vhat.models.torch.inputs import preserved_rng, read_rows
+from vhat.models.torch.inputs import Rows, preserved_rng, read_rows
 from vhat.models.torch.last_layer_problem import last_layer_problem
 from vhat.models.torch.linearised import rows_in_chunk
 from vhat.models.torch.model import TorchModel, take_rows, wrap_errors
+from vhat.models.torch.options import TorchOptions
 from vhat.models.torch.read_state import read_state
-from vhat.models.torch.reference import record_reference
+from vhat.models.torch.reference import Reference, record_reference
 from vhat.models.torch.tape_bytes import tape_bytes_per_row
-from vhat.models.torch.variance_head import GAUSSIAN_NLL, MeanOf, check_heads, take_heads, warn_of_reading
+from vhat.models.torch.variance_head import MeanOf, VarianceHead, take_heads, warn_of_reading
 from vhat.models.validate import refuse_loss
 
 __all__ = ["torch_problem"]
@@ -86,80 +78,80 @@ def torch_problem(
         ModelError: For a module that cannot be used.
         MemoryBudgetError: When a single row exceeds the budget.
     """
-    two_heads = isinstance(loss, str) and loss == GAUSSIAN_NLL
-    if two_heads:
-        check_heads(output, variance_head)
-    else:
-        check_loss(loss, ("half_mse", "mse", GAUSSIAN_NLL))
-        check_output(output)
-    budget = check_memory(memory)
+    options = TorchOptions(weight_decay, loss, sample_weight, target_key, output, variance_head, memory)
     given = module
     module = unwrapped(module)
     probe.refuse_module(module, "module.eval()" if isinstance(given, torch.nn.Module) else "net.module_.eval()")
-    if isinstance(parameters, str) and parameters == LAST:
-        if two_heads:
-            raise InputError(
-                'parameters="last" takes one linear layer for the prediction, and loss="gaussian_nll" has two heads: '
-                "name the layer of the mean, parameters=[names], or leave parameters out and call linearised()."
-            )
-        return last_layer_problem(
-            module,
-            X,
-            y,
-            weight_decay=weight_decay,
-            loss=loss,
-            sample_weight=sample_weight,
-            target_key=target_key,
-            output=output,
-            memory=budget,
+    if not isinstance(parameters, str) or parameters != LAST:
+        return _whole_module_problem(module, X, y, parameters, options)
+    if options.two_heads:
+        raise InputError(
+            'parameters="last" takes one linear layer for the prediction, and loss="gaussian_nll" has two heads: '
+            "name the layer of the mean, parameters=[names], or leave parameters out and call linearised()."
         )
-    X, y = _data(X, y, target_key, budget)
+    return last_layer_problem(module, X, y, options)
+
+
+def _whole_module_problem(module: Any, X: Any, y: Any, parameters: Selection, options: TorchOptions) -> Problem:
+    """Return the problem of a module in which any parameters may be trained."""
+    X, y = _data(X, y, options.target_key, options.memory)
     state, theta = read_state(module, parameters)
     with preserved_rng(state.device), torch.inference_mode(False):
         layout, rows = read_rows(X, state.device)
         head = None
-        if two_heads:
-            head, state, theta = take_heads(module, state, theta, layout, rows, output, variance_head)
+        output = options.output
+        if options.two_heads:
+            head, state, theta = take_heads(module, state, theta, layout, rows, output, options.variance_head)
             output = MeanOf(output)
         model = probe.probe_model(module, state, theta, layout, rows, output)
-        n = len(rows[0])
         with wrap_errors("differentiating a few rows"):
             row_bytes = tape_bytes_per_row(model, theta, take_rows(rows, slice(0, 4)))
+        n = len(rows[0])
         targets = _targets(y, model, n)
-        if row_bytes > budget:
-            raise MemoryBudgetError(
-                f"one row needs {row_bytes:.3g} bytes to be differentiated and the budget is {budget:.3g}. "
-                "Give a larger memory."
-            )
-        named: Loss = "half_mse" if isinstance(loss, str) else loss
-        weights = check_weights(plain(sample_weight), n)
+        _check_budget(row_bytes, options.memory)
+        weights = check_weights(plain(options.sample_weight), n)
         if head is not None:
             weights = weights / head.deviation(rows)[:, 0] ** 2
-        with wrap_errors("evaluating the module"):
-            references = [record_reference(model, theta, rows, model.narrow)]
-            if head is not None:
-                references.append(record_reference(head.model, head.theta, rows, model.narrow))
+        autodiff = TorchAutodiff(
+            model,
+            options.row_loss,
+            row_bytes,
+            rows_in_chunk(row_bytes, options.memory),
+            options.target_key,
+            head=head,
+            references=_references(model, theta, head, rows),
+        )
         problem = Problem(
-            autodiff=TorchAutodiff(
-                model,
-                named,
-                row_bytes,
-                rows_in_chunk(row_bytes, budget),
-                target_key,
-                head=head,
-                references=tuple(references),
-            ),
+            autodiff=autodiff,
             theta=theta,
-            decay=decay_of(weight_decay, state) * decay_factor(loss, model.outputs),
+            decay=decay_of(options.weight_decay, state) * decay_factor(options.loss, model.outputs),
             X=rows,
             targets=targets,
             weights=weights,
-            memory=budget,
+            memory=options.memory,
         )
         _refuse_unusable(problem)
         if head is not None:
             warn_of_reading(head, rows, problem.fitted_values - problem.targets)
     return problem
+
+
+def _check_budget(row_bytes: int, memory: int) -> None:
+    """Raise if the tape of a single row exceeds the budget."""
+    if row_bytes > memory:
+        raise MemoryBudgetError(
+            f"one row needs {row_bytes:.3g} bytes to be differentiated and the budget is {memory:.3g}. Give a larger "
+            "memory."
+        )
+
+
+def _references(model: TorchModel, theta: Any, head: VarianceHead | None, rows: Rows) -> tuple[Reference, ...]:
+    """Return reference predictions of the module and of its variance head, to detect later changes."""
+    with wrap_errors("evaluating the module"):
+        references = [record_reference(model, theta, rows, model.narrow)]
+        if head is not None:
+            references.append(record_reference(head.model, head.theta, rows, model.narrow))
+    return tuple(references)
 
 
 def _data(X: Any, y: Any, target_key: str | None, memory: int) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ from torch.utils import data
 from vhat.errors import InputError, MemoryBudgetError, VhatError, name_rows
 from vhat.models.torch.inputs import preserved_rng
 
-__all__ = ["is_loader", "read_loader", "stream_loader"]
+__all__ = ["as_loader", "is_loader", "read_loader", "stream_loader"]
 
 _BATCH_ROWS = 256
 """Number of rows that are collated at a time if no batch size is known."""
@@ -46,7 +46,7 @@ def read_loader(source: Any, target_key: str | None, memory: int) -> Batch:
         MemoryBudgetError: When the rows exceed the budget, as those of an endless stream do.
     """
     with preserved_rng(), torch.no_grad():
-        loader = _as_loader(source)
+        loader = as_loader(source)
         stream = isinstance(loader.dataset, data.IterableDataset)
         indices = None if stream else _indices(loader)
         batches = _collect(_batches(loader, indices), target_key, memory)
@@ -72,7 +72,7 @@ def stream_loader(source: Any, target_key: str | None) -> tuple[int | None, Iter
     Raises:
         InputError: When rows change between passes, are left out or repeated, or have no target.
     """
-    loader = _as_loader(source)
+    loader = as_loader(source)
     if isinstance(loader.dataset, data.IterableDataset):
         return None, _stream(loader, target_key)
     with preserved_rng():
@@ -82,7 +82,7 @@ def stream_loader(source: Any, target_key: str | None) -> tuple[int | None, Iter
     return count, _stream_by_index(loader, indices, target_key)
 
 
-def _as_loader(source: Any) -> Any:
+def as_loader(source: Any) -> Any:
     """Return a DataLoader of a Dataset, or the DataLoader itself."""
     return source if isinstance(source, data.DataLoader) else data.DataLoader(source, batch_size=_BATCH_ROWS)
 

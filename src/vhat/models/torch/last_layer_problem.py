@@ -20,6 +20,7 @@ from vhat.models.torch.decay import decay_of
 from vhat.models.torch.inputs import Layout, Rows, check_rows, preserved_rng, read_rows
 from vhat.models.torch.last_layer import TorchHead, find_head
 from vhat.models.torch.model import wrap_errors
+from vhat.models.torch.options import TorchOptions
 from vhat.models.torch.reference import record_reference
 from vhat.models.torch.tape_bytes import written_bytes_per_row
 from vhat.models.validate import refuse_loss
@@ -42,56 +43,40 @@ Batches = Iterator[tuple[Any, Any]]
 """Batches of inputs and responses."""
 
 
-def last_layer_problem(
-    module: Any,
-    X: Any,
-    y: Any,
-    *,
-    weight_decay: Any,
-    loss: Any,
-    sample_weight: Any,
-    target_key: str | None,
-    output: Any,
-    memory: int,
-) -> Problem:
+def last_layer_problem(module: Any, X: Any, y: Any, options: TorchOptions) -> Problem:
     """Return the problem of a module's last linear layer; all other parameters are held fixed.
 
     Args:
         module: A module in evaluation mode.
         X: Training inputs, or a DataLoader or Dataset, which is read batch by batch.
         y: Responses; None with a DataLoader.
-        weight_decay: lam, as in :func:`vhat.models.torch.build.torch_problem`.
-        loss: As in ``torch_problem``.
-        sample_weight: As in ``torch_problem``.
-        target_key: As in ``torch_problem``.
-        output: As in ``torch_problem``.
-        memory: Budget in bytes.
+        options: The other options.
 
     Raises:
         InputError: For data, decay or options that cannot be used.
         ModelError: For a module that cannot be used, or has no last linear layer.
         MemoryBudgetError: When the layer's inputs exceed the budget.
     """
-    count, batches = _batches(X, y, target_key)
+    count, batches = _batches(X, y, options.target_key)
     first = next(batches, None)
     if first is None:
         raise InputError("the DataLoader has no rows; give at least one.")
-    named: Loss = "half_mse" if isinstance(loss, str) else loss
     device = next(iter(module.parameters()), torch.empty(0)).device
     with preserved_rng(device), torch.inference_mode(False):
         layout, rows = read_rows(first[0], device)
-        autodiff = make_head(module, layout, probe.few_rows(rows, _SAMPLE_ROWS), named, target_key, output)
-        features, targets = _read(autodiff, layout, chain([(rows, first[1])], batches), count, memory)
+        sample = probe.few_rows(rows, _SAMPLE_ROWS)
+        autodiff = make_head(module, layout, sample, options.row_loss, options.target_key, options.output)
+        features, targets = _read(autodiff, layout, chain([(rows, first[1])], batches), count, options.memory)
         n = len(features)
         outputs = len(autodiff.head.mixing)
         problem = Problem(
             autodiff=autodiff,
             theta=autodiff.theta,
-            decay=decay_of(weight_decay, autodiff.base.model.state) * decay_factor(loss, outputs),
+            decay=decay_of(options.weight_decay, autodiff.base.model.state) * decay_factor(options.loss, outputs),
             X=(features,),
             targets=check_targets(targets, (n,) if autodiff.squeeze else (n, outputs)),
-            weights=check_weights(plain(sample_weight), n),
-            memory=memory,
+            weights=check_weights(plain(options.sample_weight), n),
+            memory=options.memory,
         )
     check_finite("the model's prediction on X", problem.fitted_values, ModelError)
     refuse_loss(problem.loss_derivatives)
