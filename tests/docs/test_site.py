@@ -121,7 +121,7 @@ def saturating_at(x):
 def test_the_page_on_troubles_raises_what_it_names():
     names = run("troubles.md")
     assert "interpolates" in names["why"] or "perfect" in names["why"]
-    assert "stationarity fails" in names["told"]
+    assert "stationarity fails" in names["message"]
 
 
 def test_the_page_on_troubles_has_every_error_and_warning_of_the_library():
