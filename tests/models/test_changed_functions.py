@@ -89,7 +89,9 @@ def test_a_whole_number_among_the_parameters_is_told_to_be_fixed():
     def line(q, Z):
         return q["a"] * Z[:, 0] + q["b"]
 
-    with pytest.warns(vhat.FixedParameterWarning, match=r"held fixed, because they are whole numbers: params\['a'\] = 2"):
+    with pytest.warns(
+        vhat.FixedParameterWarning, match=r"held fixed, because they are whole numbers: params\['a'\] = 2"
+    ):
         assert vhat.from_jax(line, {"a": 2, "b": 0.5}, X, Y, weight_decay=1e-3).problem.p == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -546,7 +546,7 @@ def test_given_jacobian_may_have_no_value_at_a_step_too_long():
 
 def test_derivative_that_drowns_in_rounding_is_refused():
     problem = numpy_problem(lambda t, x: 1e12 + 1e-2 * np.sin(t[0] * x / 50), [1.0], x, 1e12 + np.sin(x))
-    with pytest.raises(ModelError, match=r"theta\[0\] drowns in the rounding"):
+    with pytest.raises(ModelError, match=r"theta\[0\] is dominated by the rounding"):
         problem.product(np.ones((1, 1)), "ggn")
 
 
@@ -645,9 +645,9 @@ def test_models_that_cannot_be_used_are_refused_at_the_door():
     refuse(lambda t, x: t[0] * x + rng.normal(size=len(x)), "two evaluations")
     refuse(writes_theta, "writes into theta")
     refuse(writes_x, "writes into X", X=x.copy())
-    refuse(lambda t, x: t[0] * x / x.max(), "changes with the rows beside it")
-    refuse(lambda t, x: t[0] * (x - x.mean()), "changes with the rows beside it")
-    refuse(lambda t, x: t[0] * np.cumsum(x), "changes with the rows beside it")
+    refuse(lambda t, x: t[0] * x / x.max(), "depends on the other rows of the call")
+    refuse(lambda t, x: t[0] * (x - x.mean()), "depends on the other rows of the call")
+    refuse(lambda t, x: t[0] * np.cumsum(x), "depends on the other rows of the call")
     refuse(lambda t, x: np.log(x - 3) * t[0], r"rows 0, 1")
     refuse(lambda t, x: t[0] * x * 1j, "complex")
     refuse(lambda t, x: t[0], r"shape \(\) for 60 rows")
@@ -687,7 +687,7 @@ def test_data_that_cannot_be_used_are_refused_at_the_door():
 )
 def test_model_without_a_derivative_is_refused_with_its_parameter(predict, j):
     problem = numpy_problem(predict, [3.0, 0.05], x, x)
-    with pytest.raises(ModelError, match=rf"theta\[{j}\] does not settle"):
+    with pytest.raises(ModelError, match=rf"theta\[{j}\] does not converge"):
         problem.gradient()
 
 

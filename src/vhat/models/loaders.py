@@ -67,7 +67,7 @@ def read_pair(problem: Problem, X: Any, y: Any = None, call: str = "(X, y)") -> 
         call: The call with arrays that messages suggest, such as ``"calibrate(X_cal, y_cal)"``.
 
     Raises:
-        InputError: For a loader without responses, one with responses beside it, or one that cannot be read.
+        InputError: For a loader without responses, one given together with responses, or one that cannot be read.
     """
     if not is_loader(X):
         return X, y

@@ -144,11 +144,11 @@ class Network:
         if not isinstance(self.initial, Sequence) or not all(
             isinstance(each, VarianceScaling) for each in self.initial
         ):
-            raise InputError(f"initial={self.initial!r} is not known. Give a VarianceScaling, or one a layer.")
+            raise InputError(f"initial={self.initial!r} is not known. Give a VarianceScaling, or one per layer.")
         if len(self.initial) != len(self.widths) - 1:
             raise InputError(
                 f"initial has {len(self.initial)} entries; widths={self.widths} has {len(self.widths) - 1} "
-                "layers. Give one for all layers, or one a layer."
+                "layers. Give one for all layers, or one per layer."
             )
         object.__setattr__(self, "initial", tuple(self.initial))
 

@@ -167,7 +167,7 @@ class Scaling:
         """
         validate.refuse_text(x)
         matched = match_columns("x", x, self.columns)
-        if column_names(matched) is not None:  # booleans beside numbers, and nullable numbers, have dtype object
+        if column_names(matched) is not None:  # mixed booleans and numbers, or nullable numbers
             matched = matched.to_numpy(dtype=np.float64, na_value=np.nan)
         rows = as_numbers("x", matched)
         d = X.shape[1]

@@ -66,8 +66,8 @@ def _refuse_mixing(problem: Problem) -> None:
     together = problem.fitted_values[:few]
     if not np.allclose(alone, together, rtol=1e-6, atol=1e-7 * np.abs(problem.fitted_values).max()):
         raise ModelError(
-            "the model's prediction for a row changes with the rows beside it (batch normalisation in training mode, "
-            "or a statistic of X?). Make predict(params, X) treat each row alone."
+            "the model's prediction for a row depends on the other rows of the call (batch normalisation in training "
+            "mode, or a statistic of X?). Make predict(params, X) treat each row alone."
         )
 
 

@@ -179,7 +179,7 @@ def curve_fit_problem(
     if isinstance(popt, tuple) and np.ndim(popt[0] if popt else 0) > 0:
         raise InputError(
             f"popt is a tuple of {len(popt)}, as curve_fit returns it: give popt alone, the first of them "
-            "(popt, pcov = curve_fit(...)). The covariance is worked out anew."
+            "(popt, pcov = curve_fit(...)). The covariance is computed again."
         )
     targets = as_numbers("y", y)
     if targets.ndim != 1:

@@ -53,7 +53,7 @@ def require_convergence(found: Estimate, steps: np.ndarray, what: str, outputs: 
         j = int(np.argmax(bad.sum(axis=0)))
         rows = np.unique(np.flatnonzero(bad[:, j]) // outputs)
         raise ModelError(
-            f"the derivative of {what} in theta[{j}] does not settle as the step shrinks ({name_rows(rows, 3)}): "
+            f"the derivative of {what} in theta[{j}] does not converge as the step shrinks ({name_rows(rows, 3)}): "
             "it has a kink, a jump or an edge there, or is noisy. Smooth it, tighten the tolerance of any solver "
             "inside, or give jac."
         )

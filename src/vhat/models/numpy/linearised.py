@@ -143,7 +143,7 @@ class NumpyLinearised(Linearised):
             share = np.sqrt(np.sum((weights * J.error / self._scale) ** 2, axis=0) / self.point.n)
         if share.max() > _MAX_FIRST_ERROR:
             raise ModelError(
-                f"the derivative in theta[{share.argmax()}] drowns in the rounding of the model. Give jac, or "
+                f"the derivative in theta[{share.argmax()}] is dominated by the rounding of the model. Give jac, or "
                 "take a large constant out of predictions and responses."
             )
         return 2 * float(np.linalg.norm(share))  # J enters J'CJ twice
@@ -163,7 +163,7 @@ class NumpyLinearised(Linearised):
         if not error.max() <= _MAX_SECOND_ERROR * size:  # true for NaN
             i, j = np.unravel_index(np.argmax(error), error.shape)
             raise ModelError(
-                f"the second derivative in theta[{i}], theta[{j}] does not settle as the step shrinks: the model "
+                f"the second derivative in theta[{i}], theta[{j}] does not converge as the step shrinks: the model "
                 "has a kink nearby or is noisy. Give hess or jac, or use curvature='ggn'."
             )
         return float(np.linalg.norm(error) / size)

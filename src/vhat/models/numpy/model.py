@@ -310,7 +310,7 @@ def _refuse_mixed_rows(predict: Callable[..., Any], theta: np.ndarray, X: Any, o
         same_shape = alone.shape[1:] == output.shape[1:]
         if not same_shape or not _agree(alone, output[rows], _OTHER_ROWS_TOLERANCE, output):
             raise ModelError(
-                f"the prediction for {name_rows(rows, 3)} changes with the rows beside it. Make predict treat "
+                f"the prediction for {name_rows(rows, 3)} depends on the other rows of the call. Make predict treat "
                 "each row alone: compute statistics such as X.max(), and times such as t[0], outside it."
             )
 

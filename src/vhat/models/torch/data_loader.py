@@ -283,7 +283,7 @@ def _separate_dict(batch: Mapping[Any, Any], target_key: str | None) -> Batch:
         raise InputError(f"target_key={target_key!r} is not among the keys {list(batch)} of the DataLoader's dicts.")
     inputs = {key: _leaf(key, value) for key, value in batch.items() if key != target_key}
     if not inputs:
-        raise InputError(f"the DataLoader's dicts hold nothing beside the target {target_key!r}.")
+        raise InputError(f"the DataLoader's dicts hold nothing but the target {target_key!r}.")
     return _check_lengths(inputs, _leaf(target_key, batch[target_key]))
 
 

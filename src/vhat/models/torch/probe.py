@@ -243,8 +243,8 @@ def _refuse_mixing(model: TorchModel, theta: Any, rows: Rows, rounding: float) -
         alone = torch.cat([model(theta, take_rows(rows, slice(i, i + 1))) for i in range(len(together))])
     if bool(((alone - together).abs() > rounding * together.abs().max().clamp(min=1e-300)).any()):
         raise ModelError(
-            "the module's prediction for a row changes with the rows beside it (statistics of the batch, attention "
-            "between rows, a batch axis that is not the first?). Make it treat each row alone."
+            "the module's prediction for a row depends on the other rows of the call (statistics of the batch, "
+            "attention between rows, a batch axis that is not the first?). Make it treat each row alone."
         )
 
 
