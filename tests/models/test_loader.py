@@ -198,7 +198,7 @@ def test_what_is_not_one_fixed_set_of_rows_is_refused_in_words(make, words):
 
 
 def test_dict_batches_with_nothing_beside_the_target_or_changing_keys_are_refused():
-    with pytest.raises(InputError, match="nothing beside the target"):
+    with pytest.raises(InputError, match="nothing but the target"):
         read(data.DataLoader(Rows(lambda i: {"y": Y[i]}), batch_size=4), "y")
     with pytest.raises(InputError, match="different keys"):
         read(data.DataLoader(Rows(lambda i: {"y": Y[i], f"x{i}": X[i]}), batch_size=1), "y")

@@ -9,16 +9,10 @@ from typing import Any
 import numpy as np
 
 from vhat.errors import InputError, ModelError, name_rows
-from vhat.models.numpy.finite_differences import (
-    Estimate,
-    Sampled,
-    SampledSteps,
-    first_derivatives,
-    measure_rounding,
-    not_converged,
-    second_derivatives,
-)
+from vhat.models.numpy.difference_steps import SampledSteps, measure_rounding
+from vhat.models.numpy.finite_differences import Estimate, first_derivatives, not_converged, second_derivatives
 from vhat.models.numpy.model import Model, take, wrap_errors
+from vhat.models.numpy.sampled import Sampled
 
 __all__ = ["disagreement", "refuse_nonlinear", "require_convergence", "residual_part"]
 

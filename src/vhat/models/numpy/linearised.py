@@ -12,7 +12,9 @@ import numpy as np
 from vhat.checks import check_finite
 from vhat.errors import ModelError
 from vhat.models.numpy.derivatives import require_convergence, residual_part
-from vhat.models.numpy.finite_differences import Estimate, Sampled, SampledSteps, first_derivatives, measure_rounding
+from vhat.models.numpy.difference_steps import SampledSteps, measure_rounding
+from vhat.models.numpy.finite_differences import Estimate, first_derivatives
+from vhat.models.numpy.sampled import Sampled
 from vhat.models.protocols import Curvature, Lazy, Linearised, ModelFacts, Point
 
 if TYPE_CHECKING:

@@ -10,16 +10,10 @@ import numpy as np
 from vhat.checks import check_finite
 from vhat.errors import InputError, ModelError, name_rows
 from vhat.models.loss import LossDerivatives, diagonal_if_separable, half_square, half_square_values
-from vhat.models.numpy.finite_differences import (
-    START_FRACTION,
-    Estimate,
-    Sampled,
-    first_derivatives,
-    measure_rounding,
-    not_converged,
-    second_derivatives,
-)
+from vhat.models.numpy.difference_steps import START_FRACTION, measure_rounding
+from vhat.models.numpy.finite_differences import Estimate, first_derivatives, not_converged, second_derivatives
 from vhat.models.numpy.model import wrap_errors
+from vhat.models.numpy.sampled import Sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
