@@ -1,4 +1,4 @@
-"""What the solvers of one problem share: scale, matrices, factorisations, the sign of the Hessian."""
+"""Cache shared by the solvers of one problem: scale, matrices, factorisations, the sign of the Hessian."""
 
 from __future__ import annotations
 
@@ -26,102 +26,103 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class SolverWorkspace:
-    """A problem with its caches. Everything here is a function of the problem alone, never of the test points.
+    """A problem with its cache. Everything in the cache depends on the problem alone, never on test points.
 
     Attributes:
         problem: The training problem.
-        twin: The same parameters and data under another decay, whose kernel may serve here too.
+        twin: Workspace of the same parameters and data under another decay, whose kernel may be rescaled for this one.
     """
 
     problem: Problem
     twin: SolverWorkspace | None = field(default=None, repr=False, kw_only=True)
-    _kept: dict[Hashable, Any] = field(default_factory=dict, repr=False, kw_only=True)
-    _told: set[str] = field(default_factory=set, repr=False, kw_only=True)
+    _cache: dict[Hashable, Any] = field(default_factory=dict, repr=False, kw_only=True)
+    _events: set[str] = field(default_factory=set, repr=False, kw_only=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        # what is kept belongs to the framework's float64 scope, and is made again when it is needed
-        return self.__dict__ | {"_kept": {}}
+        # Cached arrays belong to the framework's float64 scope. They are not pickled, but computed again when needed.
+        return self.__dict__ | {"_cache": {}}
 
     def keep(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what is kept under ``key``, made on the first request."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        found: T = self._kept[key]
+        """Return the value cached under ``key``; the first request calls ``make``."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        found: T = self._cache[key]
         return found
 
     def renew(self, key: Hashable, value: Any) -> None:
-        """Keep a value under ``key`` in place of what was kept there."""
-        self._kept[key] = value
+        """Replace the value cached under ``key``."""
+        self._cache[key] = value
 
     def drop(self, key: Hashable) -> None:
-        """Forget what is kept under ``key``."""
-        self._kept.pop(key, None)
+        """Remove the value cached under ``key``."""
+        self._cache.pop(key, None)
 
     def kept(self, key: Hashable) -> Any:
-        """Return what is kept under ``key``, or None where it has not been made."""
-        return self._kept.get(key)
+        """Return the value cached under ``key``; None if there is none."""
+        return self._cache.get(key)
 
     def first(self, event: str) -> bool:
-        """Whether this is the first time that ``event`` happens to this model."""
-        if event in self._told:
+        """Return whether this is the first call for ``event``, so that a warning is given once."""
+        if event in self._events:
             return False
-        self._told.add(event)
+        self._events.add(event)
         return True
 
     def release(self) -> None:
-        """Forget matrices and factorisations; they are made again when needed."""
-        self._kept.clear()
+        """Clear the cache of matrices and factorisations; they are computed again when needed."""
+        self._cache.clear()
         self.twin = None
 
     # -- solvers -------------------------------------------------------------------------------
     @property
     def solver(self) -> Solver:
-        """The options of the solver that the plan gives this problem."""
+        """The options of the solver chosen for this problem."""
         return self.keep("solver", lambda: choose(self.problem).solver)
 
     def plan(self, sides: int, solver: Solver | str = "auto", curvature: str = "auto") -> Plan:
-        """Return the plan for a number of right-hand sides; a solver that it chooses is that of the model itself."""
+        """Return the plan for a number of right-hand sides; ``"auto"`` gives the solver of :attr:`solver`."""
         found = choose(self.problem, sides, solver, curvature)
         if isinstance(solver, str):
-            self._kept.setdefault("solver", found.solver)
+            self._cache.setdefault("solver", found.solver)
         return found
 
     def prepared(self, solver: Solver, curvature: Curvature) -> Prepared:
-        """Return a solver made ready, once."""
+        """Return a prepared solver, cached."""
         if self.problem.linear and not solver.forms_matrix:
-            curvature = "ggn"  # the same matrix, and it needs no correction
+            # The Hessian of a linear model is the Gauss-Newton matrix, which needs no corrections.
+            curvature = "ggn"
         return self.keep(("prepared", solver, curvature), lambda: solver.prepare(self, curvature))
 
     def own_solver(self, curvature: Curvature) -> Prepared:
-        """Return the solver of what belongs to the model rather than to points: noise, stationarity, probes."""
+        """Return the prepared solver for systems of the model itself: noise, stationarity, probes."""
         return self.prepared(self.solver, curvature)
 
-    # -- what they share -----------------------------------------------------------------------
+    # -- cached matrices -----------------------------------------------------------------------
     def scale(self) -> Array:
         """Return the unit of each parameter, (p,)."""
         return self.keep("scale", lambda: curvatures.scale(self.problem))
 
     def matrix(self, curvature: Curvature) -> np.ndarray:
-        """Return ``A`` as a dense matrix (only where that fits)."""
+        """Return ``A`` as a dense matrix, without a check of memory."""
         return self.keep(("matrix", curvature), lambda: curvatures.assemble(self.problem, curvature))
 
     def kernel(self) -> Kernel:
-        """Return the n x n factorisation of the Gauss-Newton matrix, which every dual solve of this model shares."""
+        """Return the n x n factorisation of the Gauss-Newton matrix, shared by all dual solves of this model."""
 
         def make() -> Kernel:
-            # A multiple of the decay leaves the features and the unfactorised kernel as they are.
-            kept = None if self.twin is None else self.twin.kept("kernel")
-            rescaled = None if kept is None else kept.under(self.problem)
-            self.twin = None  # it has served, and would keep its own matrices alive
+            # Under a multiple of the twin's decay, its features and unfactorised kernel only have to be rescaled.
+            existing = None if self.twin is None else self.twin.kept("kernel")
+            rescaled = None if existing is None else existing.under(self.problem)
+            self.twin = None  # no longer needed, and a reference would keep its matrices in memory
             return make_kernel(self.problem) if rescaled is None else rescaled
 
         return self.keep("kernel", make)
 
     def single_kernel(self) -> SingleKernel | str:
-        """Return the same in single precision, or the reason why there is none."""
+        """Return the kernel in single precision; a str with the reason if that is not accurate enough."""
 
         def make() -> SingleKernel | str:
-            self.twin = None  # it cannot serve, and would keep its own matrices alive
+            self.twin = None  # of no use here, and a reference would keep its matrices in memory
             try:
                 return make_single_kernel(self.problem)
             except TooFewDigits as found:
@@ -130,17 +131,19 @@ class SolverWorkspace:
         return self.keep("single kernel", make)
 
     def gram(self, engine: Any = None) -> Gram:
-        """Return the p x p factorisation of the Gauss-Newton matrix, which every primal solve of this model shares.
+        """Return the p x p factorisation of the Gauss-Newton matrix, shared by all primal solves of this model.
 
         Args:
-            engine: The client of the Dask cluster that sums over the training rows, where it is not there yet.
+            engine: Client of the Dask cluster that sums over the training rows if the matrix is not cached; None to sum
+                in this process.
         """
         return self.keep("gram", lambda: make_gram(self.problem, self.scale(), engine))
 
     def definiteness(self, curvature: Curvature) -> Definiteness:
-        """Return the smallest eigenvalue of ``A``, and what is known of its sign."""
+        """Return the smallest eigenvalue of ``A``, and its sign."""
         if self.problem.linear and not self.solver.forms_matrix:
-            curvature = "ggn"  # the same matrix, positive by its form
+            # The Hessian of a linear model is the Gauss-Newton matrix, which is positive by construction.
+            curvature = "ggn"
 
         def find() -> Definiteness:
             return smallest_eigenvalue(
@@ -154,9 +157,9 @@ class SolverWorkspace:
         return self.keep(("definite", curvature), find)
 
     def softest_against_data(self, curvature: Curvature) -> tuple[float, Array] | None:
-        """Return the smallest ``x'Ax / x'Px`` and its x, P the Gauss-Newton matrix plus decay.
+        """Return the smallest ``x'Ax / x'Px`` and its x, with P the Gauss-Newton matrix plus decay.
 
-        None where the plan does not form matrices, or P is not positive definite.
+        None if the plan does not form matrices, or if P is not positive definite.
         """
 
         def find() -> tuple[float, Array] | None:
