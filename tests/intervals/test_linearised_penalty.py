@@ -11,7 +11,7 @@ from scipy.optimize import brentq, minimize_scalar
 import vhat
 from vhat.fitted.generalised_freedom import Retrainings
 from vhat.variance import spectrum
-from vhat.variance.ridge_likelihood import gather
+from vhat.variance.ridge_likelihood import make_evidence
 
 N, P, M = 60, 25, 80
 GRID = np.logspace(-9, 3, 61)
@@ -181,7 +181,7 @@ def test_student_t_density_is_that_of_scipy():
     t[:4] += 8.0
     fitted = linear(X, y, theta)
     rows = fitted.with_validation(Z, t).workspace.validation
-    evidence = gather(fitted.problem, rows, np.ones((N, 1)), np.ones(P), "t4", 0)
+    evidence = make_evidence(fitted.problem, rows, np.ones((N, 1)), np.ones(P), "t4", 0)
     J, g = waves(X), waves(Z)
     errors, residuals = g @ theta - t, J @ theta - y
     unit = np.sqrt(np.mean(errors**2))
@@ -243,7 +243,7 @@ def test_weights_and_several_outputs_enter_v_and_the_residuals(wide):
     )
     t = rng.normal(size=(6, 2)) * [1.0, 5.0]
     rows = fitted.with_validation(Z, t).workspace.validation
-    evidence = gather(fitted.problem, rows, np.ones((n, 2)), np.ones(p), "normal", 0)
+    evidence = make_evidence(fitted.problem, rows, np.ones((n, 2)), np.ones(p), "normal", 0)
     level = np.sqrt(np.mean(t**2, axis=0))
     J, C = both(X).reshape(-1, p), np.repeat(weights, 2)
     for lam in (1e-3, 0.1):
@@ -253,7 +253,7 @@ def test_weights_and_several_outputs_enter_v_and_the_residuals(wide):
         variance = np.sum((both(Z).reshape(-1, p) @ to * sigma) ** 2, axis=1)
         np.testing.assert_allclose(evidence.shares(lam), variance / np.tile(level**2, 6), rtol=1e-7)
         left = np.sqrt(C)[:, None] * (np.eye(2 * n) - J @ to) * sigma
-        np.testing.assert_allclose(evidence.left(lam)[0], np.sum(left**2), rtol=1e-7)
+        np.testing.assert_allclose(evidence.residual_moments(lam)[0], np.sum(left**2), rtol=1e-7)
     np.testing.assert_allclose(evidence.size, np.sum(C * y.reshape(-1) ** 2), rtol=1e-12)
 
 
@@ -296,10 +296,10 @@ def test_a_sample_of_training_rows_gives_v_of_all_of_them(monkeypatch):
     """V/n with n of all rows: the sample stands for the second moments of the gradients, not for the number of rows."""
     X, y, Z, _, theta = made(n=3000)
     problem = linear(X, y, theta).problem
-    whole = spectrum.follow(problem, Z, np.ones(P), np.ones((3000, 1)))
+    whole = spectrum.compute_path(problem, Z, np.ones(P), np.ones((3000, 1)))
     monkeypatch.setattr(spectrum, "_MOST_PARAMETERS", 10)
     monkeypatch.setattr(spectrum, "_MOST_ROWS", 1500)
-    part = spectrum.follow(problem, Z, np.ones(P), np.ones((3000, 1)))
+    part = spectrum.compute_path(problem, Z, np.ones(P), np.ones((3000, 1)))
     assert (whole.rows, part.rows) == (3000, 1500)
     ratio = part.norms(0.05) / whole.norms(0.05)
     assert 0.95 < np.median(ratio) < 1.05

@@ -31,7 +31,7 @@ def fitted():
 
 
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(row_blocks, "_HELD", 0)
+    monkeypatch.setattr(row_blocks, "_MAX_JACOBIAN_BYTES", 0)
     monkeypatch.setattr(row_blocks, "_BLOCK_BYTES", 8 * 6 * 2 * 41)
 
 
@@ -72,7 +72,7 @@ def test_a_long_linear_model_is_answered_by_the_matrix_as_by_the_rows(monkeypatc
     matrix = lambda x: np.column_stack([np.ones(len(x)), x])  # noqa: E731
     make = lambda: vhat.from_numpy(lambda q, x: matrix(x) @ q, np.zeros(3), x, y, jac=matrix, weight_decay=0.1)  # noqa: E731
     rows = make().polish().interval(x[:5])
-    monkeypatch.setattr(plan, "_LONG", 400)
+    monkeypatch.setattr(plan, "_MANY_ROWS", 400)
     fitted = make().polish()
     assert choose(fitted.problem).solver == Primal()
     band = fitted.interval(x[:5])

@@ -1,11 +1,11 @@
-"""The noise level: given by the user, or estimated from the residuals and the freedom that the fit left them.
+"""The noise level: given by the user, or estimated from the residuals and their degrees of freedom.
 
-Of a model that is linear in its parameters, the noise can also be read off the part of the responses that no parameter
-explains, ``(I - P) y`` with P the projection on the columns of J. That part is independent of the fit, with weight
-decay too, so that Student's t is exact.
+For a model that is linear in its parameters, the noise can also be estimated from the part of the responses that no
+parameter explains, ``(I - P) y`` with P the projection on the columns of J. That part is independent of the fit, also
+with weight decay, so that Student's t is exact.
 
-Rows that the loss does not see (sample weight zero) have residuals that nothing held down: they count neither in
-``|r|^2`` nor in ``|I - S|_F^2``.
+Rows with sample weight zero do not enter the loss, and their residuals were not fitted. They count neither in ``|r|^2``
+nor in ``|I - S|_F^2``.
 """
 
 from __future__ import annotations
@@ -39,21 +39,24 @@ __all__ = [
 ]
 
 UNCERTAIN = 0.2
-"""Relative standard error of a level that validation rows tell, above which it is mentioned: 12 rows and fewer."""
+"""Relative standard error of a level estimated from validation rows above which it is mentioned: 12 rows or fewer."""
 _EXACT_FLOPS = 2e11
-"""Of linear algebra for exact traces or ranks, some ten seconds on one core."""
+"""Largest number of flops for exact traces or ranks, about ten seconds on one core."""
 _LEAST_SHARE = 0.01
-"""Of their degrees of freedom that residuals must keep to tell of the noise: below, the fit interpolates."""
+"""Share of their degrees of freedom that the residuals must keep for an estimate; below it the fit interpolates."""
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
-"""Residuals of this share of y, root mean square, are what float64 makes of a sum that is right."""
+"""Root mean square residual, relative to y, up to which residuals are rounding errors."""
 _FEW = 128
-"""Training rows up to which every row is probed by itself, which makes the traces exact."""
+"""Training rows up to which a unit vector per row is used in place of random probes, which makes the traces exact."""
 _SVD_FLOPS = 10
-"""Operations of a singular value decomposition with left vectors, for each of n p min(n, p)."""
+"""Flops of a singular value decomposition with left vectors, in units of n p min(n, p)."""
 _SVD_COPIES = 4
-"""Matrices of the size of J that it holds: the scaled J, LAPACK's own copy, left and right vectors."""
-_MATCHED = 1e-6
-"""Relative deviation of weights from 1/noise^2 that counts as rounding: it moves no quantile in its first digits."""
+"""Matrices of the size of J during the decomposition: the scaled J, LAPACK's copy, left and right vectors."""
+_MATCH_RTOL = 1e-6
+"""Relative deviation of weights from 1/noise^2 up to which they match: it does not change the leading digits of any
+quantile."""
+_BLOCK_BYTES = 2**27
+"""Bytes of the gradients of one block of training rows, 128 MB."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,15 @@ class Noise:
 
     Attributes:
         values: ``sigma_ib`` of each row and output, (n, K).
-        level: Root mean square over the rows, one an output, (K,).
-        overall: Root mean square over everything: the reference of a functional.
-        source: ``"given"`` or ``"estimated"``, with how.
-        df: Residual degrees of freedom of each output, (K,), when estimated; else None.
+        level: Root mean square over the rows, per output, (K,).
+        overall: Root mean square over rows and outputs: the reference of a functional.
+        source: ``"given"`` or ``"estimated"``, with the method.
+        df: Residual degrees of freedom of each output, (K,), if estimated; else None.
         uniform: Whether every row of an output has the same noise.
-        independent: Whether the level was read off what no parameter explains, so that it is independent of the fit
-            where the weights match the noise.
-        own: Whether the model's own variance head gives it.
-        validation_rows: How many rows that training did not fit told the level; 0 where it came from elsewhere.
+        independent: Whether the level was estimated from the part that no parameter explains, and is therefore
+            independent of the fit if the weights match the noise.
+        own: Whether the model's variance head predicts it.
+        validation_rows: Number of rows outside of training from which the level was estimated; 0 for other sources.
     """
 
     values: np.ndarray
@@ -85,7 +88,7 @@ class Noise:
 
     @cached_property
     def estimated(self) -> bool:
-        """Whether the level came from residuals, of training rows or of others."""
+        """Whether the level was estimated from residuals, of training rows or of others."""
         return self.source.startswith("estimated")
 
     @property
@@ -95,20 +98,20 @@ class Noise:
 
     @cached_property
     def digest(self) -> bytes:
-        """A digest of ``values``: results that depend on the noise are cached under it."""
+        """Hash of ``values``: cache key of results that depend on the noise."""
         return hashlib.blake2b(np.ascontiguousarray(self.values).tobytes(), digest_size=32).digest()
 
 
 @dataclass(frozen=True)
 class Freedom:
-    """Traces of the smoother ``S = df/dy`` in the metric of the noise shape, over the rows that the loss sees.
+    """Traces of the smoother ``S = df/dy`` in the metric of the noise shape, over the rows of positive weight.
 
     Attributes:
-        effective: ``tr S``, the effective degrees of freedom, one an output, (K,).
-        residual: ``M_kj = |(I - S)_kj|_F^2``, so that ``E |r_k|^2 = sum_j M_kj sigma_j^2`` (K, K).
-        fitted: ``|S|_F^2`` summed over everything: ``n`` times the mean V of the training rows.
-        rows: How many rows the loss sees.
-        method: "exact" or how many random probes.
+        effective: ``tr S``, the effective degrees of freedom per output, (K,).
+        residual: ``M_kj = |(I - S)_kj|_F^2``, so that ``E |r_k|^2 = sum_j M_kj sigma_j^2``, (K, K).
+        fitted: ``|S|_F^2`` summed over the outputs: ``n`` times the mean V of the training rows.
+        rows: Number of rows of positive weight.
+        method: "exact" or the number of random probes.
     """
 
     effective: np.ndarray
@@ -119,28 +122,33 @@ class Freedom:
 
     @property
     def share(self) -> float:
-        """The smallest share of its freedom that an output's residuals keep: 0 at interpolation."""
+        """Residual degrees of freedom per row, the smallest over the outputs: 0 for an interpolating fit."""
         return float(np.min(np.diag(self.residual))) / self.rows
 
     def undetermined(self, parameters: int) -> float:
-        """The share of the training predictions' freedom that weight decay takes: ``1 - tr(SS) / tr S``.
+        """Return the share of the training predictions' freedom that weight decay determines: ``1 - tr(SS) / tr S``.
 
-        The mean of ``unsupported`` over the training rows, by ``g'h``; near 1 the data decide nothing. A fit of several
-        parameters that has less freedom left than one an output is measured against that: a network of which only the
-        last offset is left is no better supported for being small. Free of the units of the outputs: S is symmetric in
-        those of the loss, where ``|S_kj|_F |S_jk|_F`` is ``|S_kj|_F^2``.
+        It is the mean of ``unsupported`` over the training rows, weighted by ``g'h``; near 1 the data determine almost
+        nothing. If several parameters leave less than one degree of freedom per output, the share is relative to one
+        per output: a network shrunk to its last offset is not supported better because its freedom is small.
+
+        The share is free of the units of the outputs. In the units of the loss S is symmetric, and
+        ``|S_kj|_F |S_jk|_F`` is ``|S_kj|_F^2``.
 
         Args:
-            parameters: How many parameters were trained.
+            parameters: Number of trained parameters.
         """
-        outputs, freedom = len(self.effective), float(np.sum(self.effective))
-        size = np.maximum(self.residual - np.diag(self.rows - 2 * self.effective), 0.0)
-        whole = max(freedom, outputs) if parameters > outputs else freedom
-        return 1.0 - float(np.sum(np.sqrt(size * size.T))) / whole if whole > 0 else 1.0
+        outputs = len(self.effective)
+        freedom = float(np.sum(self.effective))
+        total = max(freedom, outputs) if parameters > outputs else freedom
+        if not total > 0:
+            return 1.0
+        size = np.maximum(self.residual - np.diag(self.rows - 2 * self.effective), 0.0)  # |S_kj|_F^2
+        return 1.0 - float(np.sum(np.sqrt(size * size.T))) / total
 
     @property
     def own(self) -> float:
-        """``sum_k |S_kk|_F^2``: each output's response to its own noise, free of the units of the outputs."""
+        """``sum_k |S_kk|_F^2``: response of each output to its own noise, free of the units of the outputs."""
         return float(np.sum(np.diag(self.residual) - self.rows + 2 * self.effective))
 
 
@@ -150,7 +158,7 @@ def _make(values: np.ndarray, source: str, df: np.ndarray | None, uniform: bool)
 
 
 def given_noise(noise: Any, problem: Problem) -> Noise:
-    """Spread a number, one per row (n,), or one per row and output (n, K), over the training responses.
+    """Return the given noise for each training response: from one number, one per row (n,), or (n, K).
 
     Raises:
         InputError: For a wrong shape or a level that is not positive and finite.
@@ -168,46 +176,46 @@ def given_noise(noise: Any, problem: Problem) -> Noise:
 
 
 def held_out_noise(level: np.ndarray, shape: np.ndarray, rows: int, *, predicted: bool = False) -> Noise:
-    """Return the noise that errors at rows which training did not fit tell.
+    """Return noise whose level was estimated from errors at validation rows.
 
     Args:
-        level: One an output, (K,).
+        level: The level of each output, (K,).
         shape: Relative noise of each training response, (n, K).
-        rows: How many rows told it.
-        predicted: Whether the model itself predicts the noise of each row, so that that of these rows is known too.
+        rows: Number of validation rows.
+        predicted: Whether the model predicts the noise of each row, including the validation rows.
     """
     df = np.full(len(level), float(rows))
     uniform = _is_uniform(shape)
-    average = "" if uniform or predicted else ", as if their noise were that of an average training row"
-    found = _make(level * shape, f"estimated from {rows:,} validation rows{average}", df, uniform)
+    assumption = "" if uniform or predicted else ", as if their noise were that of an average training row"
+    found = _make(level * shape, f"estimated from {rows:,} validation rows{assumption}", df, uniform)
     return replace(found, validation_rows=rows)
 
 
 def own_noise(deviations: np.ndarray) -> Noise:
-    """Return the noise that the model's own variance head predicts, (n, K)."""
+    """Return noise from the standard deviations that the model's variance head predicts, (n, K)."""
     found = _make(deviations, "as the model's own variance head has it", None, _is_uniform(deviations))
     return replace(found, own=True)
 
 
 def _is_uniform(values: np.ndarray) -> bool:
-    """Whether every row of an output has the same noise."""
+    """Return whether every row of an output has the same noise."""
     return bool(np.all(values == values[0]))
 
 
-def _seen(problem: Problem) -> np.ndarray:
-    """Which rows the loss sees, (n,). In the others no derivative of it is left: their sample weight is zero."""
+def _counted_rows(problem: Problem) -> np.ndarray:
+    """Return which rows the loss depends on, (n,) of bool: those with a derivative that is not zero."""
     loss = problem.loss_derivatives
     parts = (loss.first, loss.curvature, loss.cross)
     return np.any([part.reshape(problem.n, -1).any(axis=1) for part in parts], axis=0)
 
 
 def estimate_noise(problem: Problem, freedom: Freedom, shape: np.ndarray) -> Noise:
-    """Estimate ``sigma^2 = |r|^2 / |I - S|_F^2``, one level an output, times the shape of the noise over rows.
+    """Return noise with ``sigma^2 = |r|^2 / |I - S|_F^2``, a level per output times the shape of the noise.
 
     Args:
         problem: The training problem.
         freedom: The traces of its smoother.
-        shape: Relative noise of each response, (n, K); ones where all rows are alike.
+        shape: Relative noise of each response, (n, K); ones for equal noise.
 
     Raises:
         NoiseError: When the fit interpolates, or the loss has no residual.
@@ -217,75 +225,81 @@ def estimate_noise(problem: Problem, freedom: Freedom, shape: np.ndarray) -> Noi
             "the noise cannot be read off the residuals, because the loss is not a function of f - y. Give noise=, the "
             "standard deviation of y."
         )
-    seen = _seen(problem)
-    residuals = ((problem.fitted_values - problem.targets) / shape)[seen]
+    counted = _counted_rows(problem)
+    residuals = ((problem.fitted_values - problem.targets) / shape)[counted]
     if freedom.share < _LEAST_SHARE:
         raise NoiseError(
             f"the fit interpolates: the residuals keep {freedom.share:.2g} of their {freedom.rows} degrees of freedom, "
             "too few to estimate the noise. Give noise=, from replicates, a holdout or the instrument."
         )
     squares = np.sum(residuals**2, axis=0)
-    sizes = np.sum((problem.targets / shape)[seen] ** 2, axis=0)
+    sizes = np.sum((problem.targets / shape)[counted] ** 2, axis=0)
     if not np.all(squares > _ROUNDING**2 * sizes):
         raise NoiseError(
             "the fit is perfect: the residuals are zero, or what rounding leaves of y, and say nothing of the noise. "
             "Give noise=; or subtract a large constant from y, if it has one."
         )
-    variance, method = np.linalg.solve(freedom.residual, squares), freedom.method
+    # Several outputs: E |r_k|^2 = sum_j M_kj sigma_j^2 is a linear system for the sigma_j^2.
+    variance = np.linalg.solve(freedom.residual, squares)
+    method = freedom.method
     if not np.all(variance > 0):
-        # unbiased, but below zero by chance: charge each output's residuals to its own noise, which errs upwards
+        # The unbiased estimate may be negative by chance. Then attribute the residuals of each output to its own noise,
+        # which overestimates it.
         variance = squares / np.sum(freedom.residual, axis=1)
         method = f"{method}, outputs not told apart"
-    # an oblique smoother (weights) can have |I - S|_F^2 above n - tr S; no residual has that many degrees of freedom
+    # With weights the smoother is oblique, and |I - S|_F^2 may exceed n - tr S, the most that residuals can have.
     df = np.minimum(freedom.residual @ variance / variance, freedom.rows - freedom.effective)
     return _make(np.sqrt(variance) * shape, f"estimated from residuals ({method})", df, _is_uniform(shape))
 
 
 def projected_noise(problem: Problem, shape: np.ndarray) -> Noise | None:
-    """Estimate ``sigma_k^2 = |(I - P_k) y_k|^2 / (n - rank J_k)`` of a linear model, one level an output k.
+    """Return noise with ``sigma_k^2 = |(I - P_k) y_k|^2 / (n - rank J_k)`` for each output k of a linear model.
 
-    ``J_k`` holds the gradients of output k over the rows that the loss sees, and ``P_k`` projects on its columns, both
-    in units of the noise shape. The residuals r of any parameters have the same ``(I - P_k) r_k`` as the responses less
-    their offset, so those of the fit are used. Where the truth is in the model,
+    ``J_k`` has the gradients of output k at the rows of positive weight, and ``P_k`` projects on its columns, both in
+    units of the noise shape. For the residuals r at any parameters, ``(I - P_k) r_k`` is the same; those of the fit are
+    used. If the true function is in the model,
 
     - ``(n - rank J_k) sigma_k^2`` is exactly the true variance times a chi-square with ``n - rank J_k`` degrees of
-      freedom; otherwise it is larger in distribution, and intervals are wider;
-    - it is independent of the fit, whatever the decay, if the weights match the noise (:func:`weights_match`): the
-      fit depends on the responses through ``J_k' W_k y_k`` alone, which ``P_k`` leaves as it is. That holds for outputs
-      that share parameters as well, whose projections are taken one at a time.
+      freedom. Otherwise it is larger in distribution, and intervals are wider;
+    - it is independent of the fit, for any decay, if the weights match the noise (:func:`weights_match`). The fit
+      depends on the responses only through ``J_k' W_k y_k``, which ``P_k`` does not change. This also holds for outputs
+      that share parameters, because each has its own projection.
 
-    Rows count as observations, whatever their weight: a row of weight 2 is one row here, and two rows of weight 1/2 are
-    two.
+    Rows count as observations, whatever their weight: a row of weight 2 is one row, and two rows of weight 1/2 are two.
 
     Args:
         problem: The training problem.
-        shape: Relative noise of each response, (n, K); ones where all rows are alike.
+        shape: Relative noise of each response, (n, K); ones for equal noise.
 
     Returns:
-        The noise, or None: where the model is not known to be linear or the loss not to be a square; where no degree of
-        freedom is left, or only rounding; where the decomposition of J does not fit memory or would take minutes.
+        The noise. None if the model is not known to be linear or the loss not to be a square; if no degree of freedom,
+        or only rounding, is left; or if the decomposition of J does not fit into memory or would take minutes.
     """
-    n, K, p = problem.n, problem.outputs, problem.p
+    n = problem.n
+    K = problem.outputs
+    p = problem.p
     fits = in_blocks(problem) or 8 * n * p * (K + _SVD_COPIES) <= problem.memory / 2
     if not (problem.linear and problem.loss_derivatives.square and fits):
         return None
     if K * _SVD_FLOPS * n * p * min(n, p) > _EXACT_FLOPS:
         return None
-    seen = _seen(problem)
-    variance, df = np.zeros(K), np.zeros(K)
-    for k, (square, rank) in enumerate(_squares_left(problem, shape, seen)):
-        size = float(np.sum((problem.targets[seen, k] / shape[seen, k]) ** 2))
-        df[k] = int(seen.sum()) - rank
+    counted = _counted_rows(problem)
+    variance = np.zeros(K)
+    df = np.zeros(K)
+    for k, (square, rank) in enumerate(_unexplained_squares(problem, shape, counted)):
+        size = float(np.sum((problem.targets[counted, k] / shape[counted, k]) ** 2))
+        df[k] = int(counted.sum()) - rank
         if df[k] < 1 or not square > _ROUNDING**2 * size:
             return None
         variance[k] = square / df[k]
-    left = ", ".join(f"{each:.0f}" for each in (df[:1] if np.all(df == df[0]) else df))
-    source = f"estimated from what no parameter explains (n - rank = {left})"
+    shown = df[:1] if np.all(df == df[0]) else df
+    degrees = ", ".join(f"{each:.0f}" for each in shown)
+    source = f"estimated from what no parameter explains (n - rank = {degrees})"
     return replace(_make(np.sqrt(variance) * shape, source, df, _is_uniform(shape)), independent=True)
 
 
 def weights_match(problem: Problem, shape: np.ndarray) -> bool:
-    """Return whether the loss is a square whose weights are proportional to ``1/shape^2``, in each output by itself.
+    """Return whether the loss is a square with weights proportional to ``1/shape^2`` in each output.
 
     Only then is the noise of :func:`projected_noise` independent of the fit.
 
@@ -296,43 +310,44 @@ def weights_match(problem: Problem, shape: np.ndarray) -> bool:
     loss = problem.loss_derivatives
     if not loss.square:
         return False
-    seen = _seen(problem)
-    ratio = loss.curvature[seen] * shape[seen] ** 2
-    return bool(np.all(np.ptp(ratio, axis=0) <= _MATCHED * np.max(ratio, axis=0)))
+    counted = _counted_rows(problem)
+    ratio = loss.curvature[counted] * shape[counted] ** 2
+    return bool(np.all(np.ptp(ratio, axis=0) <= _MATCH_RTOL * np.max(ratio, axis=0)))
 
 
-def _squares_left(problem: Problem, shape: np.ndarray, seen: np.ndarray) -> list[tuple[float, int]]:
-    """Return of each output the square of what no parameter explains of its residuals, and the rank of its Jacobian."""
+def _unexplained_squares(problem: Problem, shape: np.ndarray, counted: np.ndarray) -> list[tuple[float, int]]:
+    """Return for each output ``|(I - P_k) r_k|^2`` and the rank of ``J_k``."""
     residuals = (problem.fitted_values - problem.targets) / shape
     if in_blocks(problem):
-        return unexplained_squares(problem, residuals, shape, seen)
+        return unexplained_squares(problem, residuals, shape, counted)
     with problem.scope():
         J = _jacobian(problem).reshape(problem.n, problem.outputs, problem.p)
     found = []
     for k in range(problem.outputs):
-        part, rank = _unexplained(J[seen, k] / shape[seen, k, None], residuals[seen, k])
+        part, rank = _unexplained(J[counted, k] / shape[counted, k, None], residuals[counted, k])
         found.append((float(np.sum(part**2)), rank))
     return found
 
 
 def _unexplained(J: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the part of r that no combination of the columns of J gives, and the rank of J.
+    """Return the part of r orthogonal to the columns of J, and the rank of J.
 
-    Columns are brought to length one first, so that the rank does not depend on the units of parameters. A singular
-    value counts as zero below ``max(n, p)`` roundings of the largest one. An error either way is harmless: a direction
-    too many costs one degree of freedom, one too few is one that the fit hardly uses.
+    Columns are scaled to length one first, so that the rank does not depend on the units of parameters. A singular
+    value below ``max(n, p)`` machine epsilons times the largest counts as zero. A wrong rank is harmless: a direction
+    too many costs one degree of freedom, and a direction too few is hardly used by the fit.
     """
     lengths = np.linalg.norm(J, axis=0)
     scaled = J / np.where(lengths > 0, lengths, 1.0)
     left, values, _ = np.linalg.svd(scaled, full_matrices=False)
-    kept = left[:, values > max(J.shape) * np.finfo(np.float64).eps * values[0]]
-    for _ in range(2):  # once more takes away what rounding left of a fit far larger than the rest
-        r = r - kept @ (kept.T @ r)
-    return r, kept.shape[1]
+    basis = left[:, values > max(J.shape) * np.finfo(np.float64).eps * values[0]]
+    # Project twice: if the explained part is far larger, rounding of the first projection is not negligible.
+    for _ in range(2):
+        r = r - basis @ (basis.T @ r)
+    return r, basis.shape[1]
 
 
 def measure_freedom(problem: Problem, prepared: Prepared, shape: np.ndarray, seed: int = 0) -> Freedom:
-    """Compute the traces of the smoother: exactly where the Jacobian fits, else by random probes.
+    """Return the traces of the smoother: exact if the Jacobian fits into memory, else by random probes.
 
     Args:
         problem: The training problem.
@@ -340,34 +355,42 @@ def measure_freedom(problem: Problem, prepared: Prepared, shape: np.ndarray, see
         shape: Relative noise of each response, (n, K).
         seed: Seed of the probes.
     """
-    rows, p = problem.n * problem.outputs, problem.p
-    half, blocked = prepared.half, in_blocks(problem)
+    rows = problem.n * problem.outputs
+    p = problem.p
+    half = prepared.half
+    blocked = in_blocks(problem)
     fits = blocked or 3 * 8 * rows * p <= problem.memory / 2
     if half is None or not fits or rows * p * min(p, rows) > _EXACT_FLOPS:
-        return _probed(problem, prepared, shape, seed)
+        return _by_probes(problem, prepared, shape, seed)
     if blocked:
         return _exact_in_blocks(problem, half, shape)
     return _exact(problem, half(_jacobian(problem)), shape)
 
 
 def _exact(problem: Problem, half: np.ndarray, shape: np.ndarray) -> Freedom:
-    """``S_kj = -B_k' (B cross)_j / n`` with ``B = L^-1 J'``: every trace is a product of small Gram matrices."""
-    n, K, p, seen = problem.n, problem.outputs, problem.p, _seen(problem)
-    half = half.reshape(n, K, p)
-    moved = contract(half.transpose(2, 0, 1), problem.loss_derivatives.cross).transpose(1, 2, 0)
-    rows = slice(None) if seen.all() else seen
-    left, right = half[rows] / shape[rows, :, None], moved[rows] * shape[rows, :, None]
+    """Return the traces of ``S_kj = -B_k' (B cross)_j / n``, ``B = L^-1 J'``, by products of small Gram matrices."""
+    n = problem.n
+    K = problem.outputs
+    counted = _counted_rows(problem)
+    B = half.reshape(n, K, problem.p)
+    B_cross = contract(B.transpose(2, 0, 1), problem.loss_derivatives.cross).transpose(1, 2, 0)
+    rows = slice(None) if counted.all() else counted
+    left = B[rows] / shape[rows, :, None]
+    right = B_cross[rows] * shape[rows, :, None]
     effective = -np.einsum("nkp,nkp->k", left, right) / n
     size = np.array([[_cross_norm(left[:, k], right[:, j]) for j in range(K)] for k in range(K)]) / n**2
+    # |I - S|_F^2 = n - 2 tr S + |S|_F^2, where the first two terms belong to the diagonal blocks.
     residual = size + np.diag(len(left) - 2 * effective)
     return Freedom(effective, residual, float(size.sum()), len(left), "exact")
 
 
 def _exact_in_blocks(problem: Problem, half: Callable[[np.ndarray], np.ndarray], shape: np.ndarray) -> Freedom:
-    """Return the same by sums over blocks of rows."""
-    seen = _seen(problem)
-    count, K, n = int(seen.sum()), problem.outputs, problem.n
-    sums = smoother_sums(problem, half, shape, seen)
+    """Return the traces of :func:`_exact`, by sums over blocks of rows."""
+    counted = _counted_rows(problem)
+    count = int(counted.sum())
+    K = problem.outputs
+    n = problem.n
+    sums = smoother_sums(problem, half, shape, counted)
     effective = -sums.effective / n
     size = np.array([[np.sum(sums.left[k] * sums.right[j]) for j in range(K)] for k in range(K)]) / n**2
     residual = size + np.diag(count - 2 * effective)
@@ -375,45 +398,56 @@ def _exact_in_blocks(problem: Problem, half: Callable[[np.ndarray], np.ndarray],
 
 
 def _jacobian(problem: Problem) -> np.ndarray:
-    """Return J over the training rows, (n * K, p), made in blocks of 128 MB."""
+    """Return J over the training rows, (n * K, p), computed in blocks."""
     n = problem.n
-    step = max(1, 2**27 // (8 * problem.p * problem.outputs))
+    step = max(1, _BLOCK_BYTES // (8 * problem.p * problem.outputs))
     parts = (problem.take(problem.X, start, min(start + step, n)) for start in range(0, n, step))
     return np.concatenate([problem.numpy(problem.gradients(part)) for part in parts])
 
 
 def _cross_norm(a: np.ndarray, b: np.ndarray) -> float:
-    """``|a b'|_F^2`` for (n, p) matrices, through the smaller of n x n and p x p."""
+    """Return ``|a b'|_F^2`` for (n, p) matrices, through the smaller of n x n and p x p."""
     if a.shape[0] <= a.shape[1]:
         return float(np.sum((a @ b.T) ** 2))
     return float(np.sum((a.T @ a) * (b.T @ b)))
 
 
-def _probed(problem: Problem, prepared: Prepared, shape: np.ndarray, seed: int) -> Freedom:
-    """Hutchinson: ``E |(I - S) z|^2 = |I - S|_F^2`` for random signs z, one output at a time.
+def _by_probes(problem: Problem, prepared: Prepared, shape: np.ndarray, seed: int) -> Freedom:
+    """Return the traces by Hutchinson's estimator, ``E |(I - S) z|^2 = |I - S|_F^2`` for random signs z.
 
-    Few rows are probed one by one instead, which is exact.
+    One output is probed at a time. With few rows, unit vectors replace the random signs, and the traces are exact.
     """
-    n, K, seen = problem.n, problem.outputs, _seen(problem)
-    rows, exact = int(seen.sum()), n <= _FEW
+    n = problem.n
+    K = problem.outputs
+    counted = _counted_rows(problem)
+    rows = int(counted.sum())
     probes = int(np.clip(np.ceil(2e4 / n), 2, 64))
-    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(K, probes, n))
-    # unit vectors of all rows sum to what one random probe gives in the mean
-    vectors, times = (np.broadcast_to(np.eye(n)[seen], (K, rows, n)), rows) if exact else (signs * seen, 1)
-    effective, residual, fitted = np.zeros(K), np.zeros((K, K)), 0.0
+    if n <= _FEW:
+        vectors = np.broadcast_to(np.eye(n)[counted], (K, rows, n))
+        factor = rows  # the sum over all unit vectors, where random probes have the mean
+        method = "exact"
+    else:
+        vectors = np.random.default_rng(seed).choice([-1.0, 1.0], size=(K, probes, n)) * counted
+        factor = 1
+        method = f"{probes} random probes"
+    effective = np.zeros(K)
+    residual = np.zeros((K, K))
+    fitted = 0.0
     cross = problem.loss_derivatives.cross
+    if cross.ndim == 3:
+        cross = cross.transpose(0, 2, 1)
     for j in range(K):
         z = np.zeros((vectors.shape[1], n, K))
         z[:, :, j] = vectors[j]
-        moved = contract(z * shape, cross if cross.ndim == 2 else cross.transpose(0, 2, 1))
-        solution = prepared.solve(problem.vjp(moved))
+        # S z = -J A^-1 J' cross z / n, in units of the noise shape.
+        solution = prepared.solve(problem.vjp(contract(z * shape, cross)))
         if np.any(solution.status != Status.CONVERGED):
             raise NotConverged(
                 "the solves that measure the residual degrees of freedom did not converge. Raise max_steps of "
                 "vhat.CG, or give noise=."
             )
-        Sz = -problem.jvp(solution.h) / n / shape * seen[:, None]
-        effective[j] = times * np.mean(np.sum(Sz * z, axis=(1, 2)))
-        residual[:, j] = times * np.mean(np.sum((z - Sz) ** 2, axis=1), axis=0)
-        fitted += times * float(np.mean(np.sum(Sz**2, axis=(1, 2))))
-    return Freedom(effective, residual, fitted, rows, "exact" if exact else f"{probes} random probes")
+        Sz = -problem.jvp(solution.h) / n / shape * counted[:, None]
+        effective[j] = factor * np.mean(np.sum(Sz * z, axis=(1, 2)))
+        residual[:, j] = factor * np.mean(np.sum((z - Sz) ** 2, axis=1), axis=0)
+        fitted += factor * float(np.mean(np.sum(Sz**2, axis=(1, 2))))
+    return Freedom(effective, residual, fitted, rows, method)

@@ -1,17 +1,18 @@
-"""The shape of a ridge penalty that nobody gave: how strongly each parameter is held, relative to the others.
+"""Default shape of a ridge penalty: the penalty of each parameter relative to the others.
 
-One number for all parameters has a unit, because parameters have units. Write a network with its last layer a thousand
-times smaller, for responses in thousands: the function is the same, but one number then holds the last layer a million
-times more loosely than before, compared with the first. So each array of parameters has its own number, the mean of
-``diag(J'CJ/n)`` over its entries. The penalty then has the units of the curvature, and two networks that are the same
-function, written in other units of y or with a factor moved from one layer to the next, have the same refit.
+A single number for all parameters is not free of units, because parameters have units. Consider a network whose last
+layer is a thousand times smaller, for responses in thousands. It is the same function, but a single number penalises
+the last layer a million times less than before, relative to the first. Each array of parameters therefore has its own
+number, the mean of ``diag(J'CJ/n)`` over its entries. The penalty then has the units of the curvature. Two networks
+that represent the same function, in other units of y or with a factor moved from one layer to the next, have the same
+refit.
 
-The entries of an array are taken to share one unit. A model whose only array is a vector is a list of named quantities,
-like the parameters of a curve: there each entry has its own number.
+The entries of an array are assumed to share one unit. A model whose only array is a vector is a list of named
+quantities, like the parameters of a curve; there each entry has its own number.
 
-Measured by ``python -m benchmarks.penalty_shape`` on networks in the parametrisation in which they were trained, where
-one number for all parameters is at its best: the standard errors by this shape differ from those by one number by a few
-percent, and are as near to retraining. A number for every entry follows retraining less well.
+Measured by ``python -m benchmarks.penalty_shape`` on networks in the parametrisation in which they were trained, the
+best case for a single number: the standard errors with this shape differ from those with a single number by a few
+percent, and agree as well with retraining. With a number for every entry the agreement is worse.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["penalty_shape"]
 def penalty_shape(problem: Problem) -> np.ndarray:
     """Return the penalty of each parameter up to a common factor, (p,).
 
-    The model's own weight decay, where every parameter has one; else the mean of ``diag(J'CJ/n)`` over each array.
+    It is the model's weight decay if every parameter has one, else the mean of ``diag(J'CJ/n)`` over each array.
 
     Args:
         problem: The training problem. Call this within its scope.
@@ -37,25 +38,26 @@ def penalty_shape(problem: Problem) -> np.ndarray:
         return decay / decay.mean()
     squares = problem.numpy(problem.diagonal())
     if _is_vector(problem.leaves):
-        return _filled(squares)
+        return _fill_zeros(squares)
     shape = np.empty(problem.p)
     for where in leaf_slices(problem.leaves):
         if where.stop > where.start:
             shape[where] = np.mean(squares[where])
-    return _filled(shape)
+    return _fill_zeros(shape)
 
 
 def _is_vector(leaves: tuple[tuple[int, ...], ...]) -> bool:
-    """Whether the only array of parameters is a vector."""
+    """Return whether the only array of parameters is a vector."""
     return len(leaves) == 1 and len(leaves[0]) == 1
 
 
-def _filled(shape: np.ndarray) -> np.ndarray:
-    """Give parameters that no training prediction depends on the mean of the others.
+def _fill_zeros(shape: np.ndarray) -> np.ndarray:
+    """Return the shape with zeros replaced by the mean of the positive entries.
 
-    V does not depend on their penalty, because their columns of J are zero. It only has to be positive.
+    Zeros belong to parameters that no training prediction depends on. V does not depend on their penalty, because their
+    columns of J are zero; the penalty only has to be positive.
     """
-    seen = shape > 0
-    if not seen.any():
+    positive = shape > 0
+    if not positive.any():
         return np.ones_like(shape)
-    return np.where(seen, shape, np.mean(shape[seen]))
+    return np.where(positive, shape, np.mean(shape[positive]))

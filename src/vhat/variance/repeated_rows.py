@@ -1,10 +1,10 @@
-"""Rows that two tables share, input and response alike, and the refusal of training rows as held-out rows.
+"""Find rows that two tables share, input and response alike, and refuse training rows as held-out rows.
 
-Rows of coarse tables repeat by chance: a fresh row may equal a training row, input and response alike. Held-out rows
-are refused where more of them are training rows than chance explains: if all rows of both tables were dealt out to them
-at random anew, as many would be training rows with a probability below :data:`BY_CHANCE`. Fewer copies are warned of
-and counted. Where no training row has a copy of its own, held-out rows that are all training rows are refused however
-few there are.
+In a table of rounded numbers rows repeat by chance: a new row may equal a training row in input and response. A
+permutation test decides: if all rows of both tables were dealt to the two tables at random again, how probable are as
+many repeated held-out rows? Below the probability :data:`BY_CHANCE` the held-out rows are refused. Otherwise the copies
+are counted, with a warning. If no training row has a copy among the training rows, held-out rows that are all training
+rows are refused whatever their number.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from vhat.models.problem import Problem
 __all__ = ["BY_CHANCE", "is_more_than_chance", "refuse_training_rows", "repeated_rows", "row_digests"]
 
 BY_CHANCE = 0.01
-"""Probability below which copies of training rows are not called chance: of a hundred honest tables of coarse numbers,
-one at most is refused."""
+"""Significance level of the test: at most one in a hundred tables of rounded numbers without training rows is
+refused."""
 _MOST_EXACT = 5000
-"""Rows with copies up to which the probability is exact; that of more is by a normal distribution."""
+"""Number of rows with copies up to which the probability is exact; for more a normal approximation is used."""
 
 
 def repeated_rows(
     problem: Problem, inputs: Any, targets: np.ndarray, among: tuple[Any, np.ndarray] | None = None
 ) -> list[int]:
-    """Return which rows, input and response, stand in another table too.
+    """Return the rows that also occur in another table, with the same input and response.
 
     Args:
         problem: The training problem, whose checked inputs these are.
@@ -43,7 +43,7 @@ def repeated_rows(
         among: Inputs and responses of the other table; the training rows by default.
 
     Returns:
-        Row numbers; none where the inputs are a container of the user's own, whose arrays cannot be compared.
+        Row numbers; none if the inputs are in a container of the user's own, whose arrays cannot be compared.
     """
     other = (problem.X, problem.targets) if among is None else among
     try:
@@ -54,20 +54,20 @@ def repeated_rows(
 
 
 def refuse_training_rows(problem: Problem, inputs: Any, targets: np.ndarray, *, kind: str, remedy: str) -> int:
-    """Return how many held-out rows, input and response, are training rows too: warn of some, refuse many.
+    """Return the number of held-out rows that are training rows too; warn about some, refuse many.
 
     Args:
         problem: The training problem.
         inputs: Checked inputs of the held-out rows.
         targets: Their responses, (m, K).
-        kind: What the rows are for, such as "calibration".
-        remedy: What to give in their place: a sentence.
+        kind: Purpose of the rows in messages, such as "calibration".
+        remedy: Advice at the end of an error, a sentence.
 
     Raises:
-        InputError: When every row is a training row, or more of them are than copies among the training rows explain.
+        InputError: If every row is a training row, or more of them are than chance explains.
 
     Warns:
-        CalibrationWarning: Of fewer.
+        CalibrationWarning: If some rows are.
     """
     same = repeated_rows(problem, inputs, targets)
     count = len(targets)
@@ -96,7 +96,7 @@ def refuse_training_rows(problem: Problem, inputs: Any, targets: np.ndarray, *, 
 
 
 def row_digests(problem: Problem, inputs: Any, targets: np.ndarray) -> np.ndarray | None:
-    """Return eight bytes a row, (m,), by which rows are recognised later; None where they cannot be compared."""
+    """Return a hash of eight bytes for each row, (m,); None if the rows cannot be compared."""
     try:
         keys = _row_keys(problem, inputs, targets)
     except TypeError:  # a container of the user's own
@@ -106,17 +106,20 @@ def row_digests(problem: Problem, inputs: Any, targets: np.ndarray) -> np.ndarra
 
 
 def is_more_than_chance(rows: np.ndarray, known: np.ndarray) -> bool:
-    """Whether rows are copies of known ones, all of them or more than chance explains.
+    """Return whether rows are copies of known rows, and either all of them or more than chance explains.
 
     Args:
         rows: The :func:`row_digests` of the rows.
-        known: Those of the others.
+        known: The :func:`row_digests` of the known rows.
     """
     return bool(np.any(np.isin(rows, known))) and not _explained(rows.tolist(), known.tolist())
 
 
 def _explained(rows: list[Any], known: list[Any]) -> bool:
-    """Whether chance explains how many rows are known ones; never all of them where no known row has a copy."""
+    """Return whether chance explains how many rows are known rows.
+
+    It does not explain that all of them are if no known row has a copy among the known rows.
+    """
     among = set(known)
     if len(among) == len(known) and all(row in among for row in rows):
         return False
@@ -124,10 +127,10 @@ def _explained(rows: list[Any], known: list[Any]) -> bool:
 
 
 def _chance(rows: list[Any], known: list[Any]) -> float:
-    """Return the probability that a random deal of all rows gives as many that stand among the known ones too.
+    """Return the probability that a random deal of all rows gives at least as many repeated held-out rows.
 
-    Each row goes to the held-out table with probability p = m/(m + n). Of a value that c rows have, h then are held
-    out, binomially distributed, and all h of them stand among the known rows unless h = c.
+    Each row goes to the held-out table with probability p = m/(m + n). If c rows are equal, the number h of held-out
+    ones is binomially distributed, and all h occur among the known rows unless h = c.
     """
     among = set(known)
     repeated = sum(row in among for row in rows)
@@ -138,35 +141,35 @@ def _chance(rows: list[Any], known: list[Any]) -> float:
     below = np.zeros(repeated)  # probabilities of 0, 1, ... repeated - 1
     below[0] = 1.0
     for size in sizes:
-        below = np.convolve(below, _held_with_copies(size, share))[:repeated]
+        below = np.convolve(below, _repeated_probabilities(size, share))[:repeated]
     return float(1.0 - below.sum())
 
 
-def _held_with_copies(size: int, share: float) -> np.ndarray:
-    """Return the probabilities that 0, 1, ... of ``size`` equal rows are held out while one at least is known."""
+def _repeated_probabilities(size: int, share: float) -> np.ndarray:
+    """Return the probabilities that ``size`` equal rows give 0, 1, ... repeated held-out rows."""
     found: np.ndarray = binom.pmf(np.arange(size), size, share)
-    found[0] += share**size
+    found[0] += share**size  # all are held out, and none is repeated
     return found
 
 
 def _normal_tail(repeated: int, sizes: list[int], share: float) -> float:
-    """Return the same probability by a normal distribution of the same mean and variance."""
+    """Return the probability of :func:`_chance` by a normal distribution with the same mean and variance."""
     each = np.array(sizes, dtype=np.float64)
-    alone = share**each  # all of them are held out
-    mean = each * share - each * alone
-    square = each * share * (1 - share) + (each * share) ** 2 - each**2 * alone
+    all_held_out = share**each
+    mean = each * share - each * all_held_out
+    square = each * share * (1 - share) + (each * share) ** 2 - each**2 * all_held_out
     spread = math.sqrt(float(np.sum(square - mean**2)))
     return 0.5 * math.erfc((repeated - 0.5 - float(mean.sum())) / (math.sqrt(2) * spread))
 
 
 def _row_keys(problem: Problem, inputs: Any, targets: np.ndarray) -> list[Any]:
-    """Return one hashable key a row of checked inputs and their responses."""
+    """Return a hashable key for each row of checked inputs and their responses."""
     tables = [_table(problem, leaf) for leaf in (*_leaves(inputs), targets)]
     return list(zip(*(map(_key, table) for table in tables), strict=True))
 
 
 def _leaves(inputs: Any) -> Iterator[Any]:
-    """Yield the arrays of checked inputs, whatever holds them together."""
+    """Yield the arrays of checked inputs, from nested mappings, tuples and lists."""
     parts = inputs.values() if isinstance(inputs, Mapping) else inputs
     if isinstance(inputs, Mapping | tuple | list):
         for part in parts:
@@ -176,9 +179,9 @@ def _leaves(inputs: Any) -> Iterator[Any]:
 
 
 def _table(problem: Problem, leaf: Any) -> np.ndarray:
-    """Return an array of inputs as (rows, columns): numbers in single precision, without a negative zero.
+    """Return an array of inputs as (rows, columns), numbers in single precision and without negative zeros.
 
-    A table that went through a file or a framework may have lost its last digits, and its rows are the same rows.
+    A table read from a file or converted by a framework may have lost its last digits; its rows still count as equal.
     """
     try:
         with np.errstate(over="ignore"):

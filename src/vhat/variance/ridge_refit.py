@@ -1,4 +1,4 @@
-"""Whose refit a linearised model is: its ridge penalty, and how that was found."""
+"""The ridge penalty of a linearised model, and how it was chosen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vhat.errors import InputError
 __all__ = ["CHI_SQUARE", "EarlyStopping", "RidgeRefit", "Way"]
 
 CHI_SQUARE = 3.84
-"""95% quantile of a chi-square with one degree of freedom: twice the gain that chance gives to one more parameter."""
+"""95% quantile of a chi-square with one degree of freedom: threshold for twice the log-likelihood gain."""
 
 Way = Literal["given", "validation", "retraining", "gradient descent"]
 
@@ -23,13 +23,13 @@ Way = Literal["given", "validation", "retraining", "gradient descent"]
 class EarlyStopping:
     """Plain gradient descent that was stopped: ``linearised(vhat.EarlyStopping(step_size=0.1, steps=2000))``.
 
-    Descent on a linear model for T steps of size eta leaves along each direction about what ridge regression with
-    ``lam = 1/(eta T)`` leaves; the model's own weight decay adds to it. Adam has no such rule: give validation rows
-    or a recipe.
+    T steps of size eta on a linear model shrink each direction about as much as ridge regression with
+    ``lam = 1/(eta T)``. The model's own weight decay is added to it. There is no such rule for Adam: give validation
+    rows or a recipe.
 
     Attributes:
-        step_size: eta, of descent on ``1/(2n) sum |f - y|^2``. Torch's ``MSELoss`` has gradients 2/outputs times as
-            large: multiply the learning rate by 2/outputs. Momentum beta makes it ``1/(1 - beta)`` times as long.
+        step_size: eta, for descent on ``1/(2n) sum |f - y|^2``. Torch's ``MSELoss`` has gradients 2/outputs times as
+            large: multiply the learning rate by 2/outputs. With momentum beta multiply it by ``1/(1 - beta)``.
         steps: T.
     """
 
@@ -50,24 +50,24 @@ class EarlyStopping:
 
 @dataclass(frozen=True, eq=False)
 class RidgeRefit:
-    """The ridge penalty of a linearised model, and how it was found.
+    """The ridge penalty of a linearised model, and how it was chosen.
 
     Attributes:
         weight_decay: lam, (p,).
         way: ``"given"``; ``"validation"``, by the likelihood of validation rows; ``"retraining"``, matched to the
             generalised degrees of freedom; or ``"gradient descent"``, 1/(step size x steps).
-        rows: How many validation rows chose it, or how many retrainings; 0 otherwise.
-        freedom: Degrees of freedom ``tr S`` of the refit; NaN where lam was given. For ``"validation"`` their upper
+        rows: Number of validation rows or of retrainings that determined it; 0 otherwise.
+        freedom: Degrees of freedom ``tr S`` of the refit; NaN if lam was given. For ``"validation"`` their upper
             quartile under the likelihood, for ``"retraining"`` the estimate.
         freedom_mean: For ``"validation"``, their mean under the likelihood; else NaN.
         freedom_error: For ``"validation"``, their standard deviation under the likelihood; for ``"retraining"``, the
-            standard error of the estimate; NaN where lam was given.
-        gain: Twice the log-likelihood over that of an infinite lam, for ``"validation"``; else NaN.
-        at_end: Whether the likelihood is largest at an end of the path.
-        path_rows: Training rows on which the path of lam was followed; 0 where none was.
+            standard error of the estimate; NaN if lam was given.
+        gain: For ``"validation"``, twice the difference of the log-likelihood to that of an infinite lam; else NaN.
+        at_end: Whether the likelihood is largest at an end of the grid of lam.
+        path_rows: Number of training rows for which V was computed along lam; 0 if it was not.
         likelihood: ``"normal"`` or ``"t4"``.
-        reproduced: For ``"retraining"``, how far the recipe's own model is from this one at the training rows: root
-            mean square, in noise levels; NaN elsewhere.
+        reproduced: For ``"retraining"``, the root mean square difference between the recipe's model and this one at the
+            training rows, in noise levels; NaN otherwise.
     """
 
     weight_decay: np.ndarray
@@ -84,7 +84,10 @@ class RidgeRefit:
 
     @property
     def identified(self) -> bool:
-        """Whether the rows tell this lam from an infinite one, the retrainings their freedom from none; or given."""
+        """Whether the data determine lam: significantly different from an infinite lam or from no degrees of freedom.
+
+        True if lam was given.
+        """
         if self.way == "validation":
             return self.gain >= CHI_SQUARE and not self.at_end
         if self.way == "retraining":
@@ -93,8 +96,9 @@ class RidgeRefit:
 
     @property
     def told(self) -> str:
-        """How lam was found, for a sentence."""
-        low, high = float(self.weight_decay.min()), float(self.weight_decay.max())
+        """How lam was chosen, in words for a message."""
+        low = float(self.weight_decay.min())
+        high = float(self.weight_decay.max())
         size = f"lam = {low:.3g}" if low == high else f"lam from {low:.3g} to {high:.3g}"
         if self.way == "given":
             return f"{size} as given"
@@ -102,9 +106,9 @@ class RidgeRefit:
             return f"{size} by 1/(step size x steps) of gradient descent"
         if self.way == "retraining":
             freedom = f"{self.freedom:.3g} +- {self.freedom_error:.2g} degrees of freedom"
-            unsure = "" if self.identified else ", WHICH THEY DO NOT IDENTIFY"
-            return f"{size} matched to the {freedom} that {self.rows} retrainings under nudged responses gave{unsure}"
-        if math.isnan(self.freedom_mean):  # saved by a version whose penalty had the mean
+            caveat = "" if self.identified else ", WHICH THEY DO NOT IDENTIFY"
+            return f"{size} matched to the {freedom} that {self.rows} retrainings under nudged responses gave{caveat}"
+        if math.isnan(self.freedom_mean):  # saved by an earlier version, in which freedom was the mean
             freedom = f"{self.freedom:.3g} +- {self.freedom_error:.2g} degrees of freedom"
         else:
             freedom = (

@@ -1,8 +1,8 @@
-"""The smoother of a network in p x p numbers, for training rows that all count alike.
+"""Traces of the smoother of a network from a p x p matrix, for training rows with equal weights.
 
 With ``A = LL'`` and ``G = J'CJ/n``, the matrix ``M = L^-1 G L^-T`` has the traces of the smoother ``S = J A^-1 J'C/n``:
-``tr S = tr M`` and ``|S|_F^2 = tr M^2`` where the loss of all rows has one curvature C and their noise one level. G is
-summed up once for the steps that need it, so that no further pass over the rows is made.
+``tr S = tr M`` and ``|S|_F^2 = tr M^2``, if all rows have the same curvature C of the loss and the same noise. G is
+cached, so that no further pass over the rows is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["freedom_of", "smoother_matrix"]
 
 
 def smoother_matrix(problem: Problem, prepared: Prepared, curvature_matrix: np.ndarray) -> np.ndarray | None:
-    """Return M, (p, p), symmetric; None where the solver has no factor.
+    """Return M, (p, p), symmetric; None if the solver has no factor.
 
     Args:
         problem: The training problem.
@@ -32,7 +32,7 @@ def smoother_matrix(problem: Problem, prepared: Prepared, curvature_matrix: np.n
 
 
 def freedom_of(matrix: np.ndarray, rows: int) -> Freedom:
-    """Return the traces of the smoother from M."""
+    """Return the traces of the smoother, computed from M."""
     effective = np.array([float(np.trace(matrix))])
     size = np.array([[float(np.sum(matrix**2))]])
     return Freedom(effective, size + rows - 2 * effective, float(size.sum()), rows, "exact")

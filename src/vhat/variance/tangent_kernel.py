@@ -18,13 +18,13 @@ __all__ = ["kernels_along", "tangent_kernel"]
 def tangent_kernel(problem: Problem, x: Any, x2: Any = None, *, metric: Array | None = None) -> np.ndarray:
     """Return ``k(a, b) = grad f(a)' grad f(b)`` of all pairs of points.
 
-    Gradients are made in blocks that fit the budget: no matrix of points x p is held.
+    Gradients are computed in blocks that fit the memory budget; no matrix of points x p is formed.
 
     Args:
         problem: The training problem.
         x: Checked inputs, m rows.
-        x2: Checked inputs, m2 rows; None for those of ``x``, of which each pair is computed once.
-        metric: Weights of the parameters in the inner product, p-space (p,); None counts all alike.
+        x2: Checked inputs, m2 rows; None for those of ``x``, in which case each pair is computed once.
+        metric: Weights of the parameters in the inner product, p-space (p,); None for equal weights.
 
     Returns:
         (m, m2), or (m, K, m2, K) with several outputs.
@@ -46,7 +46,7 @@ def tangent_kernel(problem: Problem, x: Any, x2: Any = None, *, metric: Array | 
         first = 0
         for other, b in enumerate(right):
             last = first + b.shape[0]
-            # a symmetric kernel has its blocks below the diagonal from those above it
+            # A symmetric kernel: compute the blocks on and above the diagonal, and copy them below it.
             if x2 is not None or other >= number:
                 kernel[start:stop, first:last] = problem.numpy(weighted @ b.T)
             if x2 is None and other > number:

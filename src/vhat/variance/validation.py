@@ -1,8 +1,8 @@
-"""Rows that training did not fit, and the noise level that they tell.
+"""Validation rows, which training did not fit, and the noise level estimated from them.
 
-An error ``r = f(x) - y`` at such a row has the variance ``sigma^2 (1 + V(x)/n)``: that of the response and that of the
-prediction. The noise level is therefore read off as ``sigma^2 = mean of r^2 / (1 + V/n)``. It includes the bias of the
-model at these rows. Rows that only decided when training stopped may be used: they were not fitted.
+An error ``r = f(x) - y`` at such a row has the variance ``sigma^2 (1 + V(x)/n)``: that of the response plus that of the
+prediction. The noise level is therefore estimated by ``sigma^2 = mean of r^2 / (1 + V/n)``. It includes the bias of the
+model at these rows. Rows that only decided when training stopped may be used, because they were not fitted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ from vhat.variance.weighted_norm import gradient_blocks, measure
 __all__ = ["Validation", "check_validation", "measure_held_out", "require_location", "rows_to_solve"]
 
 _BUDGET = 1000.0
-"""Cost of V at validation rows, in gradients of the loss: no more than the intervals of some hundred points take."""
-_FEWEST_SOLVED, _MOST_SOLVED = 100, 400
-"""Validation rows at which V is computed: they tell the ratio of the noise to the whole error, not the error itself.
-Where V/n varies by 0.1 among rows, that ratio has a standard error of 1% after 400 rows, the level of half that."""
-
-_SETTLED = 0.02
-"""Relative change of a level in the last round above which the levels of several outputs are said to be too large: they
-fall from round to round."""
+"""Largest cost of V at validation rows, in gradients of the loss: that of intervals for a few hundred points."""
+_FEWEST_SOLVED = 100
+"""Smallest number of validation rows at which V is computed, however expensive."""
+_MOST_SOLVED = 400
+"""Largest number of validation rows at which V is computed. V only determines the ratio of the noise to the total
+error; all rows determine the error. If V/n varies by 0.1 among rows, the ratio has a standard error of 1% with 400
+rows, and the level half of that."""
+_ROUNDS = 3
+"""Iterations for the levels of several outputs."""
+_CONVERGED = 0.02
+"""Relative change of a level in the last iteration above which the levels of several outputs are reported as too large:
+they decrease from iteration to iteration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +45,7 @@ class Validation:
     Attributes:
         inputs: Checked inputs, in the user's units.
         targets: Their responses, (m, K).
-        repeated: How many of them are training rows too, input and response alike.
+        repeated: Number of rows that equal a training row in input and response.
     """
 
     inputs: Any
@@ -50,7 +54,7 @@ class Validation:
 
     @property
     def rows(self) -> int:
-        """How many rows there are, m."""
+        """Number of rows, m."""
         return len(self.targets)
 
     def errors(self, problem: Problem) -> np.ndarray:
@@ -58,9 +62,9 @@ class Validation:
         return problem.predict(self.inputs) - self.targets
 
     def relative_noise(self, problem: Problem) -> np.ndarray:
-        """Return the noise of each row relative to that of an average training row, (m, K).
+        """Return the noise of each row relative to the root mean square over the training rows, (m, K).
 
-        A model with a variance head predicts it; otherwise it is not known, and taken to be one.
+        A model with a variance head predicts it. Otherwise it is unknown and assumed to be one.
         """
         own = problem.own_noise(self.inputs)
         if own is None:
@@ -71,7 +75,7 @@ class Validation:
         return relative
 
     def sample(self, problem: Problem, most: int) -> tuple[Any, np.ndarray]:
-        """Return the inputs of at most so many rows, drawn with a fixed seed, and the numbers of these rows."""
+        """Return the inputs of at most ``most`` rows, drawn with a fixed seed, and the indices of these rows."""
         if self.rows <= most:
             return self.inputs, np.arange(self.rows)
         index = np.sort(np.random.default_rng(0).choice(self.rows, size=most, replace=False))
@@ -81,20 +85,20 @@ class Validation:
 
 
 def check_validation(problem: Problem, X: Any, y: Any = None, *, name: str = "validation") -> Validation:
-    """Check validation rows; those that are training rows too are noticed.
+    """Return validation rows, after checking them and comparing them with the training rows.
 
     Args:
         problem: The training problem.
-        X: Inputs, shaped like the training inputs; or, with no ``y``, a pair ``(X, y)`` or, for a torch module, a
+        X: Inputs, shaped like the training inputs. Without ``y``: a pair ``(X, y)`` or, for a torch module, a
             DataLoader or Dataset.
         y: Their responses.
-        name: What messages call them.
+        name: Name of the rows in messages.
 
     Raises:
         InputError: For rows that cannot be used, or that are training rows.
 
     Warns:
-        CalibrationWarning: Of a few that are training rows, as copies in a coarse table are.
+        CalibrationWarning: If a few of them equal training rows, as in a table of rounded numbers.
     """
     require_location(problem)
     X, y = _pair(problem, X, y, name)
@@ -109,7 +113,11 @@ def check_validation(problem: Problem, X: Any, y: Any = None, *, name: str = "va
 
 
 def require_location(problem: Problem) -> None:
-    """Refuse validation rows where the loss does not measure a distance from the response."""
+    """Refuse validation rows if the loss is not a function of the error ``f - y``.
+
+    Raises:
+        InputError: For such a loss.
+    """
     if not problem.loss_derivatives.location:
         raise InputError(
             "validation rows are compared with the predictions, and this loss is not a function of f - y, so that "
@@ -118,7 +126,7 @@ def require_location(problem: Problem) -> None:
 
 
 def _pair(problem: Problem, X: Any, y: Any, name: str) -> tuple[Any, Any]:
-    """Return inputs and responses, taken out of a pair or read from a DataLoader where no responses were given."""
+    """Return inputs and responses; without y, from a pair or a DataLoader."""
     if y is not None and not is_loader(X):
         return X, y
     if is_loader(X):
@@ -129,19 +137,19 @@ def _pair(problem: Problem, X: Any, y: Any, name: str) -> tuple[Any, Any]:
 
 
 def measure_held_out(problem: Problem, prepared: Prepared, validation: Validation, shape: np.ndarray) -> Noise:
-    """Return the noise level that the errors at validation rows tell.
+    """Return the noise estimated from the errors at validation rows.
 
-    Of many rows, V is computed at a sample; all of them tell the size of the errors.
+    With many rows, V is computed at a sample of them. All rows determine the size of the errors.
 
     Args:
         problem: The training problem.
         prepared: A solver for its curvature.
         validation: The rows.
-        shape: Relative noise of each training response, (n, K). That of validation rows is known where the model
-            predicts it; otherwise they are taken to have the root mean square of the training rows.
+        shape: Relative noise of each training response, (n, K). Validation rows have the noise that the model predicts,
+            if it does; otherwise they are assumed to have the root mean square of the training rows.
 
     Raises:
-        NoiseError: Where the model predicts the rows without error, or V could not be computed at any of them.
+        NoiseError: If the model predicts the rows without error, or V could not be computed at any of them.
     """
     relative = validation.relative_noise(problem)
     errors = validation.errors(problem) / relative
@@ -152,33 +160,33 @@ def measure_held_out(problem: Problem, prepared: Prepared, validation: Validatio
         )
     inputs, index = validation.sample(problem, rows_to_solve(problem))
     level = np.sqrt(squares)
-    before = level
-    for _ in range(1 if problem.outputs == 1 else 3):
-        # Several outputs: V of one output holds the noise of the others, so that their levels are found in turn.
+    previous = level
+    # V of one output depends on the noise of the others, so that several outputs need a fixed-point iteration.
+    for _ in range(1 if problem.outputs == 1 else _ROUNDS):
         variance = _variance(problem, prepared, inputs, shape * level, len(index))
-        spread = 1.0 + variance / (level * relative[index]) ** 2
-        known = np.isfinite(spread).all(axis=1)
+        inflation = 1.0 + variance / (level * relative[index]) ** 2  # 1 + V/n
+        known = np.isfinite(inflation).all(axis=1)
         if not known.any():
             raise NoiseError("V could not be computed at any validation row. Give noise=, or another solver.")
         part = errors[index][known] ** 2
-        before = level
-        level = np.sqrt(squares * np.sum(part / spread[known], axis=0) / np.sum(part, axis=0))
+        previous = level
+        level = np.sqrt(squares * np.sum(part / inflation[known], axis=0) / np.sum(part, axis=0))
     predicted = problem.own_noise(problem.X) is not None
     found = held_out_noise(level, shape, validation.rows, predicted=predicted)
-    if problem.outputs > 1 and np.any(np.abs(level / before - 1.0) > _SETTLED):
-        # The errors of a quiet output are mostly what the noise of the others does to its predictions.
+    if problem.outputs > 1 and np.any(np.abs(level / previous - 1.0) > _CONVERGED):
+        # The errors of an output with little noise are mostly the effect of the other outputs' noise on its prediction.
         return replace(found, source=f"{found.source}, TOO LARGE for outputs with less noise than others (give noise=)")
     return found
 
 
 def _variance(problem: Problem, prepared: Prepared, inputs: Any, sigma: np.ndarray, rows: int) -> np.ndarray:
-    """Return the variance of each prediction under noise sigma, (rows, K); NaN where its solve failed."""
+    """Return the variance of each prediction under noise sigma, (rows, K); NaN if its solve failed."""
     found = measure(problem, prepared, gradient_blocks(problem, inputs), sigma)
     variance = np.where(found.status == Status.CONVERGED, found.variance, np.nan)
     return variance.reshape(rows, problem.outputs) / problem.n
 
 
 def rows_to_solve(problem: Problem) -> int:
-    """Return at how many validation rows V is computed, by what one costs."""
+    """Return the number of validation rows at which V is computed, within the budget."""
     each = problem.outputs * max(1.0, choose(problem).solver.cost(problem, "ggn").each.gradients)
     return int(np.clip(_BUDGET / each, _FEWEST_SOLVED, _MOST_SOLVED))

@@ -1,11 +1,11 @@
-"""The weighted norm ``V(x) = |J h|^2 / n`` of a prediction, ``h = (H + lam)^-1 grad f(x)``, a record per row.
+"""The weighted norm ``V(x) = |J h|^2 / n`` of a prediction, ``h = (H + lam)^-1 grad f(x)``, with a record per row.
 
-With a general loss, sample weights and noise ``sigma_ib`` of row i and output b,
+For a general loss, sample weights w and noise ``sigma_ib`` of row i and output b,
 
-    V = 1/n sum_i sum_b (sigma_ib / sigma)^2 u_ib^2,      u_ib = sum_a (J h)_ia  w_i d2l/df_a dy_b,
+    V = 1/n sum_i sum_b (sigma_ib / sigma)^2 u_ib^2,      u_ib = sum_a (J h)_ia  w_i d2l/df_a dy_b.
 
-where ``sigma`` is the noise level that the interval reports, so that V has no unit and ``sigma sqrt(V/n)`` is the
-standard deviation of the prediction to first order.
+Here ``sigma`` is the noise level that the interval reports. V has no unit, and ``sigma sqrt(V/n)`` is the standard
+deviation of the prediction to first order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from vhat.errors import Interrupted
 from vhat.linalg.solvers import Prepared, Status
 from vhat.linalg.solvers.cost import points_together
-from vhat.linalg.solvers.interface import FromInputs, Norms, Response, Stopped, contract
+from vhat.linalg.solvers.interface import FromInputs, Norms, NormsFromInputs, Response, Stopped, contract
 from vhat.models.problem import Array, Problem
 from vhat.progress import bar
 
@@ -41,29 +41,29 @@ __all__ = [
 ]
 
 MOSTLY = 0.5
-"""A prediction of which more than this share is unsupported is decided by weight decay rather than by data."""
+"""Unsupported share above which a prediction is determined by weight decay rather than by data."""
 SOFTENED = -4.0
-"""Below this value of ``unsupported`` the residuals' curvature R cancels more than four fifths of what the data hold
-along h, and the share says nothing of the data any more: with a data part of 1e-5, lam = 1e-4 and R = -1.09e-4 it is
--9, and the Gauss-Newton share 0.91. Between this and 0 the data do hold the prediction. In 48 fits of tanh networks
-(lam from 1e-2 to 1e-5, 13,320 predictions) it was never below -3.5; for the 326 predictions below -0.5 the Gauss-Newton
-share was 0.05 in the median and 0.40 at most, and where refits under redrawn noise were made (three of these fits, 40
-refits each) 95% intervals covered 97 to 100% there: the standard error is too large rather than too small."""
+"""Value of ``unsupported`` below which the residual curvature R cancels more than four fifths of the data's curvature
+along h. The share then says nothing about the data: with a data part of 1e-5, lam = 1e-4 and R = -1.09e-4 it is -9, and
+the Gauss-Newton share 0.91. Between this value and 0 the data support the prediction. In 48 fits of tanh networks (lam
+from 1e-2 to 1e-5, 13,320 predictions) it was never below -3.5. For the 326 predictions below -0.5, the Gauss-Newton
+share was 0.05 in the median and 0.40 at most. With refits under redrawn noise (three of these fits, 40 refits each),
+95% intervals covered 97 to 100% there: the standard error is too large rather than too small."""
 
 
 def hardly_supported(unsupported: np.ndarray, most: Any = MOSTLY, usual: float = 0.0) -> np.ndarray:
-    """Return where the training data hold so little of a prediction that it should not be relied on.
+    """Return which predictions have so little support in the training data that they should not be used.
 
-    That is where more than ``most`` of its freedom is unsupported, and where the residuals' curvature leaves next to
-    nothing of what the data hold (``unsupported`` below -4). Values from -4 to 0 are supported: the minimum is soft
-    there, and intervals are wide for it.
+    These are predictions whose unsupported share is above ``most``, and predictions for which the residual curvature
+    cancels almost all of the data's curvature (``unsupported`` below -4). Values from -4 to 0 count as supported: there
+    the Hessian has little curvature, and intervals are correspondingly wide.
 
     Args:
-        unsupported: ``h'(R + lam)h / g'h``, see :class:`WeightedNorm`; NaN is nowhere.
-        most: The largest share that is relied on, a number or one per prediction; 1 and above asks nothing.
-        usual: The share at training rows, above which it is counted: 0, except for the ridge refit of a linearised
-            model. With 0.8 there, ``most=0.5`` asks for 0.1 of support, half of what training rows have. NaN where it
-            is not known: no share is then called too large.
+        unsupported: ``h'(R + lam)h / g'h``, see :class:`WeightedNorm`; NaN gives False.
+        most: Largest acceptable share, a number or one per prediction; 1 and above accepts every share.
+        usual: The share at training rows, from which ``most`` is counted: 0, except for the ridge refit of a linearised
+            model. With 0.8 there, ``most=0.5`` requires a support of 0.1, half of that of training rows. NaN if
+            unknown: no share is then too large.
 
     Examples:
         >>> hardly_supported(np.array([0.9, 0.2, -2.0, -9.0]))
@@ -72,7 +72,9 @@ def hardly_supported(unsupported: np.ndarray, most: Any = MOSTLY, usual: float =
         array([False,  True])
     """
     most = np.asarray(most)
-    found: np.ndarray = (unsupported > support_threshold(usual, most)) | ((unsupported < SOFTENED) & (most < 1))
+    too_little = unsupported > support_threshold(usual, most)
+    cancelled = (unsupported < SOFTENED) & (most < 1)
+    found: np.ndarray = too_little | cancelled
     return found
 
 
@@ -84,8 +86,8 @@ def support_threshold(usual: float, most: Any = MOSTLY) -> Any:
 def shown_share(unsupported: Any) -> np.ndarray:
     """Return ``unsupported`` as a share between 0 and 1, for display.
 
-    From -4 to 0 it is 0: the data hold all of the prediction. Below -4, where :func:`hardly_supported` counts it as
-    unsupported, it is 1.
+    Values from -4 to 0 are shown as 0: the data support the prediction fully. Values below -4, which
+    :func:`hardly_supported` counts as unsupported, are shown as 1.
     """
     share = np.asarray(unsupported)
     return np.where(share < SOFTENED, 1.0, np.clip(share, 0.0, 1.0))
@@ -93,19 +95,19 @@ def shown_share(unsupported: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class WeightedNorm:
-    """V at every point asked about, with the record of its solve. Shapes are (points,) or (points, outputs).
+    """V at each point, with the record of its solve. Shapes are (points,) or (points, outputs).
 
     Attributes:
-        value: V; NaN where the status is not ``converged``. Where training rows pin down less than 1e-12 of a
-            prediction's freedom (``V < 1e-12 g'h``: ``unsupported`` is 1 to twelve digits), V is as good as zero and
-            only its size is known.
-        unsupported: ``h'(R + lam)h / g'h``, which is ``1 - V/g'h`` for the square loss: the share of this
-            prediction's freedom that no training row pins down. Near 1, the error there is bias, and V is silent.
-            Of a linearised model it is the share at which the ridge penalty keeps the refit at the model's own
-            prediction, which is no bias; above half of it is usual for wide networks, also at training rows.
-            Below 0, the residuals' own curvature R is negative along h and softens the minimum: V is more than the data
-            alone would give, and the interval wide. That is not "more than all data", and printed tables show 0 there;
-            never so for Gauss-Newton. Below -4 R cancels nearly all that the data hold, and the prediction is counted
+        value: V; NaN if the status is not ``converged``. If the training rows determine less than 1e-12 of a
+            prediction's freedom (``V < 1e-12 g'h``: ``unsupported`` is 1 to twelve digits), V is practically zero and
+            only its magnitude is known.
+        unsupported: ``h'(R + lam)h / g'h``, which is ``1 - V/g'h`` for the squared loss: the share of the prediction's
+            freedom that no training row determines. Near 1 the error of the prediction is bias, which V does not
+            contain. For a linearised model it is the share with which the ridge penalty keeps the refit at the model's
+            own prediction, which is not bias; more than a half is usual for wide networks, also at training rows. Below
+            0 the residual curvature R is negative along h: V is larger than with the data's curvature alone, and the
+            interval wide. It does not mean more support than full support, and printed tables show 0. Values below 0 do
+            not occur for Gauss-Newton. Below -4 R cancels almost all of the data's curvature, and the prediction counts
             as not supported.
         status: How each solve ended, a :class:`vhat.Status` value.
         residual: True relative residual of each solve.
@@ -137,18 +139,18 @@ def _spread(values: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one pass over right-hand sides gives, flat over rows (points x outputs).
+    """Results of one pass over right-hand sides, flat over rows (points x outputs).
 
     Attributes:
         variance: ``1/n sum sigma_ib^2 u_ib^2``, (rows,).
         unsupported: See :class:`WeightedNorm`.
         bias: ``h' diag(lam) theta``: the first-order effect of the penalty.
-        offset: ``h' (grad L + diag(lam) theta)``: how far the value is above that of the minimum, to first order.
-        shortcut: ``g'h``, what V would be at interpolation.
-        sensitivity: ``-u / n = d q / d y``, (rows, n, K), when asked for.
-        status: One status a row.
-        residual: One true residual a row.
-        steps: Iterations a row.
+        offset: ``h' (grad L + diag(lam) theta)``: excess of the value over its value at the minimum, to first order.
+        shortcut: ``g'h``, the value of V for an interpolating fit.
+        sensitivity: ``-u / n = d q / d y``, (rows, n, K), if requested; else None.
+        status: Status of each row.
+        residual: True residual of each row.
+        steps: Iterations of each row.
     """
 
     variance: np.ndarray
@@ -164,12 +166,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class GradientBlocks:
-    """The gradient rows of test points, block by block, each made when it is its turn.
+    """The gradient rows of test points in blocks, each computed when the iteration reaches it.
 
     Attributes:
         problem: The training problem.
         inputs: Checked inputs.
-        starts: Where each block starts; the step of the range is its size.
+        starts: First point of each block; the step of the range is the size of a block.
     """
 
     problem: Problem
@@ -180,36 +182,46 @@ class GradientBlocks:
         return len(self.starts)
 
     def __iter__(self) -> Iterator[Array]:
+        for inputs in self.inputs_of_blocks():
+            yield self.problem.gradients(inputs)
+
+    def inputs_of_blocks(self) -> Iterator[Any]:
+        """Yield the inputs of each block."""
         for start in self.starts:
             stop = min(start + self.starts.step, self.starts.stop)
-            yield self.problem.gradients(self.problem.take(self.inputs, start, stop))
+            yield self.problem.take(self.inputs, start, stop)
 
 
 def gradient_blocks(problem: Problem, inputs: Any) -> GradientBlocks:
-    """Return the gradient rows of test points in blocks that fit the memory budget."""
+    """Return the gradient rows of test points, in blocks that fit the memory budget."""
     return GradientBlocks(problem, inputs, range(0, problem.count(inputs), points_together(problem)))
 
 
 def measure(
     problem: Problem, prepared: Prepared, blocks: Iterable[Array], sigma: np.ndarray, *, rows: bool = False
 ) -> Measured:
-    """Solve for every right-hand side and take the norm of each.
+    """Solve for every right-hand side and return the norms.
 
     Args:
         problem: The training problem.
         prepared: The solver.
         blocks: Right-hand sides, p-space (k, p) each.
         sigma: Noise of each training response, (n, K).
-        rows: Keep the sensitivities, (rows, n, K).
+        rows: Whether to return the sensitivities, (rows, n, K).
 
     Raises:
-        Stopped: On Ctrl-C, with what was measured of the rows that are finished.
+        Stopped: On Ctrl-C, with the results of the rows that are finished.
     """
     parts: list[Measured] = []
     if isinstance(blocks, GradientBlocks) and isinstance(prepared, FromInputs):
         return _measure_inputs(problem, prepared, blocks.inputs, sigma, rows)
     try:
         with bar("points", length_hint(blocks)) as advance:
+            if isinstance(blocks, GradientBlocks) and isinstance(prepared, NormsFromInputs) and not rows:
+                for inputs in blocks.inputs_of_blocks():
+                    parts.append(_measured(prepared.norms_at(inputs, sigma)))
+                    advance("")
+                return join_measured(parts)
             for g in blocks:
                 parts.append(_measure_block(problem, prepared, g, sigma, rows))
                 advance("")
@@ -223,10 +235,10 @@ def measure(
 
 
 def _measure_inputs(problem: Problem, prepared: FromInputs, inputs: Any, sigma: np.ndarray, rows: bool) -> Measured:
-    """Measure predictions with a solver that needs no gradient of length p.
+    """Return the norms of predictions, by a solver that needs no gradients of length p.
 
     Raises:
-        Stopped: On Ctrl-C, with what was measured of the rows that are finished.
+        Stopped: On Ctrl-C, with the results of the rows that are finished.
     """
     parts: list[Measured] = []
     count = problem.count(inputs)
@@ -245,7 +257,7 @@ def _measure_inputs(problem: Problem, prepared: FromInputs, inputs: Any, sigma: 
 
 
 def join_measured(parts: list[Measured]) -> Measured:
-    """Put what was measured of consecutive blocks together."""
+    """Return the results of consecutive blocks as one."""
 
     def column(name: str) -> Any:
         values = [getattr(part, name) for part in parts]
@@ -255,10 +267,11 @@ def join_measured(parts: list[Measured]) -> Measured:
 
 
 _NUMBERS = ("variance", "unsupported", "bias", "offset", "shortcut", "residual")
+"""Fields of :class:`Measured` with one float per row."""
 
 
-def _spread_over(total: int, stop: Stopped) -> Measured:
-    """Set the rows that were finished among all that were asked for: the others are NaN and ``interrupted``."""
+def _among_all_rows(total: int, stop: Stopped) -> Measured:
+    """Return the finished rows among all ``total`` rows; the others are NaN with the status ``interrupted``."""
 
     def column(name: str, empty: Any, kind: Any = float) -> np.ndarray:
         values = np.full(total, empty, dtype=kind)
@@ -267,35 +280,37 @@ def _spread_over(total: int, stop: Stopped) -> Measured:
         return values
 
     numbers = {name: column(name, np.nan) for name in _NUMBERS}
-    status, steps = column("status", Status.INTERRUPTED.value, "U13"), column("steps", 0, int)
+    status = column("status", Status.INTERRUPTED.value, "U13")
+    steps = column("steps", 0, int)
     return Measured(sensitivity=None, status=status, steps=steps, **numbers)
 
 
 @dataclass(frozen=True)
 class Recorder:
-    """How what is measured becomes the record that a user holds.
+    """Converts results to the record that the user receives.
 
     Attributes:
-        level: The noise level in whose unit V is expressed, broadcastable to ``shape``.
+        level: The noise level that is the unit of V, broadcastable to ``shape``.
         shape: (points,), (points, outputs) or ().
         curvature: ``"hessian"`` or ``"ggn"``.
         solver: The solver's name.
-        bend: What :func:`row_curvature` finds, to give ``c g'h`` in place of V; None gives V.
+        row_curvature: c of :func:`row_curvature`, for a record of ``c g'h`` in place of V; None for V.
     """
 
     level: np.ndarray
     shape: tuple[int, ...]
     curvature: str
     solver: str
-    bend: np.ndarray | None = None
+    row_curvature: np.ndarray | None = None
 
     def record(self, found: Measured) -> WeightedNorm:
         """Return the record of all rows."""
         shape = self.shape
-        if self.bend is None:
+        c = self.row_curvature
+        if c is None:
             value = found.variance.reshape(shape) / self.level**2
         else:
-            value = found.shortcut.reshape(shape) * (self.bend if len(shape) > 1 else self.bend[0])
+            value = found.shortcut.reshape(shape) * (c if len(shape) > 1 else c[0])
         return WeightedNorm(
             value=value,
             unsupported=found.unsupported.reshape(shape),
@@ -307,15 +322,15 @@ class Recorder:
         )
 
     def interrupt(self, stop: Stopped) -> Interrupted:
-        """Return what to raise when Ctrl-C came: its record has the rows that are finished."""
+        """Return the exception for Ctrl-C, with the record of the rows that are finished."""
         total = int(np.prod(self.shape))
         keep = " To keep them: except vhat.Interrupted as stop: stop.record" if stop.rows.size else ""
-        record = self.record(_spread_over(total, stop))
+        record = self.record(_among_all_rows(total, stop))
         return Interrupted(f"{stop.rows.size} of {total} predictions were finished.{keep}", record)
 
     @contextmanager
     def keeping(self, found: Measured | None = None) -> Iterator[None]:
-        """Have Ctrl-C outside of the solves leave a record as well: of what was measured, or that nothing was yet."""
+        """Context manager that gives Ctrl-C outside of the solves a record too: of ``found``, or of no rows."""
         try:
             yield
         except Interrupted:
@@ -326,17 +341,19 @@ class Recorder:
 
 
 def row_curvature(problem: Problem) -> np.ndarray:
-    """``c``, the second derivative of the loss of one row, its mean over the rows, each counted by its weight, (K,).
+    """Return ``c``, the weighted mean over the rows of the second derivative of the loss, (K,).
 
-    It is 1 for the half squared error of rows that have no weights. It carries the unit of the loss, of the weights and
-    of the response: ``c g'h`` has none.
+    It is 1 for half the squared error without weights. It has the unit of the loss, the weights and the response, so
+    that ``c g'h`` has no unit.
     """
-    curvature, weights = problem.loss_derivatives.curvature, problem.numpy(problem.weights)
-    own = curvature if curvature.ndim == 2 else np.diagonal(curvature, axis1=1, axis2=2)
-    return np.average(own, axis=0, weights=weights)
+    curvature = problem.loss_derivatives.curvature
+    if curvature.ndim == 3:
+        curvature = np.diagonal(curvature, axis1=1, axis2=2)
+    return np.average(curvature, axis=0, weights=problem.numpy(problem.weights))
 
 
 def _measure_block(problem: Problem, prepared: Prepared, g: Array, sigma: np.ndarray, rows: bool) -> Measured:
+    """Return the norms of one block of right-hand sides."""
     try:
         if rows:
             found = prepared.respond(g)
@@ -354,11 +371,18 @@ def _measure_block(problem: Problem, prepared: Prepared, g: Array, sigma: np.nda
 
 
 def _measured(found: Norms, sensitivity: np.ndarray | None = None) -> Measured:
-    """Return norms as they are recorded: NaN where a solve failed, a share where there was a sum."""
-    offset = found.pull + found.slope
-    # A prediction that no parameter moves (g = 0) has no variance; whatever is wrong with it is bias.
-    share = np.divide(found.supported, found.energy, out=np.zeros_like(found.energy), where=found.energy != 0)
-    numbers = [found.variance, 1.0 - share, found.pull, offset, found.energy]
+    """Return norms in the form of :class:`Measured`, with NaN for failed solves."""
     failed = found.status != Status.CONVERGED
-    variance, unsupported, bias, offset, energy = (np.where(failed, np.nan, values) for values in numbers)
-    return Measured(variance, unsupported, bias, offset, energy, sensitivity, found.status, found.residual, found.steps)
+    # A prediction that no parameter changes (g = 0) has no variance: its support is zero, and its error is bias.
+    support = np.divide(found.supported, found.energy, out=np.zeros_like(found.energy), where=found.energy != 0)
+    return Measured(
+        variance=np.where(failed, np.nan, found.variance),
+        unsupported=np.where(failed, np.nan, 1.0 - support),
+        bias=np.where(failed, np.nan, found.pull),
+        offset=np.where(failed, np.nan, found.pull + found.slope),
+        shortcut=np.where(failed, np.nan, found.energy),
+        sensitivity=sensitivity,
+        status=found.status,
+        residual=found.residual,
+        steps=found.steps,
+    )
