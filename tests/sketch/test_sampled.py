@@ -138,7 +138,7 @@ def test_after_ctrl_c_a_second_call_goes_on(monkeypatch):
     fitted = curve()
     whole = width(curve(), 20, monkeypatch)
     monkeypatch.setattr(roots, "_MOST_TOGETHER", 4)
-    solved = roots._solved
+    solved = roots._solve
     calls = []
 
     def stopping(problem, prepared, rows):
@@ -147,7 +147,7 @@ def test_after_ctrl_c_a_second_call_goes_on(monkeypatch):
             raise KeyboardInterrupt
         return solved(problem, prepared, rows)
 
-    monkeypatch.setattr(roots, "_solved", stopping)
+    monkeypatch.setattr(roots, "_solve", stopping)
     with pytest.raises(vhat.Interrupted, match="8 of 60 probes were solved"):
         fitted.sketch(20)
     before = len(calls)

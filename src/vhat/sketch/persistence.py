@@ -1,4 +1,4 @@
-"""A sketch as a document, and back: the model on made-up rows, its roots, and what is known of its fit."""
+"""Save and load a sketch: the model on placeholder rows, its roots, and the record of its fit."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["KIND", "describe_sketch", "restore_sketch", "save_sketch"]
 
 KIND = "sketch"
-"""What a directory that holds a sketch calls its content."""
+"""Kind of the content of a directory with a sketch."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Bare:
-    """What a fitted model consists of, for :func:`vhat.store.fitted.describe`: the model alone."""
+class _ModelOnly:
+    """The attributes of a fitted model that :func:`vhat.store.fitted.describe` reads."""
 
     problem: Problem
     workspace: Workspace
@@ -50,9 +50,9 @@ def save_sketch(sketch: Sketch, folder: str | os.PathLike[str], calibration: Doc
 def describe_sketch(sketch: Sketch) -> Document:
     """Return a sketch as a document, for a directory of its own or within a larger document."""
     problem = sketch.problem
-    bare = _Bare(problem, Workspace(problem, np.ones_like(problem.targets)))
+    model = _ModelOnly(problem, Workspace(problem, np.ones_like(problem.targets)))
     return {
-        "model": describe(bare),  # type: ignore[arg-type]
+        "model": describe(model),  # type: ignore[arg-type]
         "roots": _fields(sketch.roots),
         "fit": _describe_fit(sketch.fit),
         "audit": None if sketch.audited is None else [vars(line) for line in sketch.audited],
@@ -65,8 +65,8 @@ def restore_sketch(saved: Document, supplied: Supplied | None = None) -> Sketch:
     """Return the sketch that a document describes.
 
     Args:
-        saved: What :func:`describe_sketch` gave.
-        supplied: The caller's code, where the model is not one of the library's own networks.
+        saved: The document of :func:`describe_sketch`.
+        supplied: The caller's code, if the model is not one of the library's own networks.
 
     Raises:
         StoreError: If the code is not that of the saved model.
@@ -89,28 +89,33 @@ def restore_sketch(saved: Document, supplied: Supplied | None = None) -> Sketch:
 
 
 def _check_shapes(problem: Problem, roots: Roots, fit: FitRecord) -> None:
-    """Compare the shapes of what was saved with those that the model asks for.
+    """Check the shapes of saved arrays against those of the model.
 
     Raises:
-        StoreError: Naming the entry that does not fit.
+        StoreError: For an entry of a wrong shape.
     """
     p = problem.p
     for name in ("variance", "supported", "rest", "energy"):
         root = getattr(roots, name)
         if root is not None and (root.ndim != 2 or root.shape[1] != p):
             raise StoreError(f"the saved sketch is malformed: its {name} has shape {root.shape} and not (rows, {p}).")
-    of_outputs = {"noise level": fit.noise.level, "degrees of freedom": fit.noise.df, "noise factor": fit.own_factor}
-    sized = {"pull": (roots.pull, p), "slope": (roots.slope, p)}
-    sized |= {name: (array, problem.outputs) for name, array in of_outputs.items() if array is not None}
-    for name, (array, size) in sized.items():
-        if array.shape != (size,):
+    K = problem.outputs
+    vectors = [
+        ("pull", roots.pull, p),
+        ("slope", roots.slope, p),
+        ("noise level", fit.noise.level, K),
+        ("degrees of freedom", fit.noise.df, K),
+        ("noise factor", fit.own_factor, K),
+    ]
+    for name, array, size in vectors:
+        if array is not None and array.shape != (size,):
             raise StoreError(f"the saved sketch is malformed: its {name} has shape {array.shape} and not ({size},).")
 
 
 def _describe_fit(fit: FitRecord) -> Document:
-    sign = replace(fit.chosen.definite, vector=np.zeros(0))
+    definite = replace(fit.chosen.definite, vector=np.zeros(0))  # the eigenvector is not used after a load
     return _fields(fit) | {
-        "chosen": _fields(fit.chosen) | {"definite": _fields(sign)},
+        "chosen": _fields(fit.chosen) | {"definite": _fields(definite)},
         "noise": _fields(fit.noise),
         "refit": None if fit.refit is None else describe_refit(fit.refit),
     }

@@ -1,4 +1,4 @@
-"""Intervals that need neither the training data nor a solver: what is deployed."""
+"""Intervals without the training data and without a solver, for deployment."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from vhat.intervals.prepare import ready, warn_of_failed
 from vhat.intervals.tail import Tail
 from vhat.linalg.solvers import Primal
 from vhat.models.loaders import read_pair
+from vhat.models.placeholder_rows import with_placeholder_rows
 from vhat.models.problem import Problem
-from vhat.models.stand_in import stand_in
 from vhat.sketch.persistence import save_sketch
 from vhat.sketch.roots import Roots, make_roots
 from vhat.variance.noise import Noise
@@ -38,37 +38,36 @@ from vhat.variance.workspace import Workspace
 __all__ = ["MOST_EXACT", "PROBES", "Sketch", "make_sketch"]
 
 PROBES = 256
-"""Random probes by default: the relative standard deviation of a width is 4.4%."""
+"""Default number of random probes: the relative standard deviation of a width is 4.4%."""
 MOST_EXACT = 2000
-"""Parameters up to which V is exact: its roots are p x p matrices of 32 MB each."""
-_FEWEST = 8
-"""Probes: with fewer, the sampling error of V is larger than V."""
-_MOST = 1_000_000
-"""Probes: the relative standard deviation of a width is 0.07%, and more would gain nothing that could be seen."""
-
+"""Largest number of parameters for which V is exact: its roots are p x p matrices of at most 32 MB each."""
+_FEWEST_PROBES = 8
+"""Smallest number of probes: with fewer, the sampling error of V is larger than V."""
+_MOST_PROBES = 1_000_000
+"""Largest number of probes: the relative standard deviation of a width is then 0.07%."""
 
 _NEED_ROWS = frozenset(
     {"acquire", "confidence_set", "covariance", "fisher", "functional", "leave_one_out", "linearised", "plan", "polish"}
     | {"report", "scale_weight_decay", "sensitivity", "sketch", "tangent_kernel", "uniform", "with_validation"}
 )
-"""Methods of a fitted model that a sketch cannot have."""
+"""Methods of a fitted model that need the training rows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sketch:
-    """A fitted model without its training data: predictions, and intervals at a cost that does not depend on them.
+    """A fitted model without its training data: predictions, and intervals at a cost independent of the data.
 
-    Made by :meth:`vhat.FittedModel.sketch`, saved by :meth:`save` and loaded by :func:`vhat.load`. A row costs its
-    gradient and some hundred inner products with it.
+    Made by :meth:`vhat.FittedModel.sketch`, saved by :meth:`save` and loaded by :func:`vhat.load`. A point costs its
+    gradient and a few hundred inner products with it.
 
     Attributes:
-        problem: The model, on made-up rows in place of its training rows.
-        roots: What intervals need of the fit.
-        fit: What was measured, checked and assumed of the fit.
-        audited: The audit of the fitted model; None where ``sketch(audit=True)`` did not ask for it.
-        row_digests: Eight bytes a training row, sorted, by which a training row is refused as a calibration row; None
-            where rows cannot be compared, or are not to be remembered.
-        validation_digests: The same of validation rows, which are named where they calibrate.
+        problem: The model, on placeholder rows in place of its training rows.
+        roots: Roots of the quadratic forms of an interval.
+        fit: Record of the fit: its measurements, checks and assumptions.
+        audited: The audit of the fitted model; None without ``sketch(audit=True)``.
+        row_digests: Hashes of the training rows, eight bytes each, sorted; training rows are refused as calibration
+            rows. None if rows cannot be compared, or their hashes are not to be stored.
+        validation_digests: Hashes of the validation rows; a calibration with these rows is reported.
     """
 
     problem: Problem = field(repr=False)
@@ -77,16 +76,20 @@ class Sketch:
     audited: Audit | None = field(default=None, repr=False)
     row_digests: np.ndarray | None = field(default=None, repr=False)
     validation_digests: np.ndarray | None = field(default=None, repr=False)
-    _told: set[str] = field(default_factory=set, repr=False)
+    _events: set[str] = field(default_factory=set, repr=False)
 
     def first(self, event: str) -> bool:
-        """Whether this is the first time that ``event`` happens to this sketch."""
-        new = event not in self._told
-        self._told.add(event)
+        """Return whether this is the first call for ``event``, so that a warning is given once."""
+        new = event not in self._events
+        self._events.add(event)
         return new
 
     def __getattr__(self, name: str) -> Any:
-        """Say of what only a fitted model has that it needs the training rows."""
+        """Explain missing methods that need the training rows.
+
+        Raises:
+            AttributeError: Always, for attributes that a sketch does not have.
+        """
         if name in _NEED_ROWS:
             raise AttributeError(
                 f"a Sketch has no {name}(): that needs the training rows, which it does not have. Ask the fitted model "
@@ -98,7 +101,7 @@ class Sketch:
         """Return the audit that was made with the sketch.
 
         Raises:
-            InputError: Where there is none.
+            InputError: If there is none.
         """
         if self.audited is None:
             raise InputError(
@@ -109,16 +112,16 @@ class Sketch:
 
     @property
     def probes(self) -> int | None:
-        """How many random probes V is estimated from; None where it is exact."""
+        """Number of random probes from which V is estimated; None if V is exact."""
         return self.roots.probes
 
     def __repr__(self) -> str:
         problem = self.problem
-        how = "exact V" if self.probes is None else f"V from {self.probes} probes"
+        variance = "exact V" if self.probes is None else f"V from {self.probes} probes"
         curvature = self.fit.chosen.curvature if self.fit.refit is None else "exact (linearised)"
         return (
             f"Sketch({problem.autodiff.framework}, outputs={problem.outputs}, p={problem.p}, "
-            f"fitted to n={self.fit.rows:,}, {curvature} curvature, {how})"
+            f"fitted to n={self.fit.rows:,}, {curvature} curvature, {variance})"
         )
 
     def predict(self, x: Any) -> np.ndarray:
@@ -142,9 +145,9 @@ class Sketch:
     ) -> Interval:
         """Compute a confidence interval for the prediction at every point.
 
-        The sampling error of V is part of the level: the multiplier is a little larger than that of exact V, by 0.5%
-        for 256 probes at 95%. That holds for points that were chosen without sight of the probes, not for those at
-        which this sketch reports the smallest or largest V.
+        The level includes the sampling error of V: the multiplier is slightly larger than with exact V, by 0.5% for 256
+        probes at 95%. This holds for points chosen independently of the probes. It does not hold for the points at
+        which this sketch reports the smallest or the largest V.
 
         Args:
             x: Test inputs, shaped like the training inputs.
@@ -155,9 +158,9 @@ class Sketch:
                 ``"any"`` or None.
             target: ``"mean"`` for the expected prediction, ``"observation"`` for a new response.
             noise: Another noise level than that of the sketch, for one output with equal noise in every row.
-            observation_noise: Standard deviation of a new response, where it differs from ``noise``.
+            observation_noise: Standard deviation of a new response, if it differs from ``noise``.
             bias: None, ``"plug-in"``, or a bound on the absolute bias to be added.
-            seed: Not used: a sketch draws nothing when it is asked.
+            seed: Not used: the intervals of a sketch are deterministic.
 
         Returns:
             The interval, with its evidence in ``guarantee``.
@@ -177,7 +180,7 @@ class Sketch:
         return answer(fit, question, found, probes=self.probes)
 
     def weighted_norm(self, x: Any) -> WeightedNorm:
-        """Compute V at every point: exact, or ``V`` times a chi-square variable over its degrees of freedom."""
+        """Compute V at every point: exact, or times a chi-square variable divided by its degrees of freedom."""
         with self.problem.scope():
             inputs = self.problem.inputs(x)
             count = self.problem.count(inputs)
@@ -186,16 +189,16 @@ class Sketch:
         return Recorder(self.fit.noise.level, shape, self.fit.chosen.curvature, self.fit.solver).record(found)
 
     def variance_limits(self, x: Any, delta: float = 0.01, *, rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return limits of V itself, of all points at once.
+        """Return confidence limits of V, simultaneous for all points.
 
-        Over draws of the probes, the limits of all points hold together with probability ``1 - delta`` (union bound).
-        Where V is exact, both limits are V.
+        Over draws of the probes, all limits hold together with probability ``1 - delta`` (union bound). If V is exact,
+        both limits are V.
 
         Args:
             x: Test inputs, shaped like the training inputs.
             delta: Probability that some limit fails.
-            rows: At how many values this sketch will ever be asked for limits, where these are only some of them; by
-                default as many as are asked for here.
+            rows: Total number of values of V for which limits will be computed by this sketch, if this call is only a
+                part; the number of values of this call by default.
 
         Returns:
             Lower and upper limits, (points,) or (points, outputs).
@@ -221,7 +224,7 @@ class Sketch:
         observation_noise: Any = None,
         noise_shape: NoiseShape | str = "constant",
     ) -> Calibrated:
-        """Take the level of observation intervals from responses that the fit has not seen, bias included.
+        """Calibrate observation intervals on responses that were not used for the fit; their level includes bias.
 
         Args:
             X_cal: Calibration inputs that training did not see.
@@ -231,10 +234,10 @@ class Sketch:
             noise_shape: As in :meth:`vhat.FittedModel.calibrate`, for calibration rows.
 
         Returns:
-            The calibrated model: ``.interval(x, delta)``, with what it may claim in ``.guarantee``.
+            The calibrated model: ``.interval(x, delta)``, with its guarantee in ``.guarantee``.
 
         Raises:
-            InputError: For data that cannot be used, or that training has seen.
+            InputError: For data that cannot be used, or that were training data.
         """
         base = OwnInterval(self, {"noise": noise})
         X_cal, y_cal = read_pair(self.problem, X_cal, y_cal, "calibrate(X_cal, y_cal)")
@@ -267,13 +270,13 @@ class Sketch:
         )
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Save for :func:`vhat.load`: parameters, roots, noise and audit, and no training row.
+        """Save for :func:`vhat.load`: parameters, roots, noise and audit, without training rows.
 
         Args:
             directory: A new or empty directory, or one that was saved to before.
 
         Raises:
-            StoreError: When the directory cannot be written, or something of the model cannot be kept.
+            StoreError: When the directory cannot be written, or a part of the model cannot be saved.
         """
         save_sketch(self, directory)
 
@@ -288,30 +291,30 @@ class Sketch:
         return join_measured([self.roots.measure(np.asarray(problem.numpy(g))) for g in blocks])
 
     def _count_training_rows(self, digests: np.ndarray | None) -> int:
-        """Return how many calibration rows are training rows too: warn of some, refuse many."""
+        """Return how many calibration rows are training rows too; warn about some, refuse many."""
         count = _count_known(digests, self.row_digests)
         if not count:
             return 0
         assert digests is not None
         assert self.row_digests is not None
-        told = f"{count} of {len(digests)} calibration rows are also training rows, input and response alike"
+        finding = f"{count} of {len(digests)} calibration rows are also training rows, input and response alike"
         if is_more_than_chance(digests, self.row_digests):
             raise InputError(
-                f"{told}, which is more than chance explains: their errors say nothing about a new response. Give rows "
-                "that training did not see."
+                f"{finding}, which is more than chance explains: their errors say nothing about a new response. Give "
+                "rows that training did not see."
             )
         warnings.warn(
-            f"{told}. If training saw them, leave them out: the level does not hold with them.",
+            f"{finding}. If training saw them, leave them out: the level does not hold with them.",
             CalibrationWarning,
             stacklevel=outside(),
         )
         return count
 
     def _check(self, options: Options) -> None:
-        """Refuse what only the training rows could answer.
+        """Refuse options that need the training rows.
 
         Raises:
-            InputError: Naming what to ask instead.
+            InputError: For such an option, with an alternative.
         """
         if options.simultaneous == "sup-t":
             raise InputError(
@@ -327,7 +330,7 @@ class Sketch:
             )
 
     def _with_noise(self, noise: Any) -> tuple[FitRecord, float]:
-        """Return the record under a noise level that was given, and by how much it exceeds that of the sketch."""
+        """Return the record of the fit under a given noise level, and the ratio of that level to the sketch's."""
         if noise is None:
             return self.fit, 1.0
         known = self.fit.noise
@@ -343,15 +346,20 @@ class Sketch:
         given = Noise(known.values, level.reshape(1), float(level), "given", None, uniform=True)
         stationary = self.fit.stationary
         if stationary == "holds" and self.fit.refit is None:
-            # Less noise leaves less room for the distance to the minimum.
+            # The distance to the minimum, relative to its threshold, is inversely proportional to the noise.
             distance = self.fit.distance / factor
-            stationary = "undecided" if np.isnan(distance) else "holds" if distance <= 1 else "fails"
+            if np.isnan(distance):
+                stationary = "undecided"
+            elif distance > 1:
+                stationary = "fails"
         return replace(self.fit, noise=given, own_factor=None, stationary=stationary), factor
 
 
 def _count_known(digests: np.ndarray | None, known: np.ndarray | None) -> int:
-    """Return how many rows are among known ones."""
-    return 0 if digests is None or known is None else int(np.sum(np.isin(digests, known)))
+    """Return how many rows are among the known rows; 0 if rows cannot be compared."""
+    if digests is None or known is None:
+        return 0
+    return int(np.sum(np.isin(digests, known)))
 
 
 def make_sketch(
@@ -367,11 +375,11 @@ def make_sketch(
     digests: bool = True,
     engine: Any = None,
 ) -> Sketch:
-    """Make a sketch of a fitted model: see :meth:`vhat.FittedModel.sketch`."""
+    """Return a sketch of a fitted model: see :meth:`vhat.FittedModel.sketch`."""
     check_count("seed", seed)
-    check_count("probes", probes, least=_FEWEST)
-    if probes > _MOST:
-        raise InputError(f"probes={reprlib.repr(probes)} are more than {_MOST:,}. Give 256, or some thousands.")
+    check_count("probes", probes, least=_FEWEST_PROBES)
+    if probes > _MOST_PROBES:
+        raise InputError(f"probes={reprlib.repr(probes)} are more than {_MOST_PROBES:,}. Give 256, or some thousands.")
     if engine is not None:
         solver = _on_cluster(solver, engine)
     work = work.for_solver(solver)
@@ -388,7 +396,7 @@ def make_sketch(
     rows = work.validation
     roots = make_roots(work, prepared, chosen, level, probes, seed, exact=exact, engine=engine)
     return Sketch(
-        problem=stand_in(problem),
+        problem=with_placeholder_rows(problem),
         roots=roots,
         fit=replace(fit.without_rows(), solver="sketch"),
         audited=audit,
@@ -398,10 +406,10 @@ def make_sketch(
 
 
 def _on_cluster(solver: Any, engine: Any) -> Primal:
-    """Return the solver whose sums over the training rows a cluster makes.
+    """Return the primal solver with sums over the training rows on a cluster.
 
     Raises:
-        InputError: For other solvers, naming the call that works.
+        InputError: For a solver that cannot use a cluster.
     """
     if isinstance(solver, Primal):
         return replace(solver, engine=engine)
@@ -414,6 +422,6 @@ def _on_cluster(solver: Any, engine: Any) -> Primal:
 
 
 def _sorted_digests(problem: Problem, inputs: Any, targets: np.ndarray) -> np.ndarray | None:
-    """Return digests of rows, in an order that says nothing of that of the rows."""
+    """Return hashes of rows, sorted so that they do not reveal the order; None if rows cannot be compared."""
     found = row_digests(problem, inputs, targets)
     return None if found is None else np.sort(found)
