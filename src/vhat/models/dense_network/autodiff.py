@@ -14,7 +14,7 @@ from vhat.models.kinks import NO_KINKS, KinkedOperations
 from vhat.models.loss import LossDerivatives, half_square
 from vhat.models.networks import Network
 from vhat.models.numpy.arrays import NumpyArrays
-from vhat.models.numpy.model import match_inputs, take
+from vhat.models.numpy.inputs import match_inputs, take
 from vhat.models.protocols import Functional, Linearised, Point
 from vhat.models.validate import refuse_flat_functional, refuse_functional
 

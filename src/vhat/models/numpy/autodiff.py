@@ -13,9 +13,10 @@ from vhat.models.numpy.arrays import NumpyArrays
 from vhat.models.numpy.derivatives import require_convergence
 from vhat.models.numpy.difference_steps import measure_rounding
 from vhat.models.numpy.finite_differences import first_derivatives
+from vhat.models.numpy.inputs import match_inputs, take
 from vhat.models.numpy.linearised import NumpyLinearised
 from vhat.models.numpy.loss import loss_derivatives, loss_values
-from vhat.models.numpy.model import CurveFit, Model, match_inputs, take, unmasked, wrap_errors
+from vhat.models.numpy.model import CurveFit, Model, unmasked, wrap_errors
 from vhat.models.numpy.sampled import Sampled
 from vhat.models.protocols import Functional, Linearised, ModelFacts, Point
 from vhat.models.validate import refuse_flat_functional, refuse_functional

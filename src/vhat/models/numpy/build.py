@@ -18,16 +18,9 @@ from vhat.checks import (
 from vhat.errors import InputError, MemoryBudgetError
 from vhat.models.numpy.autodiff import NumpyAutodiff
 from vhat.models.numpy.derivatives import disagreement, refuse_nonlinear
-from vhat.models.numpy.model import (
-    CurveFit,
-    Design,
-    Model,
-    as_array,
-    as_inputs,
-    as_parameters,
-    probe,
-    takes_inputs_alone,
-)
+from vhat.models.numpy.inputs import as_array, as_inputs, as_parameters
+from vhat.models.numpy.model import CurveFit, Design, Model, takes_inputs_alone
+from vhat.models.numpy.probe import probe
 from vhat.models.problem import ModelFacts, Problem
 from vhat.models.validate import refuse_loss
 

@@ -11,7 +11,8 @@ import numpy as np
 from vhat.errors import InputError, ModelError, name_rows
 from vhat.models.numpy.difference_steps import SampledSteps, measure_rounding
 from vhat.models.numpy.finite_differences import Estimate, first_derivatives, not_converged, second_derivatives
-from vhat.models.numpy.model import Model, take, wrap_errors
+from vhat.models.numpy.inputs import take
+from vhat.models.numpy.model import Model, wrap_errors
 from vhat.models.numpy.sampled import Sampled
 
 __all__ = ["disagreement", "refuse_nonlinear", "require_convergence", "residual_part"]
