@@ -14,8 +14,9 @@ from vhat.models.problem import Problem
 from vhat.models.selection import ALL
 from vhat.models.torch import torch_problem
 from vhat.models.torch.autodiff import TorchAutodiff, unwrapped
-from vhat.models.torch.model import State, TorchModel
+from vhat.models.torch.model import TorchModel
 from vhat.models.torch.read_state import read_state
+from vhat.models.torch.state import State
 from vhat.models.torch.variance_head import GAUSSIAN_NLL
 from vhat.schema import check
 from vhat.store.document import Document

@@ -12,7 +12,7 @@ from vhat.checks import as_numbers, check_nonnegative
 from vhat.errors import InputError
 from vhat.models.selection import did_you_mean, listed, under
 from vhat.models.torch.arrays import plain, to_array
-from vhat.models.torch.model import State
+from vhat.models.torch.state import State
 
 __all__ = ["decay_of"]
 

@@ -15,8 +15,10 @@ from vhat.models.loss import LossDerivatives
 from vhat.models.protocols import Curvature, Lazy, Linearised, ModelFacts, Point, slices
 from vhat.models.torch import probe
 from vhat.models.torch.inputs import Rows, preserved_rng
-from vhat.models.torch.model import Tape, TorchModel, row_gradients, take_rows, wrap_errors
+from vhat.models.torch.model import TorchModel, take_rows, wrap_errors
 from vhat.models.torch.outer_products import outer_leaves, row_factors, verify_linear
+from vhat.models.torch.row_gradients import row_gradients
+from vhat.models.torch.tape import Tape
 
 if TYPE_CHECKING:
     from vhat.models.torch.autodiff import TorchAutodiff

@@ -18,7 +18,8 @@ from torch.utils._pytree import tree_leaves
 
 from vhat.models.leaves import leaf_rows
 from vhat.models.torch.inputs import Rows
-from vhat.models.torch.model import Linear, TorchModel, jacobian_blocks, recording, row_gradients
+from vhat.models.torch.model import Linear, TorchModel, recording
+from vhat.models.torch.row_gradients import jacobian_blocks, row_gradients
 
 __all__ = ["find_linear", "outer_leaves", "row_factors", "verify_linear"]
 

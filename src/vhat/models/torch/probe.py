@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,23 +16,23 @@ from vhat.checks import check_prediction
 from vhat.errors import ModelError
 from vhat.models.outputs import flatten_remedy, select
 from vhat.models.torch.affine import is_affine
+from vhat.models.torch.check_derivatives import refuse_wrong_derivatives
 from vhat.models.torch.convention import choose_convention
 from vhat.models.torch.inputs import Layout, Rows
 from vhat.models.torch.kinks import kinked_operations
 from vhat.models.torch.model import (
     Linear,
-    State,
-    Tape,
     TorchModel,
     copy_rows,
     recording,
-    row_gradients,
-    row_gradients_one_by_one,
     take_rows,
     training_submodules,
     wrap_errors,
 )
 from vhat.models.torch.outer_products import find_linear, row_factors
+from vhat.models.torch.row_gradients import row_gradients, row_gradients_one_by_one
+from vhat.models.torch.state import State
+from vhat.models.torch.tape import Tape
 
 __all__ = ["few_rows", "is_repeatable", "narrow_casts", "probe_model", "probe_predictions", "refuse_module"]
 
@@ -40,28 +40,6 @@ _FEW_ROWS = 6
 """Number of rows on which a module is evaluated and differentiated."""
 _MANY_ROWS = 64
 """Number of rows on which repeated evaluations are compared."""
-
-
-@dataclass(frozen=True)
-class _DifferenceCheck:
-    """Steps and tolerances of the comparison of derivatives with central differences.
-
-    Attributes:
-        step: Relative step.
-        tolerance: Largest error relative to the derivative.
-        rounding: Largest error relative to the differentiated function.
-        second: Whether second derivatives are compared as well.
-    """
-
-    step: float
-    tolerance: float
-    rounding: float
-    second: bool
-
-
-_FLOAT64_CHECK = _DifferenceCheck(1e-6, 1e-3, 1e-8, second=True)
-_FLOAT32_CHECK = _DifferenceCheck(1e-3, 2e-2, 1e-3, second=False)
-"""For a module that computes in float32, where second differences are too inaccurate."""
 
 
 def refuse_module(module: Any, remedy: str = "module.eval()") -> None:
@@ -264,8 +242,7 @@ def _probe_derivatives(model: TorchModel, theta: Any, rows: Rows) -> TorchModel:
     with wrap_errors(action):
         product = Tape(model, theta, rows, ones, ones).product(v, "hessian")
         jacobian = row_gradients_one_by_one(model, theta, pair)
-        if not any("16" in cast for cast in model.narrow):  # differences in half precision are too inaccurate
-            _refuse_wrong_derivatives(model, theta, rows, _FLOAT32_CHECK if model.narrow else _FLOAT64_CHECK)
+        refuse_wrong_derivatives(model, theta, rows)
     mapped = _agrees(lambda: row_gradients(model, theta, pair), jacobian)
     return replace(
         model,
@@ -290,74 +267,6 @@ def _linear_layers(model: TorchModel, theta: Any, rows: Rows, jacobian: Any) -> 
         return torch.cat(full, dim=1).reshape(jacobian.shape)
 
     return with_linear.linear if _agrees(jacobian_of_factors, jacobian) else ()
-
-
-def _refuse_wrong_derivatives(model: TorchModel, theta: Any, rows: Rows, check: _DifferenceCheck) -> None:
-    """Compare derivatives with differences, at nearby parameters.
-
-    Autograd reports no error for
-
-    - a backward pass that cannot be differentiated (``once_differentiable``) and is not on the requested path;
-    - a checkpoint that is computed again with other parameters;
-    - a part of the module that is detached;
-    - the second derivative of torch's own ``weight_norm``, which is wrong.
-
-    The parameters are shifted because units may lie exactly on a kink at the user's parameters. A difference may still
-    cross a kink, so three directions are tried; one agreement is enough.
-    """
-    if not any(_derivatives_agree(model, theta, rows, seed, check) for seed in range(3)):
-        raise ModelError(
-            "the module's derivatives by autograd are not those of its predictions: it contains an operation without "
-            "gradient (detach(), torch.no_grad(), activation checkpointing) or with a wrong second derivative (a "
-            "custom autograd.Function, torch's weight_norm). Replace it; for a part that is meant to stay fixed, set "
-            "requires_grad_(False) on its parameters."
-        )
-
-
-def _derivatives_agree(model: TorchModel, theta: Any, rows: Rows, seed: int, check: _DifferenceCheck) -> bool:
-    """Compare derivatives along a random direction with central differences.
-
-    True also where a value is not finite: the shifted parameters are not the user's.
-    """
-    size, v, (here, up, down) = _tapes_along_line(model, theta, rows, seed, check.step)
-    first = here.jvp(v[None])[0]
-    difference = (up.values - down.values) / (2 * check.step)
-    comparisons = [(first, difference, here.values)]
-    if check.second:
-        # The gradient in units of the parameters, so that its entries are comparable.
-        second = size * here.product(v[None], "hessian")[0]
-        difference = size * (up.gradient - down.gradient) / (2 * check.step)
-        comparisons.append((second, difference, size * here.gradient))
-    errors = [(derivative - difference, derivative, level) for derivative, difference, level in comparisons]
-    if not all(bool(part.isfinite().all()) for parts in errors for part in parts):
-        return True
-    for error, derivative, level in errors:
-        if not error.abs().max() <= check.tolerance * derivative.abs().max() + check.rounding * level.abs().max():
-            return False
-    return True
-
-
-def _tapes_along_line(
-    model: TorchModel, theta: Any, rows: Rows, seed: int, h: float
-) -> tuple[Any, Any, tuple[Tape, Tape, Tape]]:
-    """Return tapes at three points on a line near theta.
-
-    Returns:
-        The size of each parameter, (p,); a random direction v with entries of that size, (p,); and the tapes at a point
-        near theta, at ``+h v`` and at ``-h v`` from it.
-    """
-    noise = torch.Generator().manual_seed(seed)
-    e = torch.randn(3, len(theta), dtype=torch.float64, generator=noise).to(theta.device)
-    tiny = 1e-3 * theta.square().mean().sqrt() + 1e-12
-    near = theta * (1 + 0.1 * e[0]) + tiny * e[1]
-    size = near.abs() + tiny
-    v = size * e[2]
-
-    # Unequal weights of the outputs: their sum is constant after a softmax or a layer norm, with derivatives that are
-    # pure rounding.
-    weights = 0.5 + torch.rand(len(rows[0]), model.outputs, dtype=torch.float64, generator=noise).to(theta.device)
-    here, up, down = [Tape(model, t, rows, weights, 0 * weights) for t in (near, near + h * v, near - h * v)]
-    return size, v, (here, up, down)
 
 
 def _agrees(vectorised: Any, expected: Any) -> bool:

@@ -9,7 +9,7 @@ from torch import nn
 
 from vhat.errors import ModelError
 from vhat.models.selection import ALL, Selection, select
-from vhat.models.torch.model import State
+from vhat.models.torch.state import State
 
 __all__ = ["read_state"]
 

@@ -10,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from vhat.models.torch.inputs import Rows
-from vhat.models.torch.model import Tape, TorchModel, take_rows
+from vhat.models.torch.model import TorchModel, take_rows
+from vhat.models.torch.tape import Tape
 
 __all__ = ["tape_bytes_per_row", "written_bytes_per_row"]
 

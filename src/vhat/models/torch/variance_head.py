@@ -22,7 +22,8 @@ from vhat.models.protocols import slices
 from vhat.models.torch.arrays import to_array
 from vhat.models.torch.convention import choose_convention
 from vhat.models.torch.inputs import Layout, Rows
-from vhat.models.torch.model import State, TorchModel, TrainedRows, recording, take_rows, wrap_errors
+from vhat.models.torch.model import TorchModel, recording, take_rows, wrap_errors
+from vhat.models.torch.state import State, TrainedRows
 
 __all__ = ["GAUSSIAN_NLL", "MeanOf", "VarianceHead", "check_heads", "take_heads", "warn_of_reading"]
 
