@@ -23,6 +23,7 @@ __all__ = [
     "FromImages",
     "FromInputs",
     "Norms",
+    "NormsFromInputs",
     "Prepared",
     "Record",
     "Response",
@@ -245,6 +246,19 @@ class FromInputs(Protocol):
 
     def respond_at(self, inputs: Any) -> Response:
         """Return the images of the solutions for the predictions at checked inputs."""
+
+
+@runtime_checkable
+class NormsFromInputs(Protocol):
+    """A prepared solver that takes the inputs of predictions, and forms their gradients only where it needs them."""
+
+    def norms_at(self, inputs: Any, sigma: np.ndarray) -> Norms:
+        """Return the norms for the predictions at checked inputs.
+
+        Args:
+            inputs: Inputs of the points.
+            sigma: Noise of each training response, (n, K).
+        """
 
 
 class FromImages(ABC):
