@@ -15,7 +15,7 @@ import torch
 
 import vhat
 from tests import oracle
-from tests.models.stranger import jet_problem, tanh
+from tests.models.example_framework import jet_problem, tanh
 from vhat.evidence.minimise.polish import polish
 from vhat.fitted.model import FittedModel
 from vhat.methods.base.posterior import as_posterior, log_density

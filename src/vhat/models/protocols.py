@@ -11,7 +11,7 @@ Shapes: ``n`` training rows, ``m`` test rows, ``K`` outputs, ``p`` parameters, `
 are the framework's own, float64, blocks of rows (k, p). *n-space* arrays are NumPy float64, (n, K) or (k, n, K).
 
 To add a framework, implement the three protocols and write a function that checks the user's arguments and returns a
-``Problem``. ``tests/models/stranger.py`` is an example; each protocol takes about a page.
+``Problem``. ``tests/models/example_framework.py`` is an example; each protocol takes about a page.
 """
 
 from __future__ import annotations
