@@ -22,8 +22,8 @@ from vhat.errors import InputError, MemoryBudgetError, ModelError
 from vhat.linalg.solvers.jacobian_factors import gradient_rows
 from vhat.linalg.solvers.row_draws import RowDraws
 from vhat.linalg.solvers.row_weights import RowWeights
+from vhat.models.placeholder_rows import with_placeholder_rows
 from vhat.models.problem import Problem
-from vhat.models.stand_in import stand_in
 from vhat.progress import bar
 from vhat.tables.rows import Rows
 
@@ -224,7 +224,7 @@ def _pickle(problem: Problem) -> bytes:
     from distributed.protocol import pickle
 
     try:
-        model: bytes = pickle.dumps(stand_in(problem))
+        model: bytes = pickle.dumps(with_placeholder_rows(problem))
     except (InputError, ModelError):
         raise
     except Exception as error:
