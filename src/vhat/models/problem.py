@@ -228,12 +228,12 @@ class Problem:
         return derivatives if self.scaling is None else derivatives.in_unit(self.scaling.unit)
 
     def refuse_changed(self) -> None:
-        """Refuse a model that no longer predicts what it predicted when it was given.
+        """Raise if the model's predictions have changed since it was given.
 
-        A framework whose models can be changed from outside offers ``refuse_changed``; of the others nothing is asked.
+        A framework whose models can be changed by the user implements ``refuse_changed``. There is no check for others.
 
         Raises:
-            ModelError: Saying by how much the predictions differ.
+            ModelError: With the size of the change.
         """
         check = getattr(self.autodiff, "refuse_changed", None)
         if check is not None:

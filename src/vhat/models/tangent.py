@@ -94,7 +94,7 @@ class TangentAutodiff:
         return self.base.autodiff.take(inputs, index)
 
     def refuse_changed(self) -> None:
-        """Refuse a model that no longer predicts what it predicted when it was given."""
+        """Raise if the original model's predictions have changed since it was given."""
         self.base.refuse_changed()
 
     def predict(self, theta: Array, inputs: Any, /) -> np.ndarray:

@@ -20,6 +20,7 @@ def tape_bytes_per_row(model: TorchModel, theta: Any, rows: Rows) -> int:
     """Return the memory that a tape keeps for one row, in bytes."""
 
     def kept(count: int) -> int:
+        """Return the size of the tensors that autograd saves for this number of rows."""
         total = 0
 
         def pack(tensor: Any) -> Any:
@@ -32,9 +33,10 @@ def tape_bytes_per_row(model: TorchModel, theta: Any, rows: Rows) -> int:
         return total
 
     def written(count: int) -> int:
-        with _Written() as watch:
+        """Return the size of all results of operations for this number of rows."""
+        with _Written() as results:
             record(count)
-        return watch.total
+        return results.total
 
     def record(count: int) -> None:
         ones = torch.ones(count, model.outputs, dtype=torch.float64, device=theta.device)
@@ -61,9 +63,9 @@ def written_bytes_per_row(model: TorchModel, theta: Any, rows: Rows) -> int:
     """Return the memory that a forward pass writes for one row, in bytes."""
 
     def written(count: int) -> int:
-        with torch.inference_mode(False), torch.no_grad(), _Written() as watch:
+        with torch.inference_mode(False), torch.no_grad(), _Written() as results:
             model(theta, take_rows(rows, slice(0, count)))
-        return watch.total
+        return results.total
 
     return int(max(8 * model.outputs, _per_row(written, len(rows[0]))))
 
