@@ -110,7 +110,7 @@ def test_the_multiplier_without_assumptions_is_attained_on_one_side(delta):
 
 @pytest.mark.parametrize("delta", np.geomspace(1e-6, 0.5, 9).tolist())
 def test_the_multiplier_without_assumptions_is_the_largest_over_all_splits(delta):
-    """The closed form looks at two splits; here the integral is made for many, with the best lam of each."""
+    """The closed form uses two splits; here the integral is computed for many, with the best lam of each."""
     worst = 0.0
     for share in np.concatenate([np.geomspace(1e-8, 0.05, 16), np.linspace(0.1, 0.5, 9)]):
         z1, z2 = -ndtri(delta * (1 - share)), -ndtri(delta * share)

@@ -1,4 +1,4 @@
-"""The curve from which multipliers are read: the table's own maximum over cells of minima over choices, exactly."""
+"""The curves of the multipliers equal the maximum over cells of the minimum over choices of the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vhat.bounds.isoperimetry_table import FINE, make_table
 
 
 def by_the_table(delta, v, c, sd=None):
-    """Every cell and choice, one row at a time."""
+    """Return the value over all cells and choices, one row at a time."""
     square, divergence, spread = make_table(delta, FINE)
     growth = v * np.sqrt(2 * divergence) + c * divergence if sd is None else sd * np.sqrt(spread)
     return np.sqrt(np.max(np.min(square * (1 + growth), axis=1)))

@@ -1,4 +1,4 @@
-"""How sharp the isoperimetric multipliers are: never below what some function attains, and hardly above it.
+"""Sharpness of the isoperimetric multipliers: never below the radius of some function, and only slightly above it.
 
 Among functions of one normal U the worst for a given tail solves a concave problem. Let ``F' = sqrt(w(U))`` on
 ``|U| < z``, with ``P(|U| > z) = delta``, and let F stay there beyond (or go to and fro with small amplitude, where w is

@@ -1,4 +1,4 @@
-"""A level is written with the digits that it takes, by one function, wherever it stands."""
+"""A level is written with enough digits, by one function, everywhere."""
 
 from __future__ import annotations
 

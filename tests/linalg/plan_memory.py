@@ -1,4 +1,4 @@
-"""Run one configuration in a process of its own and print what was planned and what was taken, in bytes."""
+"""Run one configuration in its own process, and print planned and used memory in bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def torch_network(n, widths):
 
 
 def jax_signal(n, length, outputs=1):
-    """A small network at every place of a long signal: few parameters, and rows that write much."""
+    """Return a small network applied at every place of a long signal: few parameters, and large intermediate arrays."""
     import jax.numpy as jnp
 
     def predict(q, X):
@@ -67,7 +67,7 @@ ROWS_THAT_WRITE_MUCH = {
 
 
 def status(field):
-    """Bytes of a field of this process's own status; ``ru_maxrss`` would remember the parent's."""
+    """Return a field of this process's status in bytes; ``ru_maxrss`` would include the parent's peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith(field)))
 

@@ -1,4 +1,4 @@
-"""Norms by one product of matrices against those of solves, one right-hand side at a time."""
+"""Norms by one matrix product, compared with single solves."""
 
 from dataclasses import fields
 

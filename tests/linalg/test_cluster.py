@@ -1,4 +1,4 @@
-"""Sums over the training rows on a Dask cluster: the numbers of this process, whoever computes them, whoever dies."""
+"""Sums over the training rows on a Dask cluster: the same numbers as in one process, also after a worker is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INPUTS = ["a", "b", "c"]
 
 @contextmanager
 def workers(count):
-    """Yield the client of a cluster of some processes."""
+    """Yield the client of a cluster of several processes."""
     with (
         distributed.LocalCluster(
             n_workers=count, threads_per_worker=1, processes=True, dashboard_address=":0"
@@ -42,7 +42,7 @@ def client():
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Cut few rows into several tasks."""
+    """Split few rows into several tasks."""
     monkeypatch.setattr(on_cluster, "_LEAST_ROWS", 16)
     monkeypatch.setattr(on_cluster, "_MOST_BLOCKS", 5)
 
@@ -73,7 +73,7 @@ def line(rows):
 
 @dataclass(frozen=True, repr=False)
 class Deadly(vhat.Rows):
-    """Rows whose second block ends the worker that reads it, once."""
+    """Rows whose second block ends the first worker that reads it."""
 
     marker: str = ""
 

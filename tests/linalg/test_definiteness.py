@@ -1,4 +1,4 @@
-"""The sign of H + lam: against dense eigenvalues, whichever way it was found."""
+"""The sign of H + lam by every method, compared with dense eigenvalues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vhat.models.problem import ModelFacts
 
 @dataclass(frozen=True)
 class Matrix:
-    """A problem that is nothing but its Hessian."""
+    """A problem that consists of its Hessian only."""
 
     H: np.ndarray
     decay: np.ndarray
@@ -53,7 +53,7 @@ class Matrix:
 
     @property
     def scaled(self):
-        """The scaled matrix and its eigenvalues."""
+        """Return the scaled matrix and its eigenvalues."""
         s = np.sqrt(self.diagonal() + self.decay)
         return np.linalg.eigvalsh((self.H + np.diag(self.decay)) / s / s[:, None])
 
@@ -136,7 +136,7 @@ def test_lanczos_stopped_early_is_undecided_and_admits_any_error():
 
 
 class Diagonal(Matrix):
-    """The eigenvalues and nothing else; parameters are measured by one."""
+    """A diagonal Hessian, in units of one."""
 
     def product(self, v, curvature):
         return v * self.H
@@ -148,7 +148,7 @@ class Diagonal(Matrix):
 @pytest.mark.usefixtures("matrix_free")
 @pytest.mark.parametrize("outlier", [-3e-3, -1e-3, 1e-4, 1e-7])
 def test_one_eigenvalue_far_below_a_cluster_is_not_missed(outlier):
-    """The value settles on the cluster long before the start has shown what lies below it."""
+    """The Ritz value converges to the cluster long before the smaller eigenvalue shows."""
     rng, p = np.random.default_rng(0), 4000
     rest = np.concatenate([0.01 * rng.uniform(1, 1.02, 3800), np.exp(rng.uniform(np.log(0.01), 0, p - 3801))])
     found = smallest_eigenvalue(Diagonal(np.concatenate([[outlier], rest]), np.zeros(p)), scale=np.ones(p))
@@ -165,7 +165,7 @@ def test_lanczos_keeps_to_the_memory_budget():
 @pytest.mark.usefixtures("matrix_free")
 @pytest.mark.parametrize("lam", [1e-6, 1e-9, 1e-11])
 def test_a_metric_of_bad_condition_makes_no_negative_curvature_of_rounding(lam):
-    """The Hessian of a linear model is its Gauss-Newton matrix: one, measured by itself."""
+    """The Hessian of a linear model is its Gauss-Newton matrix, so that its eigenvalues in that metric are one."""
     rng, n, p = np.random.default_rng(0), 12, 400
     X, theta = 30 * rng.normal(size=(n, p)), rng.normal(size=p)
     problem = jax_problem(lambda t, X: X @ t, theta, X, X @ theta + rng.normal(size=n), weight_decay=lam)

@@ -1,4 +1,4 @@
-"""The dual: kernels against explicit Jacobians, structure that is read off gradients, and what it refuses."""
+"""The dual solver: kernels compared with explicit Jacobians, the structure of gradients, and refusals."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_kernel_that_cannot_fit_is_refused_in_words():
 
 
 def test_a_matrix_used_twice_counts_in_full_against_the_budget():
-    """Its gradient is not of rank one, which shows only once it is read."""
+    """Its gradient is not of rank one, which only the gradients themselves show."""
 
     def shared(q, Z):
         return jnp.tanh(jnp.tanh(Z @ q["w"]) @ q["w"]).sum(axis=1)
@@ -241,7 +241,7 @@ def test_one_correction_serves_a_point_where_the_residuals_hardly_bend_the_loss(
 
 @pytest.mark.parametrize("rtol", [1e-3, 1e-6, 1e-9])
 def test_the_estimated_error_of_a_correction_is_above_the_true_one(rtol):
-    """Where the residuals bend the loss a good deal, so that several steps are needed."""
+    """With a large residual part of the Hessian, so that several steps are needed."""
     params = two_layer_params(RNG)
     y = near(two_layers, params, slip=0.05)
     fitted = vhat.from_jax(two_layers, params, X, y, weight_decay=0.1)
@@ -254,7 +254,7 @@ def test_the_estimated_error_of_a_correction_is_above_the_true_one(rtol):
 
 
 def test_a_kernel_that_does_not_belong_to_the_model_is_found_out(monkeypatch):
-    """The block's verification sees through the front end's own derivatives what the kernel got wrong."""
+    """The verification by the framework's derivatives detects the errors of the kernel."""
     params = two_layer_params(RNG)
     y = near(two_layers, params)
     fitted = vhat.from_jax(two_layers, params, X, y, weight_decay=0.1)
@@ -269,7 +269,7 @@ def test_a_kernel_that_does_not_belong_to_the_model_is_found_out(monkeypatch):
 
 
 def test_single_precision_leaves_nothing_for_the_careful_solver(monkeypatch):
-    """A small decay makes each direction a small difference of large numbers: single precision has no place there."""
+    """With a small decay each direction is a small difference of large numbers, too inaccurate in single precision."""
     params = two_layer_params(RNG)
     y = near(two_layers, params, slip=1e-4)
     fitted = vhat.from_jax(two_layers, params, X, y, weight_decay=3e-4)
@@ -281,7 +281,7 @@ def test_single_precision_leaves_nothing_for_the_careful_solver(monkeypatch):
 
 
 def test_a_decay_of_no_account_beside_the_data_is_answered_directly(monkeypatch):
-    """Rounding leaves a residual that looks large in parameters the data hardly see, and moves V by next to nothing."""
+    """Rounding leaves a large residual in parameters that hardly move training predictions, and hardly changes V."""
     U, _ = np.linalg.qr(RNG.normal(size=(30, 30)))
     W, _ = np.linalg.qr(RNG.normal(size=(40, 40)))
     s = np.logspace(1.5, -1, 30)
@@ -336,7 +336,7 @@ _EXPERT = {"v": (2, 8), "c": (8,), "w": (8, 1)}
 
 @pytest.fixture(scope="module")
 def soft():
-    """Residuals where one expert lives leave it nearly without curvature; rows of the other see it through the gate.
+    """The residuals leave one expert nearly without curvature; rows of the other expert depend on it through the gate.
 
     Returns the fitted problem, inputs, and V there by dense linear algebra.
     """
@@ -410,7 +410,7 @@ def _several_soft(mus, lam=1e-3):
 @pytest.mark.parametrize("mus", [(1e-8,), (1e-8, 1e-8), (1e-8, 1.1e-8), (1e-8, 1e-6), (1e-6, 1e-6), (1e-4, 1e-3)])
 @pytest.mark.parametrize("solver", [vhat.Dual(), vhat.Nystrom(rows=20), vhat.CG()], ids=lambda solver: solver.name)
 def test_what_is_called_converged_is_right_whatever_soft_directions_there_are(mus, solver):
-    """A second soft direction shows in no residual: rows are held to what the smallest eigenvalue makes of theirs."""
+    """A second direction of little curvature does not show in residuals; the smallest eigenvalue bounds the error."""
     fitted, x, V = _several_soft(mus)
     found = fitted.weighted_norm(x, solver=solver, curvature="hessian")
     known = found.status == "converged"
@@ -432,7 +432,7 @@ def test_what_single_precision_makes_of_a_soft_direction_is_not_called_indefinit
     "solver", [vhat.Dual(), vhat.Nystrom(rows=20), vhat.Nystrom(rows=100), vhat.CG()], ids=lambda solver: solver.name
 )
 def test_twenty_directions_that_data_hardly_hold_and_residuals_soften_are_not_missed(size, meet, solver):
-    """Small in the metric of a sample is not small in that of the data; V in closed form, in the eigenbasis."""
+    """A residual may be small in the metric of a sample and large in that of the data; V is known in closed form."""
     rng, n, p, k, lam = np.random.default_rng(0), 200, 60, 20, 1e-14
     left = max(1.5e-3, 3e-13 / size)
     data = np.concatenate([np.geomspace(1, 0.1, p - k), size * np.geomspace(1, 0.3, k)])
@@ -482,7 +482,7 @@ def test_rows_that_ctrl_c_leaves_are_held_to_the_same(monkeypatch, solver):
 
 @pytest.mark.parametrize("lam", [1e-6, 1e-9, 1e-11])
 def test_a_decay_far_below_the_curvature_is_answered_from_the_data(monkeypatch, lam):
-    """Rounding in directions that no row sees says nothing of V; before, such rows went to conjugate gradients."""
+    """Rounding in directions that move no training prediction does not change V, and needs no conjugate gradients."""
     rng, n, p = np.random.default_rng(0), 12, 3100
     left, right = (np.linalg.qr(rng.normal(size=(k, n)))[0] for k in (n, p))
     X = (left * np.logspace(3, 0, n)) @ right.T
@@ -521,7 +521,7 @@ def test_gauss_newton_rows_are_answered_alone_as_in_company_in_any_unit(lam, dec
 @pytest.mark.parametrize("curvature", ["ggn", "hessian"])
 @pytest.mark.parametrize("copies", [(1, -1), (0, 0, 1, 1), (1, 1, -1, -1)], ids=str)
 def test_rows_that_cancel_are_verified_all_the_same(curvature, copies):
-    """A kernel that has lost its digits answers a row and its opposite alike: in their sum nothing would show."""
+    """An inaccurate kernel has the same error in a row and its opposite, which would cancel in their sum."""
     rng, n, p, lam = np.random.default_rng(3), 60, 40, 1e-16
     left, right = (np.linalg.qr(rng.normal(size=(k, p)))[0] for k in (n, p))
     sizes, x = np.logspace(0, -2, p), rng.normal(size=(1, p))
@@ -577,7 +577,7 @@ def test_rows_that_are_verified_one_by_one_need_no_combination(monkeypatch, kind
 
 
 def _in_many_digits(X, x, lam):
-    """V and unsupported of a linear model, with fifty digits, from ``h = (g - X'u) / lam`` in the space of the data."""
+    """Return V and unsupported of a linear model with fifty digits, from ``h = (g - X'u) / lam``."""
     with mpmath.workdps(50):
         n, J = len(X), mpmath.matrix(X.tolist())
         B = J * J.T + n * mpmath.mpf(lam) * mpmath.eye(n)
@@ -592,7 +592,7 @@ def _in_many_digits(X, x, lam):
 
 
 def test_a_network_applied_twice_is_planned_for_as_it_is():
-    """Its rows cannot be compressed: what does not fit goes to another solver, not to an error."""
+    """Its rows cannot be compressed: if the kernel does not fit, another solver is chosen."""
 
     def twice(q, Z):
         return (jnp.tanh(jnp.tanh(jnp.tanh(Z @ q["a"]) @ q["b"]) @ q["b"]) @ q["c"])[:, 0]

@@ -1,4 +1,4 @@
-"""Parameters that no prediction depends on to first order: at rest, or on a kink that no derivative shows."""
+"""Parameters without first-order influence on predictions: truly inactive, or on a kink that no derivative shows."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from vhat.linalg.workspace import SolverWorkspace
 
 
 def steep(n, p, seed=0):
-    """Rows whose singular values fall over six decades, and points seen by them much, little and hardly."""
+    """Return rows with singular values over six decades, and points with much, little and almost no support."""
     rng = np.random.default_rng(seed)
     k = min(n, p)
     left, right = (np.linalg.qr(rng.normal(size=(size, k)))[0] for size in (n, p))
@@ -27,7 +27,7 @@ def steep(n, p, seed=0):
 
 
 def linear(X, lam, unit=1.0, **options):
-    """A linear model, its parameters in other units if asked."""
+    """Return a linear model, with its parameters in other units if requested."""
     n, p = X.shape
     y = np.random.default_rng(1).normal(size=n)
     derivatives = {"jac": lambda t, Z: Z.copy(), "hess": lambda t, Z: np.zeros((len(Z), p, p))}
@@ -88,7 +88,7 @@ def test_v_is_right_where_the_kernel_has_no_digits_for_the_decay(no_iterations, 
 
 
 def test_the_kernel_alone_would_be_wrong():
-    """What this room is for: the kernel's own answers are off by more than a tenth."""
+    """The reason for this solver: the kernel has errors of more than a tenth."""
     X, x = steep(50, 20)
     problem = linear(X, 1e-10).problem
     kernel = make_kernel(problem)
@@ -126,7 +126,7 @@ def network(q, Z):
 
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_a_network_with_weighted_rows(no_iterations, outputs):
-    """Compressed gradients multiplied out, several outputs, and rows that count more than others."""
+    """Compressed gradients multiplied out, several outputs, and weighted rows."""
     rng, n, lam = np.random.default_rng(0), 12, 1e-13
     params = {"a": 30 * rng.normal(size=(1, 8)), "b": 30 * rng.normal(size=8), "c": 30 * rng.normal(size=(8, outputs))}
     Z, x, weights = rng.uniform(-1, 1, size=(n, 1)), rng.uniform(-2, 2, size=(5, 1)), rng.uniform(0.5, 2.0, size=n)

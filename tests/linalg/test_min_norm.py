@@ -1,4 +1,4 @@
-"""Minimum-norm solutions: numpy's pseudo-inverse, nudged refits, and what is said of fits that do not interpolate."""
+"""Minimum-norm solutions, compared with numpy's pseudo-inverse and with refits; and fits that do not interpolate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bent_jac(q, x):
 
 
 def settle(q, x, y):
-    """Go to an interpolating solution by minimum-norm steps of Gauss and Newton: near by, that is gradient descent."""
+    """Return an interpolating solution by minimum-norm Gauss-Newton steps, which is close to gradient descent."""
     for _ in range(60):
         q = q + np.linalg.pinv(bent_jac(q, x)) @ (y - bent(q, x))
     return q
@@ -55,7 +55,7 @@ def test_V_and_the_shortcut_are_those_of_the_pseudo_inverse():
 
 
 def test_training_rows_are_wholly_supported_and_have_V_of_n():
-    """S is the identity where the fit interpolates: each prediction moves with its own response, one to one."""
+    """The smoother of an interpolating fit is the identity: each prediction follows its own response."""
     fitted, X, _ = wide()
     found = fitted.weighted_norm(X, solver=vhat.MinimumNorm())
     np.testing.assert_allclose(found.value, N, rtol=1e-9)

@@ -1,4 +1,4 @@
-"""A sample of rows as preconditioner: the right answer whatever the sample, in far fewer steps, within the budget."""
+"""A sample of rows as preconditioner: the same solution for every sample, in fewer steps, within the memory budget."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_sample_that_leads_nowhere_hands_over_to_plain_conjugate_gradients(sol
 
 
 def test_a_loose_tolerance_is_not_the_last_word():
-    """A row must also be solved in the unit-free scale, which the metric of the sample does not measure in."""
+    """A row must also have converged in the unit-free scale, and not only in the metric of the sample."""
     problem = fit(1e-5).problem
     with problem.scope():
         unit, g = scale(problem), problem.gradients(problem.inputs(POINTS))
@@ -151,7 +151,7 @@ def test_the_unit_of_a_parameter_changes_nothing(unit):
 # -- the steps -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("spread", [0, 6])
 def test_a_falling_spectrum_takes_far_fewer_steps(spread):
-    """Eigenvalues ``k^-2`` in no direction that a parameter follows; units that differ by decades under one decay."""
+    """Eigenvalues ``k^-2`` in directions that mix all parameters; units that differ by decades under one decay."""
     rng = np.random.default_rng(0)
     units = 10 ** (spread * rng.uniform(-0.5, 0.5, 300))
     turn = np.linalg.qr(rng.normal(size=(300, 300)))[0]

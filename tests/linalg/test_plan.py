@@ -1,4 +1,4 @@
-"""Which solver is chosen, and that what a plan says it will take is what is taken."""
+"""The choice of a solver, and the planned memory compared with the memory used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vhat.linalg.solvers.kernel import kernel_bytes, make_kernel
 
 
 def _measured(case):
-    """Run one case in a process of its own; return what was planned and what was taken."""
+    """Run one case in its own process; return planned and used memory."""
     command = [sys.executable, "-m", "tests.linalg.plan_memory", case]
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": ""}
     root = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ def test_rows_that_write_much_take_no_more_than_is_planned(case):
 
 # -- the choice ----------------------------------------------------------------------------------
 def problem_of(n, hidden, memory, outputs=1, *, linear=False):
-    """As much of a network's problem as a plan looks at."""
+    """The part of a network's problem that a plan uses."""
     leaves = ((10, hidden), (hidden,), (hidden, outputs), (outputs,))
     p = sum(int(np.prod(shape)) for shape in leaves)
     sizes = {"n": n, "p": p, "outputs": outputs, "memory": int(memory)}

@@ -1,4 +1,4 @@
-"""The p x p side: the numbers of dense algebra without an image over the training rows, for any number of them."""
+"""The primal solver: the numbers of dense algebra, without images over the training rows, for any number of rows."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_noise_of_unequal_shape_has_a_matrix_of_its_own(curvature):
 
 
 def test_norms_are_those_that_images_give():
-    """The same solver, read off p x p matrices and off the training rows."""
+    """The same solver, by p x p matrices and by the training rows."""
     fitted, *_ = fitted_network(sample_weight=np.random.default_rng(5).uniform(0.5, 2.0, 90))
     problem = fitted.problem
     sigma = np.linspace(0.5, 1.5, 90)[:, None]
@@ -92,7 +92,7 @@ def test_no_image_is_formed_for_norms(monkeypatch):
 
 
 def test_predictions_that_the_data_hardly_hold_are_read_off_the_rows():
-    """A direction that the rows see 1e-5 of: rounding in ``h'Gh`` would be larger than V."""
+    """A direction with a support of 1e-5: rounding in ``h'Gh`` would be larger than V."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, 3)) * [1.0, 1.0, 1e-5]
     fitted = vhat.from_numpy(lambda q, Z: Z @ q, np.zeros(3), X, X[:, 0], jac=lambda Z: Z, weight_decay=1e-3)
@@ -140,7 +140,7 @@ def test_a_loss_whose_curvature_turns_negative_is_corrected_for(name):
 
 @pytest.mark.parametrize("curvature", ["ggn", "hessian"])
 def test_a_noise_matrix_that_does_not_fit_is_not_needed(curvature):
-    """One output and one level a row, in a budget for one matrix: V is read off the training rows."""
+    """One output with unequal noise, in a budget for one matrix: V is computed from the training rows."""
     rng = np.random.default_rng(0)
     n, p = 300, 120
     X, sigma = rng.normal(size=(n, p)), rng.uniform(0.2, 3.0, size=n)
@@ -188,7 +188,7 @@ def test_a_row_that_is_not_finite_says_so_when_ctrl_c_comes(monkeypatch):
 
 @pytest.mark.parametrize("small", [1e-8, 1e-11])
 def test_lengths_of_what_the_data_hardly_see_are_those_of_the_training_rows(small):
-    """A vector almost wholly outside the data: ``z'Gz`` in float64 is nothing but rounding there."""
+    """A vector almost without support in the data: ``z'Gz`` in float64 is only rounding."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 12))
     fitted = vhat.from_numpy(lambda q, Z: Z @ q, np.zeros(12), X, X[:, 0], weight_decay=1e-8)

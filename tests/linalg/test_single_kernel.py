@@ -1,4 +1,4 @@
-"""The kernel in single precision: refined to the digits of dense linear algebra, or handed over in words."""
+"""The kernel in single precision: refined to the accuracy of dense linear algebra, or replaced with a warning."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_parameters_that_the_data_cannot_tell_apart_are_named():
 
 # -- the plan --------------------------------------------------------------------------------------
 def sizes(n, memory, outputs=1):
-    """As much of a wide network's problem as a plan looks at."""
+    """The part of a wide network's problem that a plan uses."""
     leaves = ((10, 1500), (1500,), (1500, outputs), (outputs,))
     p = sum(int(np.prod(shape)) for shape in leaves)
     return SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Solvers against dense linear algebra: every row has a status, and no row that failed has a number."""
+"""Solvers compared with dense linear algebra: every row has a status, and failed rows have no number."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_solutions_equal_dense_linear_algebra(problem, sides, curvature, solver)
 
 
 def test_steps_are_those_of_scipy_on_the_same_preconditioned_system(problem, sides):
-    """Per-row stopping in a block costs each row what it would cost alone."""
+    """Because rows of a block stop separately, each takes as many steps as alone."""
     with problem.scope():
         unit = np.asarray(scale(problem))
         scaled = assemble(problem, "ggn") / np.outer(unit, unit)
@@ -85,7 +85,7 @@ def test_rows_that_stop_early_are_named_and_have_no_number(problem):
 
 
 def saddle():
-    """A network that has not been trained: its Hessian has negative eigenvalues."""
+    """Return a network that has not been trained; its Hessian has negative eigenvalues."""
     rng = np.random.default_rng(3)
     params = oracle.random_params(rng, 2, 8, None)
     X = rng.normal(size=(40, 2))

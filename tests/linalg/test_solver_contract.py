@@ -1,4 +1,4 @@
-"""One contract for every solver: the numbers of dense linear algebra, or a status that says otherwise.
+"""The interface of all solvers: the numbers of dense linear algebra, or a status of failure.
 
 The model of most tests is ``f_k = u_k + u_1 u_K / 2`` with ``u = x'theta``: written once for every framework, with
 derivatives in closed form, so that the spectrum of its Gauss-Newton matrix is that of the inputs.
@@ -176,7 +176,7 @@ def fitted_of(framework, name, dtype="float64"):
 
 # -- dense linear algebra ------------------------------------------------------------------------
 def dense(case, curvature):
-    """V and its companions from explicit float64 matrices, and how far float64 itself lets V be known."""
+    """Return V and related numbers from explicit float64 matrices, and the accuracy of V in float64."""
     theta, X, y, x = (np.asarray(a, dtype=np.float64) for a in (case.theta, case.X, case.y, case.x))
     n, p = len(y), theta.size
     weight = np.ones(n) if case.weight is None else case.weight
@@ -218,14 +218,14 @@ def test_the_closed_forms_of_this_file_are_the_derivatives(name, curvature):
 
 # -- right, or reported --------------------------------------------------------------------------
 def ask(fitted, x, solver, curvature):
-    """Return the weighted norm; a row that fails warns, and its status is what is looked at."""
+    """Return the weighted norm without the warnings of failed rows, whose status is tested."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", vhat.ConvergenceWarning)
         return fitted.weighted_norm(x, solver=solver, curvature=curvature)
 
 
 def check_right_or_reported(found, truth):
-    """Assert that a row called converged is right, and that any other has no number; return which are converged."""
+    """Assert that converged rows are right and other rows have no number; return which converged."""
     status, value = found.status.ravel(), found.value.ravel()
     good = status == "converged"
     assert set(status) <= {"converged", "not converged"}
@@ -308,7 +308,7 @@ def test_solvers_agree_on_a_network(curvature):
 
 # -- solutions -----------------------------------------------------------------------------------
 def prepared(fitted, name, curvature):
-    """A solver made ready, in the scope of the framework, past the guards of the fitted model."""
+    """Yield a prepared solver in the scope of the framework, without the checks of the fitted model."""
     return SOLVERS[name].prepare(SolverWorkspace(fitted.problem), curvature)
 
 
@@ -381,7 +381,7 @@ SADDLES = {"barely": (1, 12.5), "in one direction": (1, 30.0), "in many": (10, 3
 
 @cache
 def saddle(kind):
-    """A case whose Hessian is indefinite: rows far above their prediction bend the wrong way."""
+    """Return a case with an indefinite Hessian, through responses far above their predictions."""
     rows, lift = SADDLES[kind]
     case = case_of("well conditioned")
     return replace(case, y=case.y + np.where(np.arange(ROWS)[:, None] < rows, lift, 0.0))

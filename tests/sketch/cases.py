@@ -33,7 +33,7 @@ def network(outputs=None, n=80, d=2, width=6, lam=1e-2, seed=0, **options):
 
 
 def tangent(n=120, d=3, lam=1e-2, seed=0):
-    """The linearisation of a ReLU module in torch: exactly normal, whatever its parameters are."""
+    """The linearisation of a ReLU module in torch, whose predictions are exactly normal for all parameters."""
     import torch
 
     rng = np.random.default_rng(seed)

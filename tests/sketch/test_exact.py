@@ -1,4 +1,4 @@
-"""For few parameters a sketch is exact: it must agree with the fitted model, and so with a dense oracle."""
+"""For few parameters a sketch is exact: it agrees with the fitted model, and so with a dense oracle."""
 
 from __future__ import annotations
 

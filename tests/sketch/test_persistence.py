@@ -1,4 +1,4 @@
-"""A saved sketch gives the same intervals in another process, and holds no training row."""
+"""A saved sketch gives the same intervals in another process, and contains no training row."""
 
 from __future__ import annotations
 

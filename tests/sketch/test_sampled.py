@@ -1,4 +1,4 @@
-"""V by random probes: its distribution is known, and the level allows for it."""
+"""V from random probes: its distribution is known, and the level accounts for it."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_draws_by_matrix_products_are_those_by_vector_jacobian_products(monkeypa
 
 @pytest.mark.parametrize(("probes", "delta"), [(8, 1e-4), (16, 5e-6), (64, 1e-8)])
 def test_a_delta_beyond_the_tables_is_refused_and_not_missed(probes, delta):
-    """The level that is asked for must have the multiplier that was found, or be refused."""
+    """A level beyond the tables is refused rather than given a wrong multiplier."""
     one = np.ones(1)
     with pytest.raises(vhat.InputError, match="too small for a V that was estimated"):
         half_widths(Values(one, 1, one, None, None, probes=probes), "isoperimetric", "constant", delta)

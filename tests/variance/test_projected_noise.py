@@ -1,4 +1,4 @@
-"""The noise that is read off what no parameter explains: against statsmodels and dense projections."""
+"""The noise from the part that no parameter explains, compared with statsmodels and dense projections."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_row_counts_once_whatever_its_weight():
 
 
 def two_outputs(seed=3, shared=True):
-    """Two outputs of a parameter vector that both depend on, or halves of it."""
+    """Return two outputs that depend on all parameters, or on one half each."""
     rng = np.random.default_rng(seed)
     J = rng.standard_normal((N, 2, 2 * P))
     if not shared:

@@ -1,4 +1,4 @@
-"""Held-out rows that training saw are refused; copies that a coarse table explains are not."""
+"""Training rows are refused as held-out rows; copies that rounding of the table explains are not."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_file_that_is_partly_the_training_table_is_refused(draw):
 
 
 def test_fresh_rows_of_a_coarse_table_are_taken_though_some_repeat():
-    """At most one honest table in a hundred is refused: of 200, six at most (a binomial tail of 0.4%)."""
+    """At most one table in a hundred is refused: of 200, at most six (a binomial tail of 0.4%)."""
     rng, repeated, count = np.random.default_rng(3), [], 0
     for _ in range(200):
         X, y = coarse(rng, 200)
@@ -82,7 +82,7 @@ def test_a_few_copies_are_warned_of_by_name_and_counted():
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_chance_is_that_of_dealing_all_rows_out_again(exact, monkeypatch):
-    """Against 4,000 deals in which each row of both tables goes to one of them on its own."""
+    """Compared with 4,000 random deals of the rows of both tables."""
     rng = np.random.default_rng(6)
     pool = np.concatenate([np.repeat(np.arange(80), rng.integers(1, 5, 80)), 1000 + np.arange(101)])
     share = 0.25

@@ -1,4 +1,4 @@
-"""Sums over blocks of training rows against the same with the whole Jacobian, and against numpy's least squares."""
+"""Sums over blocks of training rows, compared with the whole Jacobian and with numpy's least squares."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The traces of a smoother from p x p matrices against those from the rows."""
+"""The traces of a smoother from p x p matrices, compared with those from the rows."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The tangent kernel is the product of explicit Jacobians, and says how a small step of gradient descent moves f."""
+"""The tangent kernel is the product of explicit Jacobians, and predicts the effect of a small gradient step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that training did not fit: the noise that they tell, and what else uses them."""
+"""Validation rows: the noise estimated from them, and their other uses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def polynomial(x, y, **options):
 
 
 def held_out_level(x, y, z, t):
-    """The level by hand: variance of an error is sigma^2 (1 + g (J'J)^-1 g')."""
+    """Return the level by its formula: the variance of an error is sigma^2 (1 + g (J'J)^-1 g')."""
     J, g = design(x), design(z)
     theta = np.linalg.lstsq(J, y, rcond=None)[0]
     share = np.einsum("ij,jk,ik->i", g, np.linalg.inv(J.T @ J), g)
@@ -229,7 +229,7 @@ def test_residual_lines_of_the_audit_are_those_of_validation_rows():
 
 
 def wiggly(steps):
-    """A rich model on few rows: the whole way down follows the noise, and validation rows say so."""
+    """Return a flexible model on few rows: descent fits the noise, and the validation error shows it."""
     rng = np.random.default_rng(5)
     x, z = np.linspace(-1, 1, 30), rng.uniform(-1, 1, size=200)
     y, t = (np.sin(3 * v) + 0.5 * rng.normal(size=len(v)) for v in (x, z))

@@ -1,4 +1,4 @@
-"""V against the dense Hessian, for every kind of model, loss, decay and weight that the door lets in."""
+"""V compared with the dense Hessian, for every accepted kind of model, loss, decay and weight."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def case(activation="tanh", outputs=None, seed=0, n=40, d=3, width=6, slip=1e-4)
 
 
 def decay_of(kind, params):
-    """Return what the user gives and the flat vector that it means."""
+    """Return the user's argument and the flat vector that it stands for."""
     if kind == "scalar":
         return 0.05, 0.05
     tree = {"w": 0.05, "b": 0.0, "v": 0.02 * np.ones_like(params["v"]), "c": 0.0}
@@ -142,7 +142,7 @@ def test_shortcut_is_v_at_interpolation_and_above_it_with_decay():
 
 @pytest.mark.parametrize("weight", [0.5, 2.0, 1e3])
 def test_the_shortcut_is_the_same_whatever_one_weight_all_rows_have(weight):
-    """Rows of weight zero, and a third of a loss that is multiplied, are no reason for another V or shortcut."""
+    """Rows of weight zero and a rescaled loss change neither V nor the shortcut."""
     rng = np.random.default_rng(2)
     X, theta, x = rng.normal(size=(30, 4)), rng.normal(size=4), rng.normal(size=(5, 4))
     for lam in (0.0, 0.5):
