@@ -222,8 +222,8 @@ def estimate_noise(problem: Problem, freedom: Freedom, shape: np.ndarray) -> Noi
     """
     if not problem.loss_derivatives.location:
         raise NoiseError(
-            "the noise cannot be read off the residuals, because the loss is not a function of f - y. Give noise=, the "
-            "standard deviation of y."
+            "the noise cannot be estimated from the residuals, because the loss is not a function of f - y. Give "
+            "noise=, the standard deviation of y."
         )
     counted = _counted_rows(problem)
     residuals = ((problem.fitted_values - problem.targets) / shape)[counted]
@@ -246,7 +246,7 @@ def estimate_noise(problem: Problem, freedom: Freedom, shape: np.ndarray) -> Noi
         # The unbiased estimate may be negative by chance. Then attribute the residuals of each output to its own noise,
         # which overestimates it.
         variance = squares / np.sum(freedom.residual, axis=1)
-        method = f"{method}, outputs not told apart"
+        method = f"{method}, outputs not separated"
     # With weights the smoother is oblique, and |I - S|_F^2 may exceed n - tr S, the most that residuals can have.
     df = np.minimum(freedom.residual @ variance / variance, freedom.rows - freedom.effective)
     return _make(np.sqrt(variance) * shape, f"estimated from residuals ({method})", df, _is_uniform(shape))

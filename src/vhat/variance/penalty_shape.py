@@ -41,7 +41,7 @@ def penalty_shape(problem: Problem) -> np.ndarray:
         return _fill_zeros(squares)
     shape = np.empty(problem.p)
     for where in leaf_slices(problem.leaves):
-        if where.stop > where.start:
+        if where.stop > where.start:  # an empty array of parameters has no mean
             shape[where] = np.mean(squares[where])
     return _fill_zeros(shape)
 

@@ -121,6 +121,7 @@ def _explained(rows: list[Any], known: list[Any]) -> bool:
     It does not explain that all of them are if no known row has a copy among the known rows.
     """
     among = set(known)
+    # Without copies among the known rows, rows of this table do not repeat by chance.
     if len(among) == len(known) and all(row in among for row in rows):
         return False
     return _chance(rows, known) >= BY_CHANCE
@@ -134,11 +135,13 @@ def _chance(rows: list[Any], known: list[Any]) -> float:
     """
     among = set(known)
     repeated = sum(row in among for row in rows)
+    # Only values that occur more than once in both tables together can give repeated rows.
     share = len(rows) / (len(rows) + len(known))
     sizes = [times for times in Counter([*rows, *known]).values() if times > 1]
     if sum(sizes) > _MOST_EXACT:
         return _normal_tail(repeated, sizes, share)
-    below = np.zeros(repeated)  # probabilities of 0, 1, ... repeated - 1
+    # The distribution of a sum of independent counts: probabilities of 0, 1, ... repeated - 1.
+    below = np.zeros(repeated)
     below[0] = 1.0
     for size in sizes:
         below = np.convolve(below, _repeated_probabilities(size, share))[:repeated]

@@ -27,6 +27,7 @@ def smoother_matrix(problem: Problem, prepared: Prepared, curvature_matrix: np.n
     if prepared.half is None:
         return None
     data = curvature_matrix - np.diag(problem.numpy(problem.decay))
+    # half maps rows g to L^-1 g: applied to the rows, then to the columns.
     found: np.ndarray = prepared.half(prepared.half(data).T)
     return (found + found.T) / 2
 
@@ -34,5 +35,6 @@ def smoother_matrix(problem: Problem, prepared: Prepared, curvature_matrix: np.n
 def freedom_of(matrix: np.ndarray, rows: int) -> Freedom:
     """Return the traces of the smoother, computed from M."""
     effective = np.array([float(np.trace(matrix))])
-    size = np.array([[float(np.sum(matrix**2))]])
+    size = np.array([[float(np.sum(matrix**2))]])  # |S|_F^2
+    # |I - S|_F^2 = n - 2 tr S + |S|_F^2
     return Freedom(effective, size + rows - 2 * effective, float(size.sum()), rows, "exact")

@@ -230,6 +230,7 @@ def _variances(
         return counted[0] * scale, np.full(len(values), counted[0])
     right = spread[:, None] * vectors if dual else _moments(problem, root, spread) @ vectors
     M = vectors.T @ right
+    # The eigenvectors of B'B have images of squared length s, those of BB' of length one.
     return M, np.diag(M) / scale
 
 

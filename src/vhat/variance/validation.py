@@ -156,7 +156,8 @@ def measure_held_out(problem: Problem, prepared: Prepared, validation: Validatio
     squares = np.mean(errors**2, axis=0)
     if not np.all(squares > 0):
         raise NoiseError(
-            "the model predicts every validation response without error, which tells nothing of the noise. Give noise=."
+            "the model predicts every validation response without error, so that they do not determine the noise. Give "
+            "noise=."
         )
     inputs, index = validation.sample(problem, rows_to_solve(problem))
     level = np.sqrt(squares)
@@ -171,6 +172,7 @@ def measure_held_out(problem: Problem, prepared: Prepared, validation: Validatio
         part = errors[index][known] ** 2
         previous = level
         level = np.sqrt(squares * np.sum(part / inflation[known], axis=0) / np.sum(part, axis=0))
+    # V at a sample gives the ratio of the noise to the total error; all rows give the total error.
     predicted = problem.own_noise(problem.X) is not None
     found = held_out_noise(level, shape, validation.rows, predicted=predicted)
     if problem.outputs > 1 and np.any(np.abs(level / previous - 1.0) > _CONVERGED):

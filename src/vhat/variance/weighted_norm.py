@@ -213,6 +213,7 @@ def measure(
         Stopped: On Ctrl-C, with the results of the rows that are finished.
     """
     parts: list[Measured] = []
+    # Such a solver takes the inputs instead of the gradients, and more points together.
     if isinstance(blocks, GradientBlocks) and isinstance(prepared, FromInputs):
         return _measure_inputs(problem, prepared, blocks.inputs, sigma, rows)
     try:
@@ -226,6 +227,7 @@ def measure(
                 parts.append(_measure_block(problem, prepared, g, sigma, rows))
                 advance("")
     except KeyboardInterrupt as stop:
+        # Rows of the finished blocks, and the finished rows of the interrupted one.
         finished = np.arange(sum(len(part.status) for part in parts))
         if isinstance(stop, Stopped) and isinstance(stop.partial, Measured):
             finished = np.concatenate([finished, len(finished) + stop.rows])

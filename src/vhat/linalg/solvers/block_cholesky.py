@@ -42,6 +42,7 @@ def factorise(matrix: np.ndarray, block: int = BLOCK) -> bool:
 def solve(factor: np.ndarray, b: np.ndarray, block: int = BLOCK) -> np.ndarray:
     """Return ``(L L')^-1 b`` for float32 columns b, (N, k), with L from :func:`factorise`; b is overwritten."""
     parts = _block_slices(len(factor), block)
+    # Forward substitution with L, then backward substitution with L', block by block.
     for rows in parts:
         b[rows] -= factor[rows, : rows.start] @ b[: rows.start]
         b[rows] = _solve_block(factor[rows, rows], b[rows], transposed=False)

@@ -102,6 +102,7 @@ def descend(x: Array, r: Array, q: Array, Aq: Array, rho: Array, active: Array) 
     """
     xp = array_namespace(x)
     curvature = xp.sum(q * Aq, axis=1, keepdims=True)
+    # Selection by `where`, with a safe divisor, because a compiled function has no branches per row.
     downhill = curvature > 0
     step = xp.where(downhill, rho / xp.where(downhill, curvature, xp.ones_like(curvature)), xp.zeros_like(rho))
     step = step * active

@@ -246,6 +246,7 @@ def _blocks(problem: Problem) -> Iterator[_Block]:
             yield _Block(start, stop, None, source, number, digest)
             start = stop
         return
+    # Rounded up: at least the smallest number of rows per task, and at most the largest number of blocks.
     step = max(-(-_LEAST_ROWS // problem.outputs), -(-problem.n // _MOST_BLOCKS))
     for start in range(0, problem.n, step):
         stop = min(start + step, problem.n)

@@ -208,6 +208,7 @@ class Corrected:
         # In single precision a direction of very little curvature may seem to have negative curvature.
         doubtful = (answer.status == Status.INDEFINITE) & single
         ended = (answer.status != Status.NOT_CONVERGED) & ~doubtful
+        # The weights are zero for rows that did not converge, which therefore do not enter the combination.
         signs = random_combination(weights, answer.image)
         x = np.zeros_like(rows) if answer.x is None else answer.x
         image = np.tensordot(signs[None], answer.image, axes=1)
@@ -253,6 +254,7 @@ def finite_rows(problem: Problem, g: Array) -> tuple[np.ndarray, np.ndarray]:
 def error_weights(factor: Factorised, answer: Correction) -> np.ndarray:
     """Return ``1 / |s'J h|`` of the converged rows, (k,), which makes errors relative; zero for the other rows."""
     good = answer.status == Status.CONVERGED
+    # The floor keeps the relative error of predictions with almost no support finite.
     size = np.maximum(factor.lengths(answer.image), SUPPORT_FLOOR * np.sqrt(np.maximum(answer.energy, 0.0)))
     return np.divide(1.0, size, out=np.zeros_like(size), where=good & (size > 0))
 

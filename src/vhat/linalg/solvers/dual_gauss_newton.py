@@ -58,8 +58,10 @@ class GaussNewton(FromImages):
         h = self.kernel.lift(z)
         size = np.sqrt(np.abs(z.energy))
         for step in range(1 + MAX_REFINEMENTS):
+            # P comes from the framework's derivatives here, not from the features of the kernel.
             r = g - operator(self.problem.native(h))
             correction = self.kernel.solve_implicit(self.problem.numpy(r))
+            # After the last step a larger error is accepted, if it is small enough for V.
             tolerance = DIRECT_RTOL if step < MAX_REFINEMENTS else ACCEPTED_ERROR
             if np.all(correction.size <= tolerance * size):
                 residual = status_and_residual(self.problem, r, metric_norm(self.problem, g, self.scale), self.scale)[1]
@@ -75,6 +77,7 @@ class GaussNewton(FromImages):
     def respond(self, g: Array) -> Response:
         """Solve in the space of the data, and verify one random combination of the rows; each row if that fails."""
         rows, finite = finite_rows(self.problem, g)
+        # g still has rows that are not finite: only a block without any is compressed.
         z = self._with_stable_energy(self.kernel.solve_implicit(rows, g if finite.all() else None))
         answer = Correction.direct(self.kernel, z)
         weights = error_weights(self.kernel, answer)
@@ -121,9 +124,11 @@ class GaussNewton(FromImages):
         free = kernel.structure.free
         rest = g - problem.numpy(problem.vjp(z.coefficients.reshape(z.image.shape)))
         h = rest * kernel.inverse_root**2
+        # Parameters without decay have no such equation: take their values, and their residual g_b - J_b's u.
         h[:, free] = z.free
         r = np.zeros_like(rest)
         r[:, free] = rest[:, free]
         discrepancy = problem.jvp(problem.native(h)) - z.image
+        # B d = s'(J h - image) is the system of the kernel with the discrepancy as its cross product.
         d = kernel.solve_implicit(r, cross=discrepancy.reshape(len(g), -1)).image
         return kernel.lengths(d)

@@ -401,6 +401,7 @@ def read_features(problem: Problem, allow: Callable[[Structure], None] | None = 
         allow: Raises if rows of a structure do not fit into memory; called again whenever the structure grows.
     """
     plain: frozenset[int] = frozenset()
+    # A leaf found not to be of rank one is added to the plain ones; each pass adds at least one leaf, so that it ends.
     while True:
         structure = find_structure(problem, plain)
         if allow is not None:
@@ -472,6 +473,7 @@ def compress(problem: Problem, g: Array, structure: Structure) -> Features:
 def _compressed(problem: Problem, rows: Sequence[tuple[Array, ...]], structure: Structure) -> Features:
     """Return compressed gradient rows, from one tuple of arrays per leaf."""
     parts = tuple(_part(problem, rows[leaf.number], leaf) for leaf in structure.leaves)
+    # Gradients in the parameters without decay, which may be a part of a leaf only.
     free = [np.empty((len(rows[0][0]), 0))]
     for leaf, at in zip(rows, leaf_slices(problem.leaves), strict=True):
         inside = structure.free[(at.start <= structure.free) & (structure.free < at.stop)]
@@ -483,6 +485,7 @@ def _compressed(problem: Problem, rows: Sequence[tuple[Array, ...]], structure: 
 def _part(problem: Problem, rows: tuple[Array, ...], leaf: Leaf) -> tuple[np.ndarray, ...]:
     """Return the features of one leaf: its gradients divided by ``sqrt(lam)``, as factors or in full."""
     if leaf.matrix is None:
+        # A plain leaf may have a different decay for each entry; entries without decay become zero.
         root = np.sqrt(leaf.decay, out=np.zeros_like(leaf.decay), where=leaf.decay > 0)
         plain = _plain(problem, rows)
         return (np.divide(plain, root, out=np.zeros(plain.shape), where=root > 0),)

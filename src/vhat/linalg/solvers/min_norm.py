@@ -118,6 +118,7 @@ class MinimumNorm:
             )
         root = _curvature_root(problem)
         G = _scaled_jacobian(problem, root)
+        # G = U S W', with S decreasing; directions below the threshold are not determined by the data.
         left, sizes, right = scipy.linalg.svd(G, full_matrices=False, overwrite_a=True, check_finite=False)
         if not sizes[0] > 0:
             raise NotPositiveDefinite("no parameter moves any training prediction: there is nothing to invert.")

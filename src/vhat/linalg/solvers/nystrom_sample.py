@@ -56,6 +56,7 @@ def sample_kernel(problem: Problem, scale: Array, rows: int | None, seed: int) -
         MemoryBudgetError: When the kernel of that many rows does not fit.
     """
     order = np.random.default_rng(seed).permutation(problem.n)
+    # Positive decay everywhere, so that the kernel has no border of parameters that the sample may not determine.
     regularised = problem.with_decay(problem.native(_sample_decay(problem, scale)))
     numbers = read_features(regularised.rows(order[:_RANK_ROWS])).structure.numbers
     m = affordable_rows(problem, numbers) if rows is None else min(rows, problem.n)
@@ -149,6 +150,7 @@ def _decay_factor(kernel: Kernel, seed: int) -> float:
     """
     signs = np.random.default_rng([seed, 1]).choice([-1.0, 1.0], size=(len(kernel.features), _PROBES))
     signs[kernel.diagonal == 0] = 0.0  # a row without gradient or weight fills no dimension
+    # With B^-1 = L L', z'Bz = |L^-1 z|^2 and z'B^2 z = |L^-T L^-1 z|^2.
     half = scipy.linalg.solve_triangular(kernel.factor, signs, lower=True, check_finite=False)
     full = scipy.linalg.solve_triangular(kernel.factor, half, lower=True, trans="T", check_finite=False)
     count = float(np.count_nonzero(signs)) or 1.0

@@ -169,7 +169,7 @@ def _auto(problem: Problem) -> tuple[Solver, str]:
     if _is_linear_with_many_rows(problem) and _fits(problem, Primal()):
         return Primal(), (
             f"p = {problem.p:,}: the model is linear, its Hessian is a {problem.p:,} x {problem.p:,} Gauss-Newton "
-            f"matrix, and no point looks at all {problem.n:,} rows"
+            f"matrix, and a point takes no pass over all {problem.n:,} rows"
         )
     if _is_formed(problem):
         return _DENSE, f"p = {problem.p:,} is small: one factorisation of H + lam serves every point"

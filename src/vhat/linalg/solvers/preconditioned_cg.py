@@ -70,6 +70,7 @@ class Preconditioned(FromImages):
         """
         xp = array_namespace(g)
         finite = np.isfinite(self.problem.numpy(g)).all(axis=1)
+        # Rows that are not finite are solved as zeros; their status is set at the end.
         g = xp.where(self.problem.native(finite[:, None].astype(float)) > 0, g, xp.zeros_like(g))
         try:
             claimed = self._iteration(self.kernel, self.options).solve(g, for_norm=for_norm)

@@ -60,6 +60,8 @@ def refine(product: Columns, precondition: Columns, w: np.ndarray, rtol: float, 
     best = np.inf
     stagnated = 0
     while active.size and products < most and stagnated < _PATIENCE:
+        # Preconditioned conjugate gradients. The guards leave a column unchanged where rounding in the preconditioner
+        # makes r'z, or rounding in the product makes q'Bq, not positive.
         z = precondition(r[:, active])
         rho_new = _inner(r[:, active], z)
         if direction.shape[1]:
@@ -80,6 +82,7 @@ def refine(product: Columns, precondition: Columns, w: np.ndarray, rtol: float, 
         else:
             stagnated += 1
             best = min(best, worst)
+        # Finished columns leave the iteration, which makes the next product cheaper.
         running = error[active] > rtol
         active = active[running]
         direction = direction[:, running]

@@ -329,7 +329,7 @@ def _border(
             f"the data do not determine the {free} parameters that have no weight decay. Give them some."
         )
     if float(np.linalg.eigvalsh(schur / np.outer(unit, unit))[0]) < _LEAST_CORRELATION_EIGENVALUE:
-        raise TooFewDigits(f"single precision hardly tells the {free} parameters without decay apart")
+        raise TooFewDigits(f"single precision hardly separates the {free} parameters without decay")
     return columns, found.u, scipy.linalg.cholesky(schur, lower=True)
 
 

@@ -69,6 +69,7 @@ class SoftDirection:
         ``min(A/P)`` is the smallest ``x'Ax / x'Px``. The error in ``|s'J h|``, the square root of V, is at most
         ``sqrt(e'Pe)``.
         """
+        # r'M^-1 r; negative values mean that rounding has made M indefinite there, and no bound is known.
         squares = problem.numpy(array_namespace(r).sum(r * self.preconditioner.solve(r), axis=1))
         least = math.sqrt(_clipped(self.against_data)) * math.sqrt(_clipped(self.smallest))
         return np.sqrt(np.where(squares >= 0, squares, np.nan)) / least
@@ -77,6 +78,7 @@ class SoftDirection:
         """Return ``h`` and its residual ``r = g - A h``, (k, p), solved along the direction: ``u'r`` becomes zero."""
         if not self.quadratic > 0:
             return h, r
+        # One exact line search along u: the minimum of h'Ah / 2 - g'h is at the step u'r / u'Au.
         step = array_namespace(r).sum(r * self.vector, axis=1, keepdims=True) / self.quadratic
         return h + step * self.vector, r - step * self.image
 
@@ -114,9 +116,9 @@ def find_softest_direction(
         return None
     if found.verdict == "undecided" and not found.singular and work.first("warned softness"):
         warnings.warn(
-            f"the smallest eigenvalue of H + lam did not settle (last value {found.value:.1e} without unit): rows "
-            "that hardly meet a direction of so little curvature may end without it, and V with it. Give more "
-            'memory, raise weight_decay, or ask for curvature="ggn".',
+            f"the smallest eigenvalue of H + lam did not converge (last value {found.value:.1e} without unit): V may "
+            "lack a part along a direction of so little curvature. Give more memory, raise weight_decay, or use "
+            'curvature="ggn".',
             ConditioningWarning,
             stacklevel=outside(),
         )
