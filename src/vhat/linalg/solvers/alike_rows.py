@@ -69,9 +69,21 @@ class Basis:
         if not np.all(np.isfinite(energy)):
             return None
         supported = squares @ self.eigenvalues
-        pull, slope = (g @ self.solved).T
+        return self.norms_of_forms(problem, np.stack([energy, supported]), (g @ self.solved).T, sigma)
+
+    def norms_of_forms(self, problem: Problem, quadratic: np.ndarray, linear: np.ndarray, sigma: np.ndarray) -> Norms:
+        """Return the norms of right-hand sides whose quadratic and linear forms are known.
+
+        Args:
+            problem: The training problem.
+            quadratic: ``g'h`` and ``h'G h`` of each right-hand side, (2, k).
+            linear: The products of h with the gradients of penalty and loss, (2, k).
+            sigma: Noise of each training response, (n, 1), all equal.
+        """
+        energy, supported = quadratic
+        pull, slope = linear
         weight = float(problem.loss_derivatives.curvature[0, 0])
-        count = len(g)
+        count = len(energy)
         return Norms(
             variance=weight * float(sigma[0, 0]) ** 2 * supported,
             supported=supported,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
@@ -15,7 +15,16 @@ from vhat.linalg.curvature.inner_product import Jacobi, Metric
 from vhat.linalg.memory import in_words
 from vhat.linalg.solvers.alike_rows import Basis, make_basis, rows_alike
 from vhat.linalg.solvers.cost import Cost, Work
-from vhat.linalg.solvers.interface import FromImages, Norms, Response, Solution, Status, respond_by_solving
+from vhat.linalg.solvers.interface import (
+    FromImages,
+    Norms,
+    Response,
+    Solution,
+    Status,
+    replace_rows,
+    respond_by_solving,
+)
+from vhat.linalg.solvers.outer_product_forms import OuterProductForms, make_forms
 from vhat.models.problem import Array, Curvature, Problem
 from vhat.models.protocols import Lazy
 
@@ -91,7 +100,8 @@ class Dense:
                 f"{kind} plus weight decay is not positive definite at these parameters ({error})."
             ) from error
         basis = Lazy(lambda: make_basis(problem, matrix, factor, unit, _data_part(work)))
-        return Factor(problem, matrix, factor, unit, self.rtol, basis)
+        forms = Lazy(lambda: make_forms(problem, basis.result))
+        return Factor(problem, matrix, factor, unit, self.rtol, basis, forms)
 
 
 def _data_part(work: SolverWorkspace) -> np.ndarray:
@@ -110,6 +120,7 @@ class Factor(FromImages):
         unit: The scale s, (p,).
         rtol: Relative residual above which a row is not converged.
         basis: Basis for the norms of rows with equal weights, made on first use.
+        forms: The same norms from the factors of a gradient, for a network with one hidden layer; made on first use.
         name: The solver's name in results.
     """
 
@@ -119,15 +130,35 @@ class Factor(FromImages):
     unit: np.ndarray = field(repr=False)
     rtol: float
     basis: Lazy[Basis] = field(repr=False)
+    forms: Lazy[OuterProductForms | None] = field(repr=False)
     name: str = "dense"
 
     def norms(self, g: Array, sigma: np.ndarray) -> Norms:
         """Return the scalars that intervals need; without single solves if all training rows have equal weights."""
-        if rows_alike(self.problem, sigma) and self.basis.result.residual <= _MAX_BASIS_RESIDUAL:
+        if self._has_basis(sigma):
             found = self.basis.result.norms(self.problem, self.problem.numpy(g), sigma)
             if found is not None:
                 return found
         return super().norms(g, sigma)
+
+    def norms_at(self, inputs: Any, sigma: np.ndarray) -> Norms:
+        """Return the norms for the predictions at checked inputs; without their gradients where that is accurate."""
+        problem = self.problem
+        forms = self.forms.result if self._has_basis(sigma) else None
+        if forms is None:
+            return self.norms(problem.gradients(inputs), sigma)
+        X = inputs if problem.scaling is None else problem.scaling.inputs(inputs)
+        quadratic, linear, accurate = forms.at(X)
+        found = self.basis.result.norms_of_forms(problem, quadratic, linear, sigma)
+        inaccurate = np.flatnonzero(~accurate)
+        if inaccurate.size:
+            by_gradients = self.norms(problem.gradients(inputs[inaccurate]), sigma)
+            found = replace_rows(found, inaccurate, by_gradients)
+        return found
+
+    def _has_basis(self, sigma: np.ndarray) -> bool:
+        """Return whether the rows have equal weights under this noise, and the basis is accurate."""
+        return rows_alike(self.problem, sigma) and self.basis.result.residual <= _MAX_BASIS_RESIDUAL
 
     def solve(self, g: Array) -> Solution:
         """Solve for each row of g, with one step of iterative refinement."""
