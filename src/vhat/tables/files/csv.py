@@ -358,7 +358,9 @@ def _chunks_of_lines(
     while True:
         start = stream.tell()
         lines = list(islice(stream, pending.missing))
-        block = b"".join(lines).replace(b"\r\n", b"\n")
+        block = b"".join(lines)
+        if b"\r" in block:
+            block = block.replace(b"\r\n", b"\n")
         if not lines or b'"' in block or b"\r" in block:
             stream.seek(start)
             return line
