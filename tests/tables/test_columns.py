@@ -292,3 +292,22 @@ def test_columns_are_printed_one_a_line_with_what_was_left_out():
 def test_a_doubtful_reading_is_printed_with_the_option_that_changes_it():
     columns = Columns.of(pd.DataFrame({"a": ["1.234", "5.678"]}))
     assert "if the point stands between thousands: columns={'a': 'decimal-comma'}" in str(columns)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+def test_times_beyond_the_reach_of_nanoseconds_are_days_too(unit):
+    times = pd.Series(np.array(["1500-01-02", "NaT", "20000-06-01T12:00"], dtype=f"datetime64[{unit}]"))
+    found = Columns.of(pd.DataFrame({"day": times})).encode(pd.DataFrame({"day": times})).numbers
+    days = np.array(["1500-01-02", "20000-06-01"], dtype="datetime64[D]").astype(float)
+    want = days + np.array([0.0, 0.5])
+    np.testing.assert_array_equal(found[[0, 2], 0], want)
+    np.testing.assert_array_equal(found[:, 1], [0, 1, 0])
+
+
+def test_times_and_durations_in_seconds_do_not_overflow():
+    seconds = np.array([5 * 86400, 10**13, 86400])
+    frame = pd.DataFrame(
+        {"time": pd.Series(seconds.astype("datetime64[s]")), "lag": pd.Series(seconds.astype("timedelta64[s]"))}
+    )
+    numbers = Columns.of(frame).encode(frame).numbers
+    np.testing.assert_array_equal(numbers, np.column_stack([seconds / 86400] * 2))

@@ -101,3 +101,10 @@ def test_an_identifier_that_the_user_calls_a_number_is_not_named():
     y = np.random.default_rng(9).normal(size=ROWS)
     columns = Columns.of(frame, {"id": "number"})
     assert not findings(frame, y, columns, RowNames(np.arange(ROWS)), "price", Wording(), asked={"id": "number"})
+
+
+def test_a_positive_value_whose_decimal_sign_was_lost_is_named():
+    area = np.random.default_rng(7).uniform(60, 180, ROWS).round(2)
+    area[4] *= 100
+    (text,) = said(usual(area=area))
+    assert text.startswith(f"column 'area' has a gross outlier, {area[4]:.5g} in line 6")

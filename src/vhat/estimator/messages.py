@@ -103,7 +103,7 @@ def _reworded(warning: VhatWarning, recipe: Any, activation: str) -> VhatWarning
 def _where_bias_is(band: Interval) -> str:
     """Return whether the width of an interval includes bias, to end the sentence "the error is bias, which is ..."."""
     calibrated = band.bound in ("loo", "cv", "split")
-    return "in a calibrated width as the mean over all rows has it" if calibrated else "not in the width"
+    return "in the width only as its average over all rows" if calibrated else "not in the width"
 
 
 def warn_of_support(band: Interval, *, first: Callable[[str], bool]) -> None:

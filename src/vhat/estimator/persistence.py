@@ -28,6 +28,9 @@ __all__ = ["KIND", "load", "save"]
 
 KIND = "NetworkRegressor"
 """The kind of content that a directory with a saved estimator declares."""
+_NUMBERS = ("weight_decay", "score", "standard_error", "relative_gradient")
+_WORDS = ("status", "remark")
+"""Columns of the curve of a selection that are saved: arrays of numbers, and lists of text."""
 
 
 class _Names(TypedDict):
@@ -97,22 +100,27 @@ def save(estimator: NetworkRegressor, directory: str | os.PathLike[str], *, fact
         "params": params,
         "weight_decay": estimator.weight_decay_,
         "columns": estimator.n_features_in_,
-        "encoder": None if estimator.columns_ is None else estimator.columns_.describe(),
-        "target_column": None if estimator.target_column_ is None else Columns((estimator.target_column_,)).describe(),
-        "names": None if names is None else list(names),
+        "encoder": _optional(estimator.columns_, Columns.describe),
+        "target_column": _optional(estimator.target_column_, lambda column: Columns((column,)).describe()),
+        "names": _optional(names, list),
         "target": estimator.target_name_,
         "constants": estimator.constants_,
         "rows": estimator.rows_,
         "row_names": _describe_names(estimator.row_names_),
         "fitted": describe(estimator.fitted_, factorisation=factorisation) if sketch is None else None,
-        "sketch": None if sketch is None else describe_sketch(sketch),
-        "selection": _describe_selection(estimator.selection_),
-        "audit": None if estimator.audited_ is None else [vars(line) for line in estimator.audited_],
+        "sketch": _optional(sketch, describe_sketch),
+        "selection": _optional(estimator.selection_, _describe_selection),
+        "audit": _optional(estimator.audited_, lambda audit: [vars(line) for line in audit]),
         "calibration": calibration.describe(estimator),
         "descent": {"steps": estimator.n_iter_, "losses": np.array(estimator.loss_curve_, dtype=np.float64)},
-        "held_out": _describe_rows(estimator.held_out_),
+        "held_out": _optional(estimator.held_out_, _describe_rows),
     }
     write(directory, KIND, document)
+
+
+def _optional(value: Any, describe: Callable[[Any], Any]) -> Any:
+    """Return a value as plain data, and None as None."""
+    return None if value is None else describe(value)
 
 
 def load(
@@ -124,11 +132,14 @@ def load(
     saved = read(directory, KIND)
     check(_Saved, saved, "estimator")
     params = dict(saved["params"])
-    if (params["recipe"] is None) != (recipe is not None):
-        found = "a function, which is not saved" if recipe is None else f"{params['recipe']!r}, which was saved"
-        remedy = "Give load(..., recipe=your function)." if recipe is None else "Leave recipe= out."
-        raise StoreError(f"the recipe of this estimator was {found}. {remedy}")
-    params["recipe"] = params["recipe"] if recipe is None else recipe
+    if recipe is None and params["recipe"] is None:
+        raise StoreError(
+            "the recipe of this estimator was a function, which is not saved. Give load(..., recipe=your function)."
+        )
+    if recipe is not None and params["recipe"] is not None:
+        raise StoreError(f"the recipe of this estimator was {params['recipe']!r}, which was saved. Leave recipe= out.")
+    if recipe is not None:
+        params["recipe"] = recipe
     with well_formed(directory):
         try:
             return _restore(cls(**params), saved)
@@ -204,9 +215,9 @@ def _restore_names(saved: dict[str, Any] | None, rows: np.ndarray) -> RowNames:
     return RowNames(np.array(labels, dtype=kind), saved["noun"], saved["origin"])
 
 
-def _describe_rows(rows: HeldOutRows | None) -> dict[str, Any] | None:
+def _describe_rows(rows: HeldOutRows) -> dict[str, Any]:
     """Return held-out rows as plain data."""
-    return None if rows is None else {"X": rows.X, "y": rows.y, "names": _describe_names(rows.names)}
+    return {"X": rows.X, "y": rows.y, "names": _describe_names(rows.names)}
 
 
 def _restore_rows(saved: dict[str, Any] | None) -> HeldOutRows | None:
@@ -217,13 +228,11 @@ def _restore_rows(saved: dict[str, Any] | None) -> HeldOutRows | None:
     return HeldOutRows(saved["X"], saved["y"], _restore_names(saved["names"], np.arange(len(saved["X"]))))
 
 
-def _describe_selection(selection: Selection | None) -> dict[str, Any] | None:
+def _describe_selection(selection: Selection) -> dict[str, Any]:
     """Return the curve as plain data; the model under the chosen lam is the fitted one, and is not saved twice."""
-    if selection is None:
-        return None
     curve = selection.curve
     numbers = {name: getattr(curve, name) for name in _NUMBERS}
-    words = {name: getattr(curve, name).astype(str).tolist() for name in ("status", "remark")}
+    words = {name: getattr(curve, name).astype(str).tolist() for name in _WORDS}
     return {"by": selection.by, "measure": curve.measure, **numbers, **words}
 
 
@@ -235,11 +244,8 @@ def _restore_selection(saved: dict[str, Any] | None, fitted: FittedModel, weight
     if saved is None:
         return None
     check(_Selection, saved, "choice of the weight decay")
-    words = {name: np.array(saved[name], dtype=object) for name in ("status", "remark")}
+    words = {name: np.array(saved[name], dtype=object) for name in _WORDS}
     curve = build(Curve, {"measure": saved["measure"], **{name: saved[name] for name in _NUMBERS}}, **words)
     base, record = fitted.problem.in_model_units(), fitted.polished
     trained = FittedModel(base, polished=None if record is None else replace(record, problem=base))
     return Selection(weight_decay, trained, curve, saved["by"])
-
-
-_NUMBERS = ("weight_decay", "score", "standard_error", "relative_gradient")

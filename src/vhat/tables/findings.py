@@ -17,6 +17,9 @@ __all__ = ["findings", "log_would_help", "skewness"]
 _FAR = 10.0
 """Interquartile ranges beyond a quartile from which a value is a gross outlier. For a Gaussian that is 14 standard
 deviations from the mean, which no sample reaches by chance."""
+_FAR_IN_LOGARITHM = 4.0
+"""The same for the logarithms of positive values, which must be far as well: 6 standard deviations of a lognormal. A
+factor of 100, as a decimal comma that was lost, is found where the upper quartile is up to three times the lower."""
 _SKEWED = 1.0
 """Skewness of a target above which its logarithm is tried; an exponential distribution has 2."""
 _ENOUGH = 20
@@ -98,9 +101,9 @@ def _has_leading_zero(text: str) -> bool:
 def _outliers(where: str, values: np.ndarray, names: RowNames) -> str:
     """Name values far beyond the quartiles; if all values are positive, they must be so on a logarithmic scale too."""
     known = ~np.isnan(values)
-    far = known & _far(values, known)
+    far = known & _far(values, known, _FAR)
     if np.all(values[known] > 0):
-        far &= _far(np.log(np.where(known, values, 1.0)), known)
+        far &= _far(np.log(np.where(known, values, 1.0)), known, _FAR_IN_LOGARITHM)
     if not far.any():
         return ""
     rows = np.flatnonzero(far)
@@ -112,10 +115,10 @@ def _outliers(where: str, values: np.ndarray, names: RowNames) -> str:
     )
 
 
-def _far(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return which values lie more than 10 interquartile ranges beyond the quartiles of the known ones."""
+def _far(values: np.ndarray, known: np.ndarray, ranges: float) -> np.ndarray:
+    """Return which values lie more than some interquartile ranges beyond the quartiles of the known ones."""
     low, high = np.quantile(values[known], [0.25, 0.75])
-    reach = _FAR * (high - low)
+    reach = ranges * (high - low)
     if not reach > 0:
         return np.zeros(len(values), dtype=bool)
     return (values < low - reach) | (values > high + reach)

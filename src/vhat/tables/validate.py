@@ -228,7 +228,7 @@ def check_table(rows: TrainingRows, names: Sequence[Any] | None = None) -> np.nd
     if not varies.all():
         _warn(
             f"{_listed(np.flatnonzero(~varies), names)} the same value in all {n} rows: nothing can be learned from "
-            "that, and the model leaves it out. Leave it out of X to be rid of this warning."
+            "that, and the model leaves it out. Remove it from the table to silence this warning."
         )
     if n < varies.sum():
         _warn(

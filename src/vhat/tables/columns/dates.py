@@ -89,19 +89,25 @@ def to_days(times: Any) -> np.ndarray:
     """Return a pandas Series of times as days since 1970-01-01 (UTC), or of durations as days; NaN where missing."""
     import pandas as pd
 
-    if getattr(times.dtype, "kind", "") == "m":
-        return (times / pd.Timedelta(days=1)).to_numpy(dtype=np.float64, na_value=np.nan)
     if getattr(times.dtype, "tz", None) is not None:
         times = times.dt.tz_convert("UTC").dt.tz_localize(None)
+    values = times.to_numpy()
+    if np.datetime_data(values.dtype)[0] in ("s", "ms"):
+        # pandas would count these in finer units, which overflow in years beyond 290,000.
+        return _count_days(values)
+    if values.dtype.kind == "m":
+        return (times / pd.Timedelta(days=1)).to_numpy(dtype=np.float64, na_value=np.nan)
     try:
         return ((times - pd.Timestamp(0)) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64, na_value=np.nan)
     except (OverflowError, pd.errors.OutOfBoundsDatetime, pd.errors.OutOfBoundsTimedelta):
         # pandas counts nanoseconds here, which reach from 1677 to 2262 only.
-        return _days_by_microseconds(times)
+        return _count_days(values)
 
 
-def _days_by_microseconds(times: Any) -> np.ndarray:
-    """Return times as days since 1970-01-01, counted in microseconds; NaN where missing."""
-    since = times.to_numpy(dtype="datetime64[us]") - np.datetime64(0, "us")
-    found: np.ndarray = since / np.timedelta64(1, "D")
-    return found
+def _count_days(values: np.ndarray) -> np.ndarray:
+    """Return times or durations as days, counted in their own unit; NaN where missing."""
+    unit = np.datetime_data(values.dtype)[0]
+    units_per_day = np.timedelta64(1, "D") // np.timedelta64(1, unit)
+    days: np.ndarray = values.astype(np.int64) / units_per_day
+    days[np.isnat(values)] = np.nan
+    return days
