@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from vhat.errors import InputError, ModelError
-from vhat.fit import AdamW, Network, VarianceScaling, training
+from vhat.fit import AdamW, Network, VarianceScaling, objective, training
 from vhat.fit.adam_steps import cosine
 
 NETWORK = Network((2, 6, 1), "tanh", initial=VarianceScaling())
@@ -179,11 +179,11 @@ def test_many_rows_in_blocks_give_the_gradient_by_hand(rows, outputs):
     weights = np.random.default_rng(3).uniform(0.0, 2.0, rows)
     params = network.init(1)
     with jax.enable_x64(True):
-        fit = training.Fit(*map(jax.numpy.asarray, (X, y.reshape(rows, outputs), weights, 0.3)))
-        value, slope = training.value_and_gradient(network, params, fit, penalty=False)
-        full_value, full_slope = training.value_and_gradient(network, params, fit, penalty=True)
+        fit = objective.Fit(*map(jax.numpy.asarray, (X, y.reshape(rows, outputs), weights, 0.3)))
+        value, slope = objective.value_and_gradient(network, params, fit, penalty=False)
+        full_value, full_slope = objective.value_and_gradient(network, params, fit, penalty=True)
         assert "scan" in str(
-            jax.make_jaxpr(lambda at: training.value_and_gradient(network, at, fit, penalty=True))(params)
+            jax.make_jaxpr(lambda at: objective.value_and_gradient(network, at, fit, penalty=True))(params)
         )
         error = np.asarray(network(params, X)).reshape(rows, outputs) - y.reshape(rows, outputs)
     square = sum(np.sum(leaf**2) for leaf in jax.tree.leaves(params))
@@ -199,8 +199,8 @@ def test_up_to_a_thousand_rows_nothing_is_split():
     for rows, split in ((1000, False), (1001, True)):
         X, y = problem(n=rows)
         with jax.enable_x64(True):
-            fit = training.Fit(X, y[:, None], np.ones(rows), 0.3)
-            found = jax.make_jaxpr(partial(training.value_and_gradient, NETWORK, penalty=False))
+            fit = objective.Fit(X, y[:, None], np.ones(rows), 0.3)
+            found = jax.make_jaxpr(partial(objective.value_and_gradient, NETWORK, penalty=False))
             text = str(found(NETWORK.init(0), fit))
         assert ("scan" in text) == split
 
@@ -211,7 +211,7 @@ def test_training_on_many_rows_ends_where_all_rows_at_once_end(monkeypatch):
     resample = np.random.default_rng(0).multinomial(1700, np.full(1700, 1 / 1700)).astype(float)
     recipe = AdamW(NETWORK, weight_decay=0.1, steps=30, dtype="float64")
     blocks = train(recipe, X, y, sample_weight=resample)
-    monkeypatch.setattr(training, "_WHOLE_ROWS", 10_000)
+    monkeypatch.setattr(objective, "_WHOLE_ROWS", 10_000)
     training._advance.clear_cache()
     whole = train(recipe, X, y, sample_weight=resample)
     training._advance.clear_cache()

@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 import vhat
 from vhat.errors import ConditioningWarning, InputError, PolishError
 from vhat.fit import AdamW, Minimum, Network, fit_many, glorot, minimum, normal
-from vhat.fit.training import Glance
+from vhat.fit.training import Snapshot
 from vhat.study import MaternTruth, sample
 
 SMALL = Network((1, 5, 1), "tanh", initial=normal(1.0))
@@ -160,20 +160,20 @@ def test_no_descent_into_the_valley_stalls(seed, warmup):
 # -- how long to warm up --------------------------------------------------------------------------
 
 
-def seen(*objectives):
-    return [Glance(0.0, objective, 0.0, 0.0, 1.0) for objective in objectives]
+def snapshots(*objectives):
+    return [Snapshot(0.0, objective, 0.0, 0.0, 1.0) for objective in objectives]
 
 
 def test_warm_up_goes_on_while_it_pays_then_falls_and_ends():
     recipe = Minimum(SMALL, weight_decay=1e-3, warmup=3_000, learning_rate=0.5)
-    for going in (seen(), seen(1.0), seen(1.0, 0.9), seen(1.0, 0.9, 0.8)):
+    for going in (snapshots(), snapshots(1.0), snapshots(1.0, 0.9), snapshots(1.0, 0.9, 0.8)):
         np.testing.assert_array_equal(recipe._schedule(going), np.full(500, 0.5))
-    falling = recipe._schedule(seen(1.0, 0.9, 0.89))
+    falling = recipe._schedule(snapshots(1.0, 0.9, 0.89))
     np.testing.assert_allclose(falling, 0.5 * (1 - np.arange(500) / 500))
-    assert recipe._schedule(seen(1.0, 0.9, 0.89, 0.5)) is None
-    assert recipe._schedule(seen(1.0, 1.5))[-1] < 0.01  # a rise is no gain
-    np.testing.assert_allclose(recipe._schedule(seen(5, 4, 3, 2, 1)), falling)  # the last chunk that is left
-    assert recipe._schedule(seen(6, 5, 4, 3, 2, 1)) is None
+    assert recipe._schedule(snapshots(1.0, 0.9, 0.89, 0.5)) is None
+    assert recipe._schedule(snapshots(1.0, 1.5))[-1] < 0.01  # a rise is no gain
+    np.testing.assert_allclose(recipe._schedule(snapshots(5, 4, 3, 2, 1)), falling)  # the last chunk that is left
+    assert recipe._schedule(snapshots(6, 5, 4, 3, 2, 1)) is None
 
 
 # -- what it refuses, and what it warns of ----------------------------------------------------------

@@ -10,7 +10,17 @@ import pytest
 
 import vhat
 from vhat.errors import InputError, ModelError, NotMinimumWarning
-from vhat.fit import Adam, AdamW, GradientDescent, Network, VarianceScaling, fit_many, gradient_descent, training
+from vhat.fit import (
+    Adam,
+    AdamW,
+    GradientDescent,
+    Network,
+    VarianceScaling,
+    fit_many,
+    gradient_descent,
+    objective,
+    training,
+)
 
 NETWORK = Network((2, 6, 1), "tanh", initial=VarianceScaling())
 LINE = Network((2, 1))
@@ -109,14 +119,14 @@ def test_the_power_method_finds_the_largest_curvature():
     largest = np.linalg.eigvalsh(design.T @ design / len(X) + LAM * np.eye(3))[-1]
     rule = gradient_descent.DescentRule()
     with jax.enable_x64(True):
-        fit = training.Fit(X, y[:, None], np.ones(len(X)), LAM)
-        state = rule.open(LINE, fit, rule.begin(jax.tree.map(jax.numpy.asarray, LINE.init(0))))
-    assert float(state.curvature) == pytest.approx(gradient_descent._MARGIN * largest, rel=1e-6)
+        fit = objective.Fit(X, y[:, None], np.ones(len(X)), LAM)
+        state = rule.prepare(LINE, fit, rule.init(jax.tree.map(jax.numpy.asarray, LINE.init(0))))
+    assert float(state.curvature) == pytest.approx(gradient_descent._CURVATURE_MARGIN * largest, rel=1e-6)
 
 
 def test_gradient_descent_never_climbs_even_from_too_long_a_step(monkeypatch):
     """With a tenth of the curvature the first steps break the descent lemma: they are refused, and steps shorten."""
-    monkeypatch.setattr(gradient_descent, "_MARGIN", 0.1)
+    monkeypatch.setattr(gradient_descent, "_CURVATURE_MARGIN", 0.1)
     monkeypatch.setattr(training, "CHUNK", 20)
     jax.clear_caches()
     X, y = problem()
@@ -214,7 +224,7 @@ def test_fits_side_by_side_are_the_fits_done_alone(monkeypatch):
     recipe = AdamW(Network((2, 6, 3)), weight_decay=1e-3, steps=50)
     counts = np.random.default_rng(0).multinomial(len(y), np.full(len(y), 1 / len(y)), size=2)
     alone = recipe.train(X, y, seeds=[1, 2], sample_weights=counts)
-    monkeypatch.setattr(training, "_together", lambda: True)
+    monkeypatch.setattr(training, "vectorise_fits", lambda: True)
     beside = recipe.train(X, y, seeds=[1, 2], sample_weights=counts)
     for a, b in zip(alone, beside, strict=True):
         same(a.params, b.params, rtol=1e-4, atol=1e-5)

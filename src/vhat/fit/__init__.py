@@ -3,14 +3,14 @@
 A *recipe* is any callable ``recipe(X, y, *, seed, sample_weight=None) -> fitted``. Those here train a
 :class:`Network`:
 
-- :class:`Minimum`, the default: to a certified minimum, which is what the intervals assume;
-- :class:`AdamW`: the paper's;
+- :class:`Minimum`, the default: to a certified minimum, as the intervals assume;
+- :class:`AdamW`: as in the paper;
 - :class:`Adam`: on the penalised objective;
-- :class:`GradientDescent`: plain, with the step of the descent lemma.
+- :class:`GradientDescent`: with the step size of the descent lemma.
 
 :func:`choose_weight_decay` chooses lam by held-out scores.
 
-A training loop of your own becomes a recipe by ending in ``vhat.from_torch`` or ``vhat.from_jax``:
+A training loop of your own is a recipe if it ends in ``vhat.from_torch`` or ``vhat.from_jax``:
 
 >>> import numpy as np, torch, vhat
 >>> def my_recipe(X, y, *, seed, sample_weight=None):
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from vhat.fit.training import Trace, Trained
     from vhat.models.networks import Network, VarianceScaling, glorot, normal
 
-# A small table is fitted and a saved estimator predicts without JAX: what needs it is imported when it is asked for.
-_HOMES = {
+# Small tables are fitted and saved estimators predict without JAX, so the modules that need it are imported lazily.
+_NAMES_BY_MODULE = {
     "adam": ("Adam",),
     "adamw": ("AdamW",),
     "gradient_descent": ("GradientDescent",),
@@ -57,9 +57,9 @@ _HOMES = {
     "selection": ("Selection", "choose_weight_decay"),
     "training": ("Trace", "Trained"),
 }
-_HOME = {name: f"vhat.fit.{home}" for home, names in _HOMES.items() for name in names} | dict.fromkeys(
-    ("Network", "VarianceScaling", "glorot", "normal"), "vhat.models.networks"
-)
+_MODULE_OF = dict.fromkeys(("Network", "VarianceScaling", "glorot", "normal"), "vhat.models.networks")
+for _module, _names in _NAMES_BY_MODULE.items():
+    _MODULE_OF.update(dict.fromkeys(_names, f"vhat.fit.{_module}"))
 
 __all__ = [
     "Adam",
@@ -81,11 +81,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_HOME[name]), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

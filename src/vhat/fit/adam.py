@@ -14,14 +14,14 @@ __all__ = ["Adam"]
 class Adam(CosineAdam):
     """Train a network with Adam on ``L_lam = L + lam/2 |theta|^2``, a cosine schedule and full batches.
 
-    The decay is inside the loss, so that the aim is a minimum of ``L_lam``; float32 and a last rate of 0 leave the
-    end a little short of it. ``fitted.polish()`` goes the rest of the way, and :class:`Minimum` does both.
+    The decay is part of the loss, so that training aims at a minimum of ``L_lam``. In float32, and with a learning rate
+    that ends at 0, it stops a little before. ``fitted.polish()`` moves to the minimum; :class:`Minimum` does both.
 
     Attributes:
-        network: What is trained.
+        network: The network to train.
         weight_decay: lam of the objective and of the fitted model.
         steps: Passes over the data.
-        learning_rate: The first rate; it falls to 0 along half a cosine.
+        learning_rate: Initial learning rate; it falls to 0 along half a cosine.
         dtype: ``"float32"`` or ``"float64"``.
 
     Examples:

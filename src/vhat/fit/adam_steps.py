@@ -1,4 +1,4 @@
-"""Adam's step, and what the recipes that take it along half a cosine have in common."""
+"""Adam's step, and the base class of the recipes with a cosine schedule."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import optax
 from vhat.checks import check_choice, check_count
 from vhat.fit import training
 from vhat.fit.data import Fits
+from vhat.fit.objective import Fit, value_and_gradient
 from vhat.fit.recipe import NetworkRecipe, check_positive
-from vhat.fit.training import Fit, Glance, Schedule, Trained, run, value_and_gradient
+from vhat.fit.training import Schedule, Snapshot, Trained, run
 from vhat.models.networks import Network, Params
 
 __all__ = ["AdamRule", "CosineAdam", "cosine", "cosine_schedule"]
@@ -31,21 +32,21 @@ class AdamRule:
     """Adam's step.
 
     Attributes:
-        decoupled: Whether the decay acts beside Adam's scaling (AdamW) or through the gradient of ``L_lam``.
+        decoupled: Whether the decay is decoupled from Adam's scaling (AdamW) or part of the gradient of ``L_lam``.
     """
 
     decoupled: bool
 
-    def begin(self, params: Params) -> AdamState:
-        """Return parameters with moments of zero."""
+    def init(self, params: Params) -> AdamState:
+        """Return the first state, with moments of zero."""
         return AdamState(params, optax.adamw(0.0).init(params))
 
-    def open(self, network: Network, fit: Fit, state: AdamState) -> AdamState:  # noqa: ARG002
-        """Nothing is prepared."""
+    def prepare(self, network: Network, fit: Fit, state: AdamState) -> AdamState:  # noqa: ARG002
+        """Return the state unchanged."""
         return state
 
     def step(self, network: Network, fit: Fit, state: AdamState, rate: Any) -> AdamState:
-        """Take one step at ``rate``."""
+        """Return the state after one step with learning rate ``rate``."""
         _, gradient = value_and_gradient(network, state.params, fit, penalty=not self.decoupled)
         method = optax.adamw(rate, weight_decay=fit.decay if self.decoupled else 0.0)
         updates, moments = method.update(gradient, state.moments, state.params)
@@ -54,7 +55,7 @@ class AdamRule:
 
 @dataclass(frozen=True)
 class CosineAdam(NetworkRecipe):
-    """Adam or AdamW with full batches and a rate that falls to 0 along half a cosine: see :class:`Adam`."""
+    """Adam or AdamW with full batches and a learning rate that falls to 0 along half a cosine: see :class:`Adam`."""
 
     steps: int = 10_000
     learning_rate: float = 1e-3
@@ -82,16 +83,18 @@ class CosineAdam(NetworkRecipe):
 
 
 def cosine(learning_rate: float, steps: int) -> np.ndarray:
-    """Return the rate of each step, ``learning_rate (1 + cos(pi t / steps)) / 2`` for t = 0 .. steps - 1."""
+    """Return the learning rates ``learning_rate (1 + cos(pi t / steps)) / 2`` of the steps t = 0 .. steps - 1."""
     return learning_rate * (1.0 + np.cos(np.pi * np.arange(steps) / steps)) / 2.0
 
 
 def cosine_schedule(learning_rate: float, steps: int) -> Schedule:
-    """Return the schedule that takes all of ``cosine``, chunk by chunk."""
+    """Return a schedule with the learning rates of :func:`cosine`, chunk by chunk."""
     rates = cosine(learning_rate, steps)
 
-    def schedule(seen: Sequence[Glance]) -> np.ndarray | None:
-        start = len(seen) * training.CHUNK
-        return rates[start : start + training.CHUNK] if start < steps else None
+    def schedule(snapshots: Sequence[Snapshot]) -> np.ndarray | None:
+        start = len(snapshots) * training.CHUNK
+        if start >= steps:
+            return None
+        return rates[start : start + training.CHUNK]
 
     return schedule

@@ -14,15 +14,15 @@ __all__ = ["AdamW"]
 class AdamW(CosineAdam):
     """Train a network with AdamW, a cosine schedule and full batches.
 
-    The decay is decoupled, ``theta -= rate (adam(grad L) + weight_decay theta)``: it does not pass through
-    Adam's scaling, so the end point is in general *not* a minimum of ``L + weight_decay/2 |theta|^2``.
-    ``fitted.audit()`` measures that, ``fitted.polish()`` moves to a minimum.
+    The decay is decoupled, ``theta -= rate (adam(grad L) + weight_decay theta)``: Adam's scaling does not apply to it,
+    so that the end point is in general *not* a minimum of ``L + weight_decay/2 |theta|^2``. ``fitted.audit()`` measures
+    the difference, ``fitted.polish()`` moves to a minimum.
 
     Attributes:
-        network: What is trained.
-        weight_decay: The decay, also the lam of the fitted model.
+        network: The network to train.
+        weight_decay: The decay, and lam of the fitted model.
         steps: Passes over the data.
-        learning_rate: The first rate; it falls to 0 along half a cosine.
+        learning_rate: Initial learning rate; it falls to 0 along half a cosine.
         dtype: ``"float32"``, as in the paper, or ``"float64"``.
 
     Examples:

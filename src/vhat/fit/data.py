@@ -1,4 +1,4 @@
-"""The data of one or many fits, checked once: nothing trains on NaN, on a broadcast or on numbers out of reach."""
+"""Checks of the data of one or many fits: shapes, finite values, and scales that a network can learn."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from vhat.models.networks import Network
 __all__ = ["Fits", "check_fits", "each_fit"]
 
 _LARGEST = 1e6
-"""Weights of a network start at order one and training is in float32: numbers beyond this are never met."""
-_RESOLVED = 1e-5
-"""Changes below this share of a value drown in the rounding of float32."""
+"""Largest absolute value of a column. A network starts with weights of order one and trains in float32: it does not
+reach larger values."""
+_LEAST_VARIATION = 1e-5
+"""Least range of a column that is not constant, relative to its largest value: less is lost in float32 rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """What each of F fits is trained on; the rows are shared.
+    """The training data of F fits; the rows are shared.
 
     Attributes:
         X: Rows, (n, inputs).
         y: Responses of each fit, (F, n, K).
-        weights: Weights of the rows in each fit, (F, n).
-        seeds: One seed a fit.
+        weights: Row weights of each fit, (F, n).
+        seeds: One seed per fit.
     """
 
     X: np.ndarray = field(repr=False)
@@ -47,52 +48,60 @@ class Fits:
 def check_fits(
     network: Network, X: Any, y: Any, *, seeds: Sequence[int], sample_weights: Any = None, targets: Any = None
 ) -> Fits:
-    """Check the data of many fits against the network that is to learn them.
+    """Return the data of many fits as float64 arrays, after checking them against the network.
 
     Args:
         network: The network.
         X: Rows, (n, inputs), shared by all fits.
         y: Responses, (n,) or (n, outputs).
-        seeds: One seed a fit.
-        sample_weights: One row of weights a fit, (F, n); None weighs all rows alike.
+        seeds: One seed per fit.
+        sample_weights: Row weights of each fit, (F, n); None for equal weights.
         targets: Responses of each fit, (F, n) or (F, n, outputs), in place of ``y``.
 
-    Returns:
-        Float64 arrays of the shapes that training takes.
-
     Raises:
-        InputError: Naming what cannot be used, the rows, the columns or the fit.
+        InputError: When the data cannot be used, naming the rows, the columns or the fit.
     """
     rows = _check_rows(network, X)
     outputs = network.widths[-1]
     shape = (len(rows),) if outputs == 1 else (len(rows), outputs)
-    every = list(each_fit(y, seeds, sample_weights, targets))
-    responses = [_named(fit, len(every), check_targets, target, shape) for fit, (_, target, _) in enumerate(every)]
-    weights = [_named(fit, len(every), check_weights, weight, len(rows)) for fit, (_, _, weight) in enumerate(every)]
-    _check_size("X", rows)
+    every = each_fit(y, seeds, sample_weights, targets)
+    responses = [_check_one(fit, len(every), check_targets, target, shape) for fit, (_, target, _) in enumerate(every)]
+    weights = [
+        _check_one(fit, len(every), check_weights, weight, len(rows)) for fit, (_, _, weight) in enumerate(every)
+    ]
+    _check_scale("X", rows)
+    # Without targets of their own, all fits have the same responses.
     for response in responses if targets is not None else responses[:1]:
-        _check_size("y", response)
+        _check_scale("y", response)
     return Fits(rows, np.stack(responses), np.stack(weights), tuple(seed for seed, _, _ in every))
 
 
 def each_fit(y: Any, seeds: Sequence[int], sample_weights: Any, targets: Any) -> list[tuple[int, Any, Any]]:
-    """Return the seed, responses and weights (or None) of each fit.
+    """Return the seed, responses and weights (or None) of each fit; see :func:`check_fits` for the arguments.
 
     Raises:
-        InputError: When there is no seed, or another number of weights or targets than of seeds.
+        InputError: When there is no seed, or the number of weights or targets differs from that of the seeds.
     """
     if np.ndim(seeds) != 1 or not len(seeds):
         raise InputError(f"seeds={seeds!r} is not a list of seeds: give one a fit, such as seeds=range(10).")
     for seed in seeds:
         check_count("seeds", seed)
-    responses = [y] * len(seeds) if targets is None else _rows_of("targets", targets, len(seeds))
-    weights = [None] * len(seeds) if sample_weights is None else _rows_of("sample_weights", sample_weights, len(seeds))
+    responses: list[Any] = [y] * len(seeds)
+    if targets is not None:
+        responses = _split_by_fit("targets", targets, len(seeds))
+    weights: list[Any] = [None] * len(seeds)
+    if sample_weights is not None:
+        weights = _split_by_fit("sample_weights", sample_weights, len(seeds))
     return [(int(seed), each, weight) for seed, each, weight in zip(seeds, responses, weights, strict=True)]
 
 
-def _rows_of(name: str, given: Any, fits: int) -> list[Any]:
-    """Return one array a fit."""
-    array = as_numbers(name, given)
+def _split_by_fit(name: str, values: Any, fits: int) -> list[Any]:
+    """Return one array per fit.
+
+    Raises:
+        InputError: When the number of arrays differs from that of the fits.
+    """
+    array = as_numbers(name, values)
     if array.ndim < 2 or len(array) != fits:
         raise InputError(
             f"{name} has shape {array.shape}; there are {fits} seeds, so give one row of it a fit, ({fits}, rows)."
@@ -100,8 +109,18 @@ def _rows_of(name: str, given: Any, fits: int) -> list[Any]:
     return list(array)
 
 
-def _named(fit: int, fits: int, check: Any, *arguments: Any) -> np.ndarray:
-    """Check one fit's array; with several fits the sentence names the one at fault."""
+def _check_one(fit: int, fits: int, check: Any, *arguments: Any) -> np.ndarray:
+    """Return the checked array of one fit.
+
+    Args:
+        fit: Number of the fit, for the message if there are several.
+        fits: Number of fits.
+        check: The check.
+        *arguments: Its arguments.
+
+    Raises:
+        InputError: That of the check.
+    """
     try:
         checked: np.ndarray = check(*arguments)
     except InputError as error:
@@ -110,7 +129,13 @@ def _named(fit: int, fits: int, check: Any, *arguments: Any) -> np.ndarray:
 
 
 def _check_rows(network: Network, X: Any) -> np.ndarray:
-    rows, inputs = as_numbers("X", X), network.widths[0]
+    """Return the rows as numbers, after checking them against the network's inputs.
+
+    Raises:
+        InputError: When the shape is wrong, there are fewer than two rows, or a value is not finite.
+    """
+    rows = as_numbers("X", X)
+    inputs = network.widths[0]
     if rows.ndim != 2 or rows.shape[1] != inputs:
         remedy = " Give X[:, None]." if rows.ndim == 1 and inputs == 1 else ""
         raise InputError(f"X has shape {rows.shape}; this network takes (rows, {inputs}).{remedy}")
@@ -121,22 +146,23 @@ def _check_rows(network: Network, X: Any) -> np.ndarray:
     return rows
 
 
-def _check_size(name: str, columns: np.ndarray) -> None:
-    """Refuse columns that are too large for a network to meet, or that vary too little for float32 to see.
+def _check_scale(name: str, columns: np.ndarray) -> None:
+    """Refuse columns with values too large for a network, or with too little variation for float32.
 
     Raises:
-        InputError: Naming the column, what it holds, and the remedy.
+        InputError: Naming the column, its scale, and the remedy.
     """
     for column, values in enumerate(columns.T):
-        largest, spread = float(np.abs(values).max()), float(np.ptp(values))
+        largest = float(np.abs(values).max())
+        spread = float(np.ptp(values))
         where = f"{name} in column {column}" if columns.shape[1] > 1 else name
         if largest > _LARGEST:
-            found = f"holds values up to {largest:.1e}, far beyond what a network with weights of order one reaches"
-        elif 0 < spread < _RESOLVED * largest:
-            found = f"varies by no more than {spread:.1e} around {largest:.1e}, too little for training in float32"
+            problem = f"holds values up to {largest:.1e}, far beyond what a network with weights of order one reaches"
+        elif 0 < spread < _LEAST_VARIATION * largest:
+            problem = f"varies by no more than {spread:.1e} around {largest:.1e}, too little for training in float32"
         else:
             continue
         raise InputError(
-            f"{where} {found}. Standardise it: subtract the mean, divide by the standard deviation, and transform "
+            f"{where} {problem}. Standardise it: subtract the mean, divide by the standard deviation, and transform "
             "predictions back (vhat.NetworkRegressor does)."
         )

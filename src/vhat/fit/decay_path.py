@@ -1,4 +1,4 @@
-"""Fits of one training set along a grid of weight decays, each from the last one's minimum where the recipe can."""
+"""Fits of one training set along a grid of weight decays, with warm starts if the recipe supports them."""
 
 from __future__ import annotations
 
@@ -27,30 +27,34 @@ if TYPE_CHECKING:
 __all__ = ["DecayPath", "Family", "Path", "check_grid", "default_grid", "family", "gradient_of", "heard"]
 
 Family = Callable[[float], Recipe]
-"""From lam to the recipe that trains under it."""
+"""A function from lam to the recipe with this decay."""
 
 _DECADES = (-6.0, -1.0)
-"""The default grid, beside the trace of the Gauss-Newton matrix at the start: from hardly any decay to a constant."""
-_ORDER_ONE = 100.0
+"""Decimal logarithms of the ends of the default grid, in units of the trace of the Gauss-Newton matrix at the first
+parameters: from hardly any decay to a nearly constant prediction."""
+_LAMS_PER_DECADE = 2
+"""Density of the default grid."""
+_LARGEST_SCALE = 100.0
+"""Root mean squares of y between one over this and this number count as order one."""
 
 
 class DecayPath(Protocol):
-    """One training set on its way along a grid of weight decays."""
+    """The fits of one training set along a grid of weight decays."""
 
     def fit(self, lam: float) -> FittedModel:
-        """Fit at ``lam``."""
+        """Return the fit at ``lam``."""
 
 
 @dataclass
 class Path:
-    """One training set on its way along the grid.
+    """The fits of one training set along the grid, each from the parameters of the last if possible.
 
     Attributes:
         family: The recipe at each lam.
         train: The rows.
-        share: What lam is divided by: see :class:`vhat.fit.splits.Part`.
-        seed: Draws the first parameters of a fit that does not start from the last one.
-        params: Where the last fit ended; None before the first.
+        share: Divisor of lam: see :class:`vhat.fit.splits.Part`.
+        seed: Seed of the first parameters of a fit without a warm start.
+        params: Parameters of the last fit; None before the first.
     """
 
     family: Family
@@ -60,14 +64,16 @@ class Path:
     params: Any = None
 
     def fit(self, lam: float) -> FittedModel:
-        """Fit at ``lam``: from where the last fit ended where the recipe has ``resume``, else as it always starts.
+        """Return the fit at ``lam``.
 
-        A fit that fails from there is tried once more from the start.
+        If the recipe has ``resume``, the fit starts from the parameters of the last. If that fails, or the recipe has
+        no ``resume``, the fit starts from the recipe's own first parameters.
 
         Raises:
-            VhatError: What the recipe raises.
+            VhatError: When the recipe raises it.
         """
-        recipe, table = self.family(lam / self.share), self.train
+        recipe = self.family(lam / self.share)
+        table = self.train
         resume = getattr(recipe, "resume", None)
         fitted = None
         if resume is not None and self.params is not None:
@@ -103,23 +109,29 @@ def family(recipe: Any) -> Family:
 
 
 def _callable(recipe: Any) -> Recipe:
+    """Return a recipe after checking that it can be called.
+
+    Raises:
+        InputError: When it cannot.
+    """
     if not callable(recipe):
         raise InputError(
             f"recipe(lam) returned {type(recipe).__name__}; it must return a recipe, that is a callable "
             "recipe(X, y, *, seed, sample_weight=None) that returns a fitted model."
         )
-    found: Recipe = recipe
-    return found
+    checked: Recipe = recipe
+    return checked
 
 
 def check_grid(grid: Any, name: str = "grid") -> np.ndarray:
-    """Return a grid in rising order, without repetitions.
+    """Return a grid in ascending order, without repetitions.
 
     Raises:
-        InputError: For anything but two or more positive numbers.
+        InputError: When it is not a list of at least two different finite numbers above 0.
     """
     values = as_numbers(name, grid)
-    if values.ndim != 1 or not np.all(np.isfinite(values) & (values > 0)) or len(np.unique(values)) < 2:
+    positive = np.all(np.isfinite(values) & (values > 0))
+    if values.ndim != 1 or not positive or len(np.unique(values)) < 2:
         raise InputError(
             f"{name}={grid!r} is not a list of two or more different numbers above 0, such as "
             "numpy.logspace(-6, -1, 11)."
@@ -128,32 +140,33 @@ def check_grid(grid: Any, name: str = "grid") -> np.ndarray:
 
 
 def default_grid(recipe: Any, table: Table, seed: int) -> np.ndarray:
-    """Return eleven lams, two a decade, from 1e-6 to 0.1 of the trace of ``J'J/n`` at the first parameters.
+    """Return eleven lams, two per decade, from 1e-6 to 0.1 of the trace of ``J'J/n`` at the first parameters.
 
-    The trace bounds the largest curvature of the loss there. It does not depend on y, and a linear model's does not
-    depend on the parameters either.
+    The trace is an upper bound on the largest curvature of the loss there. It does not depend on y. For a linear model
+    it does not depend on the parameters either.
 
     Raises:
-        InputError: When the recipe trains no :class:`vhat.fit.Network`, or a network with hidden layers is to learn
-            responses that are not of order one: its lam has no meaning apart from their unit.
+        InputError: When the recipe does not train a :class:`vhat.fit.Network`, or the network has hidden layers and the
+            responses are not of order one: the meaning of its lam depends on their unit.
     """
     if not isinstance(recipe, NetworkRecipe):
         raise InputError("grid=None is for recipes of vhat.fit, whose network is known. Give grid=, a list of lams.")
     size = float(np.sqrt(np.mean(table.y**2)))
-    if len(recipe.network.widths) > 2 and size > 0 and not 1 / _ORDER_ONE < size < _ORDER_ONE:
+    has_hidden_layer = len(recipe.network.widths) > 2
+    if has_hidden_layer and size > 0 and not 1 / _LARGEST_SCALE < size < _LARGEST_SCALE:
         raise InputError(
             f"y has root mean square {size:.1e}. A network's weights start at order one, and what a weight_decay means "
             "to them depends on the unit of y: standardise y (vhat.NetworkRegressor does), or give grid=."
         )
-    problem = _start(recipe.network, table, seed)
+    problem = _first_problem(recipe.network, table, seed)
     with problem.scope():
         trace = float(np.sum(problem.numpy(problem.diagonal())))
     low, high = _DECADES
-    return trace * np.logspace(low, high, 1 + math.ceil(2 * (high - low)))
+    return trace * np.logspace(low, high, 1 + math.ceil(_LAMS_PER_DECADE * (high - low)))
 
 
-def _start(network: Network, table: Table, seed: int) -> Problem:
-    """Return the problem at the first parameters."""
+def _first_problem(network: Network, table: Table, seed: int) -> Problem:
+    """Return the problem at the first parameters of a network."""
     from vhat.models.dense_network import is_small, network_problem
 
     params = network.init(seed)
@@ -165,7 +178,7 @@ def _start(network: Network, table: Table, seed: int) -> Problem:
 
 
 def gradient_of(fitted: FittedModel) -> float:
-    """Return the relative gradient of the penalised objective, without unit."""
+    """Return the relative gradient of the penalised objective at the fit, without unit."""
     if fitted.polished is not None:
         return fitted.polished.relative_gradient
     with fitted.problem.scope():
@@ -174,15 +187,15 @@ def gradient_of(fitted: FittedModel) -> float:
 
 @contextmanager
 def heard() -> Iterator[list[VhatWarning]]:
-    """Collect what this library warns of, one of a kind; other warnings go on to where they would have gone."""
-    said: list[VhatWarning] = []
+    """Collect the warnings of this library, the last of each type; emit all other warnings again at the end."""
+    collected: list[VhatWarning] = []
     with warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always", VhatWarning)
         try:
-            yield said
+            yield collected
         finally:
-            ours = {type(each.message): each.message for each in recorded if isinstance(each.message, VhatWarning)}
-            said.extend(ours.values())
+            by_type = {type(each.message): each.message for each in recorded if isinstance(each.message, VhatWarning)}
+            collected.extend(by_type.values())
     for each in recorded:
         if not isinstance(each.message, VhatWarning):
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)

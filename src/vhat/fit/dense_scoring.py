@@ -1,9 +1,10 @@
-"""Scores of fits that are only candidates, in matrices of p x p numbers.
+"""Scores of candidate fits, by dense p x p matrices.
 
 With ``S = J A^-1 J'W/n`` the rows are left out one by one as in :mod:`vhat.evidence.leave_one_out`. The sums over all
-training rows that its variances need are one matrix, ``B = J' diag(w sigma)^2 J``, so that n rows cost n p^2 operations
-and not n^2 p. ``A`` is the exact Hessian plus lam: by the Gauss-Newton matrix, a network that has fitted the noise has
-leverages that are far too small. Where the exact one is not positive definite, the score is called rough.
+training rows that the variances need are collected in one matrix, ``B = J' diag(w sigma)^2 J``, so that n rows cost
+n p^2 operations instead of n^2 p. ``A`` is the exact Hessian plus lam: with the Gauss-Newton matrix, the leverages of a
+network that has fitted the noise are far too small. If the exact Hessian is not positive definite, the score is marked
+as rough.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["DenseScoring"]
 
 _FEW_PARAMETERS = 0.1
-"""Parameters, as a share of the responses, up to which leaving rows out is not doubted: by the Gauss-Newton matrix the
-leverages of rows are below that share on average, so that no single row decides where a descent stops."""
+"""Largest number of parameters per response for which leave-one-out is trusted without a minimum: the mean leverage by
+the Gauss-Newton matrix is then below this number, so that no single row determines where a descent stops."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,17 @@ class DenseScoring(Scoring):
     """The scores of :class:`vhat.fit.scoring.Scoring` for fits that need not be at a minimum.
 
     Attributes:
-        stationary: Relative gradient above which a row's absence is not told to first order.
+        stationary: Relative gradient above which first-order leave-one-out is rough.
     """
 
     stationary: float = 1e-2
 
     def of_rows(self, fitted: FittedModel, test: Table) -> Scored:
-        """Score rows that the fit has not seen."""
+        """Score held-out rows."""
         problem = fitted.problem
         inputs = problem.inputs(test.X)
         residual = test.y.reshape(len(test), -1) - problem.predict(inputs)
-        # The residuals of these rows judge the fit; for its width alone the Gauss-Newton matrix will do.
+        # The curvature affects only the width, not the residuals: the Gauss-Newton matrix is accurate enough.
         smoother = _Smoother(fitted, "ggn", fitted.workspace.noise(self.noise, "ggn", self.seed))
         variance = smoother.variances(problem.gradients(inputs)).reshape(residual.shape)
         spread = np.sqrt(smoother.noise.level**2 + variance / problem.n)
@@ -57,20 +58,21 @@ class DenseScoring(Scoring):
         return Scored(self._winkler(residual, half_width))
 
     def of_left_out(self, fitted: FittedModel) -> Scored:
-        """Score every training row by the fit that would not have seen it; rough where the fit is no minimum."""
+        """Score every training row by a fit without it; the score is rough if the fit is not near a minimum."""
         scored = super().of_left_out(fitted)
         if fitted.problem.p <= _FEW_PARAMETERS * fitted.problem.targets.size:
             return scored
         gradient = gradient_of(fitted)
         if fitted.workspace.choose_curvature("auto", quiet=True).reason:
-            doubt = "the Hessian is indefinite where the descent stopped: leaving rows out to first order is rough."
+            caveat = "the Hessian is indefinite where the descent stopped: leaving rows out to first order is rough."
         elif gradient > self.stationary:
-            doubt = f"the descent stopped at a relative gradient of {gradient:.1e}: leaving rows out is rough."
+            caveat = f"the descent stopped at a relative gradient of {gradient:.1e}: leaving rows out is rough."
         else:
             return scored
-        return Scored(scored.rows, " ".join(filter(None, (scored.remark, doubt))), rough=True)
+        return Scored(scored.rows, " ".join(filter(None, (scored.remark, caveat))), rough=True)
 
     def _left_out(self, fitted: FittedModel) -> tuple[LeftOut, Noise]:
+        """Leave out every training row; return the noise as well."""
         curvature = fitted.workspace.choose_curvature("auto", quiet=True).curvature
         smoother = _Smoother(fitted, curvature, fitted.workspace.noise(self.noise, curvature, self.seed))
         return smoother.left_out(), smoother.noise
@@ -78,12 +80,12 @@ class DenseScoring(Scoring):
 
 @dataclass(frozen=True, eq=False)
 class _Smoother:
-    """The smoother of a fit.
+    """The linear map S from responses to fitted values, to first order about a fit.
 
     Attributes:
         fitted: The fit.
-        curvature: Which matrix ``A`` is.
-        noise: The noise of its responses.
+        curvature: The matrix ``A``: ``"hessian"`` or ``"ggn"``.
+        noise: The noise of the responses.
     """
 
     fitted: FittedModel
@@ -92,10 +94,10 @@ class _Smoother:
 
     @cached_property
     def _factor(self) -> Factor:
-        """``A = LL'`` in the scaled basis."""
-        found = self.fitted.workspace.own_solver(self.curvature)
-        assert isinstance(found, Factor)  # networks of this kind are small
-        return found
+        """The Cholesky factor L of ``A = LL'``, in scaled parameters."""
+        prepared = self.fitted.workspace.own_solver(self.curvature)
+        assert isinstance(prepared, Factor)  # networks of this kind are small
+        return prepared
 
     @cached_property
     def _half(self) -> np.ndarray:
@@ -118,28 +120,29 @@ class _Smoother:
         return found
 
     def variances(self, gradients: np.ndarray) -> np.ndarray:
-        """Return ``n`` times the variance of predictions with these gradients, (k, p) to (k,)."""
+        """Return ``n`` times the variance of predictions with the given gradients, (k, p), as (k,)."""
         half = self._factor._half(gradients)
-        found: np.ndarray = np.einsum("ij,ij->i", half @ self._middle, half) / self.fitted.problem.n
-        return found
+        variances: np.ndarray = np.einsum("ij,ij->i", half @ self._middle, half) / self.fitted.problem.n
+        return variances
 
     def left_out(self) -> LeftOut:
         """Leave out every training row."""
         problem = self.fitted.problem
-        n, K = problem.n, problem.outputs
+        n = problem.n
+        K = problem.outputs
         half = self._half.reshape(n, K, -1)
-        a = _products(half, half) / n
-        together = _products((self._half @ self._middle).reshape(n, K, -1), half)
+        a = _products(half, half) / n  # J_i A^-1 J_i' / n, the leverage blocks without weights
+        all_rows = _products((self._half @ self._middle).reshape(n, K, -1), half)
         own = n * a * (problem.weights[:, None] * self.noise.values)[:, None, :]
-        # the row's own response is no longer there
-        squares = together - own @ own.transpose(0, 2, 1)
+        # The left-out row does not contribute to the variance of its prediction.
+        squares = all_rows - own @ own.transpose(0, 2, 1)
         return leave_rows_out_of(problem, a, squares / n)
 
 
 def _products(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the inner products of the outputs of each row, (n, K, p) twice to (n, K, K)."""
+    """Return the inner products between the outputs of each row: of two arrays (n, K, p), as (n, K, K)."""
     if left.shape[1] > 1:
         return left @ right.transpose(0, 2, 1)
-    # with one output, a product of matrices for each row costs more than its multiplications
-    found: np.ndarray = np.einsum("ikp,ikp->ik", left, right)[:, :, None]
-    return found
+    # With one output, n products of matrices would cost more in overhead than in multiplications.
+    products: np.ndarray = np.einsum("ikp,ikp->ik", left, right)[:, :, None]
+    return products

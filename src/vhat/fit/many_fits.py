@@ -1,4 +1,4 @@
-"""Many fits by one recipe: together where the recipe can, one after the other where it cannot."""
+"""Many fits by one recipe: in one call if the recipe supports it, else one after the other."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ __all__ = ["Recipe", "check_fitted", "check_recipe", "fit_many", "fit_one"]
 def fit_many(
     recipe: Recipe, X: Any, y: Any, *, seeds: Sequence[int], sample_weights: Any = None, targets: Any = None
 ) -> list[FittedModel]:
-    """Fit one model a seed, on the same rows.
+    """Fit one model per seed, on the same rows.
 
-    A recipe that has a method ``many`` of the same arguments (all of :mod:`vhat.fit` have) trains them in one
-    compiled loop; any other callable is called once a fit.
+    A recipe with a method ``many`` of the same arguments, as all of :mod:`vhat.fit`, trains them in one compiled loop.
+    Any other callable is called once per fit.
 
     Args:
         recipe: ``recipe(X, y, *, seed, sample_weight=None) -> fitted``.
         X: Rows, shared by all fits.
         y: Responses.
-        seeds: One seed a fit.
-        sample_weights: Weights of the rows in each fit, (fits, n). A resample with replacement is its counts.
+        seeds: One seed per fit.
+        sample_weights: Row weights of each fit, (fits, n). For a resample with replacement, the counts of the rows.
         targets: Responses of each fit in place of ``y``, (fits, n) or (fits, n, outputs).
 
     Returns:
-        One fitted model a seed.
+        One fitted model per seed.
 
     Raises:
-        InputError: When the numbers of seeds, weights and targets differ, or the recipe is none, returns something
-            else, or a model of other rows than it was handed.
+        InputError: When the numbers of seeds, weights and targets differ, ``recipe`` is not a recipe, or it does not
+            return a model fitted to the rows that were passed to it.
 
     Examples:
         >>> import numpy as np
@@ -55,7 +55,7 @@ def fit_many(
     if many is not None:
         together: list[FittedModel] = many(X, y, seeds=seeds, sample_weights=sample_weights, targets=targets)
         for fitted, (_, target, weight) in zip(together, every, strict=True):
-            held_rows(check_fitted(fitted), target, weight)
+            held_rows(check_fitted(fitted), target, weight)  # refuses a model of other rows
         return together
     fits = []
     with bar("fits", len(every)) as advance:

@@ -18,38 +18,40 @@ from vhat.progress import bar
 
 if TYPE_CHECKING:
     from vhat.evidence.minimise.polish import Polished
-    from vhat.fit.training import Glance, Trained
+    from vhat.fit.training import Snapshot, Trained
     from vhat.fitted.model import FittedModel
     from vhat.models.problem import Problem
 
 __all__ = ["Minimum"]
 
 _PLATEAU = 0.02
-"""Warm-up goes on while so large a share of the objective is gained in one chunk of steps."""
+"""Relative decrease of the objective per chunk of steps below which the warm-up ends."""
 _NEARLY_SINGULAR = 1e-8
-"""A smallest eigenvalue below this, without unit, leaves V to the decay or to rounding (as in the audit)."""
-_LEAST_SHARE = 1e-6
-"""A decay of this share of the largest curvature of a parameter is seen beside it by products and solves."""
+"""Smallest eigenvalue, in units of the parameters' curvatures, below which V depends on the decay or on rounding (as in
+the audit)."""
+_LEAST_DECAY = 1e-6
+"""Smallest suggested decay, in units of the largest curvature of a parameter: less is lost in the rounding of products
+and solves."""
 
 
 @dataclass(frozen=True)
 class Minimum(NetworkRecipe):
-    """Train to a minimum of ``L_lam = L + lam/2 |theta|^2`` and certify it: what the intervals assume.
+    """Train to a minimum of ``L_lam = L + lam/2 |theta|^2`` and certify it, as the intervals assume.
 
-    A warm-up in float32 (Adam on ``L_lam``) goes on as long as it pays, a few hundred steps on easy data and up to
-    ``warmup`` on hard ones. ``fitted.polish()`` then descends in float64 until the gradient vanishes and the
-    smallest eigenvalue of ``H + lam`` is positive: of all eigenvalues where there are few parameters, by Lanczos
-    iterations (strong evidence, no proof) where there are thousands. The record is in ``fitted.polished``, and
-    ``fitted.audit()`` says which it was.
+    A warm-up in float32 (Adam on ``L_lam``) runs until the objective stops decreasing: a few hundred steps on easy
+    data, up to ``warmup`` on hard ones. ``fitted.polish()`` then minimises in float64 until the gradient vanishes and
+    the smallest eigenvalue of ``H + lam`` is positive. With few parameters all eigenvalues are computed; with
+    thousands, Lanczos iterations estimate the smallest (strong evidence, no proof). The record is in
+    ``fitted.polished``, and ``fitted.audit()`` says which method was used.
 
     Attributes:
-        network: What is trained; its activation must be smooth.
-        weight_decay: lam of the objective and of the fitted model. Too small a lam leaves directions that the data
-            do not determine: the recipe then warns or refuses, naming a lam that would do.
-        warmup: The most steps of Adam.
-        learning_rate: The rate of Adam.
-        gtol: The relative gradient to reach, without unit.
-        max_steps: The most Newton steps.
+        network: The network to train; its activation must be smooth.
+        weight_decay: lam of the objective and of the fitted model. If lam is too small to determine the directions that
+            the data leave open, the recipe warns or refuses, and suggests a larger value.
+        warmup: Largest number of Adam steps.
+        learning_rate: Learning rate of Adam.
+        gtol: Relative gradient to reach, without unit.
+        max_steps: Largest number of Newton steps.
 
     Examples:
         >>> import numpy as np
@@ -88,42 +90,42 @@ class Minimum(NetworkRecipe):
         Args:
             X: Rows, (n, inputs), shared by all fits.
             y: Responses, (n,) or (n, outputs).
-            seeds: One seed a fit.
-            sample_weights: Weights of the rows in each fit, (fits, n). A resample with replacement is its counts.
+            seeds: One seed per fit.
+            sample_weights: Row weights of each fit, (fits, n). For a resample with replacement, the counts of the rows.
             targets: Responses of each fit in place of ``y``, (fits, n) or (fits, n, outputs).
 
         Returns:
-            One fitted model a seed.
+            One fitted model per seed.
 
         Raises:
             InputError: When the data cannot be used.
             ModelError: When the warm-up diverges.
-            PolishError: When there is no certified minimum to be reached, with a lam that would do.
+            PolishError: When no certified minimum is reached; it suggests a larger lam.
         """
-        warm = super().many(X, y, seeds=seeds, sample_weights=sample_weights, targets=targets)
-        found = []
-        with bar("minima", len(warm)) as advance:
-            for fit, fitted in enumerate(warm):
-                name = f"fit {fit}: " if len(warm) > 1 else ""
-                found.append(self.certify(fitted, name))
+        warmed_up = super().many(X, y, seeds=seeds, sample_weights=sample_weights, targets=targets)
+        certified = []
+        with bar("minima", len(warmed_up)) as advance:
+            for fit, fitted in enumerate(warmed_up):
+                name = f"fit {fit}: " if len(warmed_up) > 1 else ""
+                certified.append(self.certify(fitted, name))
                 advance("")
-        return found
+        return certified
 
     def resume(self, params: Any, X: Any, y: Any, *, sample_weight: Any = None) -> FittedModel:
-        """Go on from parameters that are known, such as the minimum under another decay: no draw, no warm-up.
+        """Start from given parameters, such as the minimum for another decay, without warm-up.
 
         Args:
-            params: In the structure of ``network.init``.
+            params: Parameters in the structure of ``network.init``.
             X: Rows, (n, inputs).
             y: Responses, (n,) or (n, outputs).
-            sample_weight: One weight a row, or None.
+            sample_weight: Row weights, (n,), or None.
 
         Returns:
             The fitted model.
 
         Raises:
             InputError: When the data or the parameters cannot be used.
-            PolishError: When there is no certified minimum to be reached, with a lam that would do.
+            PolishError: When no certified minimum is reached; it suggests a larger lam.
         """
         from vhat.fitted.construct import from_jax
 
@@ -145,35 +147,39 @@ class Minimum(NetworkRecipe):
             chunks=-(-self.warmup // CHUNK),
         )
 
-    def _schedule(self, seen: Sequence[Glance]) -> np.ndarray | None:
-        """Hold the rate while a chunk of steps pays, let it fall to zero along one more, and end."""
+    def _schedule(self, snapshots: Sequence[Snapshot]) -> np.ndarray | None:
+        """Return a constant rate until the objective reaches a plateau, then one chunk with a linear fall to zero."""
         from vhat.fit.training import CHUNK
 
-        left = self.warmup - len(seen) * CHUNK
-        settled = _settled([glance.objective for glance in seen])
-        if left <= 0 or (settled is not None and len(seen) > settled + 1):
+        remaining = self.warmup - len(snapshots) * CHUNK
+        plateau = _plateau([snapshot.objective for snapshot in snapshots])
+        if remaining <= 0:
             return None
-        rates = np.full(min(left, CHUNK), self.learning_rate)
-        falls = settled is not None or left <= CHUNK
-        return rates * (1 - np.arange(len(rates)) / len(rates)) if falls else rates
+        if plateau is not None and len(snapshots) > plateau + 1:
+            return None
+        rates = np.full(min(remaining, CHUNK), self.learning_rate)
+        last_chunk = plateau is not None or remaining <= CHUNK
+        if last_chunk:
+            return rates * (1 - np.arange(len(rates)) / len(rates))
+        return rates
 
-    def certify(self, warm: FittedModel, name: str = "") -> FittedModel:
-        """Move one fit to its minimum, and say what the certificate leaves open.
+    def certify(self, warmed_up: FittedModel, name: str = "") -> FittedModel:
+        """Move one fit to its minimum, and warn if the minimum is nearly singular.
 
         Args:
-            warm: The model where a first descent has ended.
-            name: What messages call the fit, where there are several.
+            warmed_up: The model at the end of a first descent.
+            name: Name of the fit in messages, if there are several.
 
         Raises:
-            PolishError: When there is no certified minimum to be reached, with a lam that would do.
+            PolishError: When no certified minimum is reached; it suggests a larger lam.
         """
         from vhat.fitted.model import FittedModel
 
         try:
-            record = warm.polish(gtol=self.gtol, max_steps=self.max_steps).polished
+            record = warmed_up.polish(gtol=self.gtol, max_steps=self.max_steps).polished
         except (PolishError, NotPositiveDefinite) as error:
-            lam = _rounded_up(_enough_at(warm.problem, self.weight_decay))
-            # a network of this recipe has no kinks and no normalisation: what polish advises for those is left out
+            lam = _rounded_up(_sufficient_decay(warmed_up.problem, self.weight_decay))
+            # Networks of this recipe have no kinks and no normalisation: omit polish's advice about those.
             finding = error.finding if isinstance(error, PolishError) else str(error).rstrip(".")
             raise PolishError(
                 f"{name}{finding}",
@@ -182,32 +188,32 @@ class Minimum(NetworkRecipe):
             ) from error
         assert record is not None
         if record.definiteness.verdict != "positive" or record.definiteness.value < _NEARLY_SINGULAR:
-            warnings.warn(name + self._barely(record), ConditioningWarning, stacklevel=outside())
-        # The warm-up is nobody's model: how far polish moved from it says nothing, so it is not carried along.
+            warnings.warn(name + self._nearly_singular(record), ConditioningWarning, stacklevel=outside())
+        # The model is made anew without the path of the polish: its distance from the warm-up has no meaning.
         return FittedModel(record.problem, polished=record)
 
-    def _barely(self, record: Polished) -> str:
-        """Say that the data and lam hardly determine some direction, and which lam would."""
-        sign = record.definiteness
+    def _nearly_singular(self, record: Polished) -> str:
+        """Return the warning that data and decay hardly determine some direction, with a lam that would."""
+        smallest = record.definiteness
         with record.problem.scope():
-            length = float(np.sum(record.problem.numpy(sign.vector) ** 2))
-        # x'(A + d)x = mu + d |x|^2 for the eigenvector x
-        lam = self.weight_decay + max(_NEARLY_SINGULAR - sign.value, 0.0) / length
-        found = (
-            f"the smallest eigenvalue of H + lam, {sign.value:.1e} without unit, is close to rounding"
-            if np.isfinite(sign.error)
-            else f"the smallest eigenvalue of H + lam did not settle (last value {sign.value:.1e} without unit)"
-        )
+            square = float(np.sum(record.problem.numpy(smallest.vector) ** 2))
+        # For the eigenvector x with eigenvalue mu, x'(A + d)x = mu + d |x|^2: choose d to reach the threshold.
+        lam = self.weight_decay + max(_NEARLY_SINGULAR - smallest.value, 0.0) / square
         lam = max(lam, 2 * self.weight_decay)
+        value = f"{smallest.value:.1e} without unit"
+        if np.isfinite(smallest.error):
+            finding = f"the smallest eigenvalue of H + lam, {value}, is close to rounding"
+        else:
+            finding = f"the smallest eigenvalue of H + lam did not settle (last value {value})"
         return (
-            f"the gradient vanishes, but {found}: the data do not determine every direction at "
+            f"the gradient vanishes, but {finding}: the data do not determine every direction at "
             f"weight_decay={self.weight_decay!r}, and intervals rest on the decay there. Raise weight_decay to about "
             f"{_rounded_up(lam)}."
         )
 
 
-def _settled(objectives: Sequence[float]) -> int | None:
-    """Return the first chunk that gained less than the plateau's share on the best before it."""
+def _plateau(objectives: Sequence[float]) -> int | None:
+    """Return the number of the first chunk that decreased the best objective by less than ``_PLATEAU``; else None."""
     best = math.inf
     for chunk, objective in enumerate(objectives):
         if objective > (1 - _PLATEAU) * best:
@@ -216,15 +222,15 @@ def _settled(objectives: Sequence[float]) -> int | None:
     return None
 
 
-def _enough_at(problem: Problem, lam: float) -> float:
-    """A lam that is not lost beside the curvature of the data here, and ten times the one that failed."""
+def _sufficient_decay(problem: Problem, lam: float) -> float:
+    """Return a decay large enough beside the curvature of the data, and at least ten times ``lam``, which failed."""
     with problem.scope():
         curvature = float(np.max(problem.numpy(problem.diagonal())))
-    return max(10 * lam, _LEAST_SHARE * curvature)
+    return max(10 * lam, _LEAST_DECAY * curvature)
 
 
 def _rounded_up(lam: float) -> str:
-    """Write lam with one digit, rounded up to 1, 2 or 5 times a power of ten."""
+    """Return lam as text with one digit, rounded up to 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(lam))
     digit = next(digit for digit in (1, 2, 5, 10) if lam <= digit * power * (1 + 1e-9))
     return f"{digit * power:.0e}"

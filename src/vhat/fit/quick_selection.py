@@ -1,4 +1,4 @@
-"""The choice of weight decay with few fits, for a table that is to be fitted in seconds."""
+"""The choice of weight decay with few fits, for tables that should be fitted in seconds."""
 
 from __future__ import annotations
 
@@ -25,112 +25,121 @@ __all__ = ["choose_from", "choose_sparingly"]
 
 Choice = TypeVar("Choice", Selection, Tried)
 
-_LAMS = 9
-"""Lams of the default grid that are tried first, from the largest down: four decades."""
-_BELOW = 2
-"""Lams below the best that leave-one-out could score, one decade, that cross-validation tries first."""
+_LARGE_LAMS = 9
+"""Number of lams of the default grid that are tried first, from the largest down: four decades."""
+_LAMS_BELOW = 2
+"""Number of lams below the best reliable one with which cross-validation starts: one decade."""
 _FALLING = 0.05
-"""A score that falls by this share between the two smallest lams has not reached its floor."""
+"""Relative decrease of the score between the two smallest lams above which it still falls towards smaller ones."""
 
 
 def choose_sparingly(
     recipe: NetworkRecipe, X: np.ndarray, y: np.ndarray, *, sample_weight: Any, seed: int
 ) -> Selection:
-    """Choose lam by leave-one-out: among large ones first, and among small ones only where the large ask for it.
+    """Choose lam by leave-one-out: among large lams first, and among small ones only if the score falls towards them.
 
-    A fit that nearly interpolates takes many times as long, and leaving rows out of it to first order is rough, or not
-    to be had. Where that leaves the choice in doubt, cross-validation chooses instead, whose folds are refitted. Where
-    the smallest lam of all is best by a hair, it is taken without a word: there is little for weight decay to do.
+    Fits that nearly interpolate take many times as long, and first-order leave-one-out is then rough or undefined. If
+    this makes the choice unreliable, cross-validation chooses instead, which refits without the held-out rows. If the
+    smallest lam is best by a small margin, it is taken without a warning: weight decay then matters little.
 
     Args:
-        recipe: A recipe of :mod:`vhat.fit`; its own weight decay does not matter.
+        recipe: A recipe of :mod:`vhat.fit`; its own weight decay is ignored.
         X: Standardised rows.
         y: Standardised responses.
-        sample_weight: Weights of the rows, or None.
-        seed: Draws the first parameters.
+        sample_weight: Row weights, or None.
+        seed: Seed of the first parameters.
 
     Returns:
-        The selection, with the curve of every lam that was tried.
+        The selection, with the curve of all lams that were tried.
 
     Warns:
-        SelectionWarning: When the largest lam is best, or the score still falls towards the smallest, or the next
-            smaller lam cannot be fitted.
+        SelectionWarning: When the largest lam is best, the score still falls towards the smallest, or the next smaller
+            lam cannot be fitted.
     """
     table = check_table(X, y, sample_weight)
     grid = default_grid(recipe, table, seed)
     if is_served(recipe, len(table)):
-        found = selected(recipe, table, _further(functools.partial(try_decays, recipe, table, seed=seed), grid))
+        choose_small = functools.partial(try_decays, recipe, table, seed=seed)
+        selection = selected(recipe, table, _choose_from_whole_grid(choose_small, grid))
     else:
-        found = _chosen(
-            functools.partial(choose_weight_decay, recipe, X, y, sample_weight=sample_weight, seed=seed), grid[-_LAMS:]
-        )
-    _warn_of_an_end(found.curve)
-    return found
+        choose_any = functools.partial(choose_weight_decay, recipe, X, y, sample_weight=sample_weight, seed=seed)
+        selection = _choose_from_halves(choose_any, grid[-_LARGE_LAMS:])
+    _warn_of_an_end(selection.curve)
+    return selection
 
 
 def choose_from(
     recipe: NetworkRecipe, X: np.ndarray, y: np.ndarray, *, grid: np.ndarray, sample_weight: Any, seed: int
 ) -> Selection:
-    """Choose lam by leave-one-out from a rising grid of the user's own: see :func:`choose_sparingly`."""
+    """Choose lam by leave-one-out from an ascending grid given by the user; see :func:`choose_sparingly`."""
     table = check_table(X, y, sample_weight)
     if not is_served(recipe, len(table)):
         return choose_weight_decay(recipe, X, y, grid=grid, sample_weight=sample_weight, seed=seed)
-    found = selected(recipe, table, try_decays(recipe, table, grid=grid, seed=seed))
-    if found.curve.edge or found.curve.doubt:
-        warnings.warn(found.curve.edge or found.curve.doubt, SelectionWarning, stacklevel=outside())
-    return found
+    selection = selected(recipe, table, try_decays(recipe, table, grid=grid, seed=seed))
+    caveat = selection.curve.edge or selection.curve.doubt
+    if caveat:
+        warnings.warn(caveat, SelectionWarning, stacklevel=outside())
+    return selection
 
 
-def _further(choose: Callable[..., Tried], grid: np.ndarray) -> Tried:
-    """Choose among the larger lams, and go on to the smallest ones where the score is still falling towards them."""
-    found = _chosen(choose, grid[-_LAMS:])
-    if len(grid) <= _LAMS or not _falls(found.curve):
-        return found
+def _choose_from_whole_grid(choose: Callable[..., Tried], grid: np.ndarray) -> Tried:
+    """Choose among the larger lams, and continue with the smaller ones if the score still falls towards them."""
+    high = _choose_from_halves(choose, grid[-_LARGE_LAMS:])
+    if len(grid) <= _LARGE_LAMS or not _falls(high.curve):
+        return high
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SelectionWarning)
-        low = choose(grid=grid[: len(grid) - _LAMS + 1], by=found.by)
-    both = _both(low, found)
-    # A score that cannot be relied on does not undo a choice that can.
-    return found if both.curve.doubt and not found.curve.doubt else both
+        low = choose(grid=grid[: len(grid) - _LARGE_LAMS + 1], by=high.by)
+    better = _better(low, high)
+    # Prefer a reliable choice to a better score that is not reliable.
+    if better.curve.doubt and not high.curve.doubt:
+        return high
+    return better
 
 
 def _falls(curve: Curve) -> bool:
-    """Whether the smallest lam is the best, by a visible margin."""
+    """Return whether the smallest lam is the best by more than ``_FALLING``."""
     return curve.best == 0 and curve.score[0] < (1 - _FALLING) * curve.score[1]
 
 
-def _chosen(choose: Callable[..., Choice], grid: np.ndarray) -> Choice:
-    """Try the larger half of the grid, the smaller one where it asks for it, and refits where both leave a doubt."""
+def _choose_from_halves(choose: Callable[..., Choice], grid: np.ndarray) -> Choice:
+    """Choose from the larger half of a grid first.
+
+    Continue with the smaller half if the best lam is at the end between them. If leave-one-out is not reliable at the
+    best lam, or at the next one below, choose by cross-validation instead.
+    """
     half = len(grid) // 2
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SelectionWarning)  # it asks to extend the grid, which is done here
-        found = choose(grid=grid[half:])
-        if found.weight_decay == grid[half]:
-            found = _both(choose(grid=grid[: half + 1]), found)
-        if found.curve.doubt:
-            lowest = max(int(np.searchsorted(grid, _reliable(found))) - _BELOW, 0)
+        warnings.simplefilter("ignore", SelectionWarning)  # it advises to extend the grid, as is done here
+        choice = choose(grid=grid[half:])
+        if choice.weight_decay == grid[half]:
+            choice = _better(choose(grid=grid[: half + 1]), choice)
+        if choice.curve.doubt:
+            lowest = max(int(np.searchsorted(grid, _best_reliable(choice))) - _LAMS_BELOW, 0)
             refitted = choose(grid=grid[lowest:], by="cross_validation")
             if lowest and refitted.weight_decay == grid[lowest]:
-                refitted = _both(choose(grid=grid[: lowest + 1], by="cross_validation"), refitted)
-            found = refitted.merged(found, refitted.curve)
-    return found
+                refitted = _better(choose(grid=grid[: lowest + 1], by="cross_validation"), refitted)
+            choice = refitted.merged(choice, refitted.curve)
+    return choice
 
 
-def _reliable(found: Selection | Tried) -> float:
-    """Return the best lam by leave-one-out or, where its score is rough, the next larger one whose score is not."""
-    curve = found.curve
-    at = (curve.weight_decay >= found.weight_decay) & ~np.isin(curve.status, (FAILED, ROUGH))
-    return float(curve.weight_decay[at][0]) if at.any() else found.weight_decay
+def _best_reliable(choice: Selection | Tried) -> float:
+    """Return the best lam or, if its score is rough or missing, the next larger one with a reliable score."""
+    curve = choice.curve
+    reliable = (curve.weight_decay >= choice.weight_decay) & ~np.isin(curve.status, (FAILED, ROUGH))
+    if not reliable.any():
+        return choice.weight_decay
+    return float(curve.weight_decay[reliable][0])
 
 
-def _both(low: Choice, high: Choice) -> Choice:
-    """Return the better of two choices, with the curve of both: their grids meet in one lam."""
+def _better(low: Choice, high: Choice) -> Choice:
+    """Return the choice with the better score, with the curve of both; their grids share one lam."""
     best, other = sorted((low, high), key=lambda each: float(np.min(each.curve.score)))
     return best.merged(other, joined(low.curve, high.curve))
 
 
 def _warn_of_an_end(curve: Curve) -> None:
-    """Say in words of a table what the best lam at an end of the grid, or beside one without a score, means."""
+    """Warn if the best lam is at an end of the grid or its score is unreliable, in terms of a table."""
     lams = curve.weight_decay
     if curve.best == len(lams) - 1:
         text = (

@@ -1,4 +1,4 @@
-"""What every recipe for a network shares: from data to parameters, and on to a fitted model, for one fit or many."""
+"""The base class of recipes that train a network: one or many fits, from data to fitted models."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["NetworkRecipe", "check_positive"]
 
 @dataclass(frozen=True)
 class NetworkRecipe(ABC):
-    """A way to train a network on ``L = 1/(2n) sum_i w_i |f(x_i) - y_i|^2`` with decay.
+    """A recipe that trains a network on ``L = 1/(2n) sum_i w_i |f(x_i) - y_i|^2`` with weight decay.
 
     Attributes:
-        network: What is trained.
-        weight_decay: The decay, lam of the fitted model.
+        network: The network to train.
+        weight_decay: The decay, and lam of the fitted model.
     """
 
     network: Network
@@ -39,13 +39,13 @@ class NetworkRecipe(ABC):
         check_positive("weight_decay", self.weight_decay, zero=True)
 
     def __call__(self, X: Any, y: Any, *, seed: int, sample_weight: Any = None) -> FittedModel:
-        """Train from the parameters that ``seed`` draws.
+        """Train from random first parameters.
 
         Args:
             X: Rows, (n, inputs).
-            y: Responses, (n,) or (n, outputs) as the network predicts.
-            seed: Draws the first parameters; nothing else is random.
-            sample_weight: One weight a row, or None.
+            y: Responses, (n,) or (n, outputs), in the shape of the predictions.
+            seed: Seed of the first parameters; nothing else is random.
+            sample_weight: Row weights, (n,), or None.
 
         Returns:
             The fitted model, ``loss="half_mse"``.
@@ -60,17 +60,17 @@ class NetworkRecipe(ABC):
     def many(
         self, X: Any, y: Any, *, seeds: Sequence[int], sample_weights: Any = None, targets: Any = None
     ) -> list[FittedModel]:
-        """Train many fits in one compiled loop: each ends where it would have ended alone.
+        """Train many fits in one compiled loop; each gives the same model as it would alone.
 
         Args:
             X: Rows, (n, inputs), shared by all fits.
             y: Responses, (n,) or (n, outputs).
-            seeds: One seed a fit.
-            sample_weights: Weights of the rows in each fit, (fits, n). A resample with replacement is its counts.
+            seeds: One seed per fit.
+            sample_weights: Row weights of each fit, (fits, n). For a resample with replacement, the counts of the rows.
             targets: Responses of each fit in place of ``y``, (fits, n) or (fits, n, outputs).
 
         Returns:
-            One fitted model a seed.
+            One fitted model per seed.
 
         Raises:
             InputError: When the data cannot be used.
@@ -79,15 +79,17 @@ class NetworkRecipe(ABC):
         from vhat.fitted.construct import from_jax
 
         trained = self.train(X, y, seeds=seeds, sample_weights=sample_weights, targets=targets)
-        return [
-            from_jax(self.network, end.params, X, target, weight_decay=self.weight_decay, sample_weight=weight)
-            for end, (_, target, weight) in zip(trained, each_fit(y, seeds, sample_weights, targets), strict=True)
-        ]
+        fitted = []
+        for end, (_, target, weight) in zip(trained, each_fit(y, seeds, sample_weights, targets), strict=True):
+            fitted.append(
+                from_jax(self.network, end.params, X, target, weight_decay=self.weight_decay, sample_weight=weight)
+            )
+        return fitted
 
     def train(
         self, X: Any, y: Any, *, seeds: Sequence[int], sample_weights: Any = None, targets: Any = None
     ) -> list[Trained]:
-        """Train without making fitted models: parameters, and loss and alignment on the way. As :meth:`many`."""
+        """Train like :meth:`many`, but return parameters and traces instead of fitted models."""
         fits = check_fits(self.network, X, y, seeds=seeds, sample_weights=sample_weights, targets=targets)
         return self._train(fits)
 
@@ -97,7 +99,12 @@ class NetworkRecipe(ABC):
 
 
 def check_positive(name: str, value: Any, *, zero: bool = False) -> None:
-    """Refuse what is not a finite number above 0 (or 0, where that is allowed)."""
-    number = isinstance(value, int | float | np.integer | np.floating) and math.isfinite(value)
-    if not number or value < 0 or (value == 0 and not zero):
-        raise InputError(f"{name}={value!r} is not a finite number {'of at least 0' if zero else 'above 0'}.")
+    """Refuse a value that is not a finite number above 0, or of at least 0 if ``zero``.
+
+    Raises:
+        InputError: Naming the option and the value.
+    """
+    finite = isinstance(value, int | float | np.integer | np.floating) and math.isfinite(value)
+    if not finite or value < 0 or (value == 0 and not zero):
+        allowed = "of at least 0" if zero else "above 0"
+        raise InputError(f"{name}={value!r} is not a finite number {allowed}.")

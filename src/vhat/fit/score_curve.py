@@ -25,12 +25,17 @@ __all__ = [
     "joined",
 ]
 
-CONVERGED, NEARLY_SINGULAR, NOT_A_MINIMUM = "converged", "nearly singular", "not a minimum"
-FAILED, ROUGH, UNTRIED = "failed", "rough", "interrupted"
+# The statuses of a lam; see the docstring of Curve.
+CONVERGED = "converged"
+NEARLY_SINGULAR = "nearly singular"
+NOT_A_MINIMUM = "not a minimum"
+ROUGH = "rough"
+FAILED = "failed"
+UNTRIED = "interrupted"
 
 
 class Entry(NamedTuple):
-    """One lam of a :class:`Curve`."""
+    """One lam of a :class:`Curve`; the fields are described there."""
 
     score: float
     standard_error: float
@@ -41,19 +46,19 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Curve:
-    """What each lam scored. Arrays are (lams,), lam rising.
+    """The scores of all lams of a grid. Arrays are (lams,), with lam ascending.
 
     Attributes:
         weight_decay: The grid.
-        score: Mean score of the held-out rows, in units of y (squared for ``"mse"``); infinite where there is none,
-            NaN for what an interruption left open.
-        standard_error: Of that mean, from the spread of the rows' scores as if they were independent.
-        relative_gradient: How far the fit is from stationary, without unit (the worst of several folds).
-        status: ``"converged"``; ``"nearly singular"``, where the data and this lam hardly determine some direction;
-            ``"not a minimum"``; ``"rough"``, where leaving rows out to first order does not tell what refits would;
-            ``"failed"``, with no score; ``"interrupted"``.
-        remark: What there is to say about this lam: why it failed, what its fits warned of.
-        measure: What the score is.
+        score: Mean score of the held-out rows, in units of y (squared for ``"mse"``); infinite if there is none, NaN if
+            an interruption came first.
+        standard_error: Standard error of that mean, as if the rows' scores were independent.
+        relative_gradient: Relative gradient of the fit, without unit; the largest of several folds.
+        status: ``"converged"``; ``"nearly singular"``: the data and this lam hardly determine some direction;
+            ``"not a minimum"``; ``"rough"``: first-order leave-one-out may differ from refits; ``"failed"``: there is
+            no score; ``"interrupted"``.
+        remark: Why this lam failed, or the warnings of its fits.
+        measure: Name of the score.
     """
 
     weight_decay: np.ndarray
@@ -69,27 +74,32 @@ class Curve:
 
     @property
     def best(self) -> int | None:
-        """The index of the smallest score, of the larger lam where two are equal; None where no lam has one."""
+        """Index of the smallest score, of the largest lam among equal scores; None if no lam has a score."""
         usable = np.flatnonzero(np.isfinite(self.score))
-        return None if not usable.size else int(usable[self.score[usable] == self.score[usable].min()][-1])
+        if not usable.size:
+            return None
+        smallest = usable[self.score[usable] == self.score[usable].min()]
+        return int(smallest[-1])
 
     @property
     def edge(self) -> str:
-        """A sentence where the best lam is an end of the grid, so that the best of all may lie beyond; else empty."""
+        """A sentence that says that the best lam is at an end of the grid; empty if it is not."""
         if self.best == 0:
-            end, way, hint = "smallest", "down", ""
+            end = "smallest"
+            advice = "Extend the grid downwards."
         elif self.best == len(self) - 1:
-            end, way, hint = "largest", "up", ", unless the inputs say nothing about y"
+            end = "largest"
+            advice = "Extend the grid upwards, unless the inputs say nothing about y."
         else:
             return ""
         return (
             f"the best weight decay, {self.weight_decay[self.best]:.3g}, is the {end} of the grid, and the score may "
-            f"fall further beyond it. Extend the grid {way}wards{hint}."
+            f"fall further beyond it. {advice}"
         )
 
     @property
     def doubt(self) -> str:
-        """A clause where the best lam, or the one below it, has no score that could be relied on; else empty."""
+        """A clause that says that the score of the best lam, or of the one below, is unreliable; else empty."""
         best = self.best
         if best is None:
             return ""
@@ -104,7 +114,7 @@ class Curve:
         return ""
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a lam: weight_decay, score, standard_error, relative_gradient, status, remark, best."""
+        """Return one row per lam: weight_decay, score, standard_error, relative_gradient, status, remark, best."""
         import pandas as pd
 
         names = ("weight_decay", "score", "standard_error", "relative_gradient", "status", "remark")
@@ -123,12 +133,14 @@ class Curve:
             numbers = f"{self.weight_decay[k]:>14.3g}{self.score[k]:>12.4g}{self.standard_error[k]:>12.2g}"
             mark = "  <- best" if k == self.best else ""
             lines.append(f"{numbers}{self.relative_gradient[k]:>11.1e}  {self.status[k]}{mark}")
-        told = [f"{self.weight_decay[k]:.3g}: {self.remark[k]}" for k in range(len(self)) if self.remark[k]]
-        return "\n".join([*lines, *told, *filter(None, [self.edge])])
+        lines += [f"{self.weight_decay[k]:.3g}: {self.remark[k]}" for k in range(len(self)) if self.remark[k]]
+        if self.edge:
+            lines.append(self.edge)
+        return "\n".join(lines)
 
 
 def assemble(grid: np.ndarray, entries: Sequence[Entry], measure: str) -> Curve:
-    """Return the curve of the lams that have been tried; the rest of the grid is ``interrupted``."""
+    """Return the curve of the lams that have been tried; the rest of the grid has the status ``"interrupted"``."""
     missing = Entry(np.nan, np.nan, np.nan, UNTRIED, "")
     every = [*entries, *[missing] * (len(grid) - len(entries))]
     columns = {name: np.array([getattr(entry, name) for entry in every]) for name in Entry._fields}
@@ -136,14 +148,16 @@ def assemble(grid: np.ndarray, entries: Sequence[Entry], measure: str) -> Curve:
 
 
 def joined(low: Curve, high: Curve) -> Curve:
-    """Return one curve of two parts of a grid that meet in one lam, of which the better score counts."""
-    columns = ("weight_decay", *Entry._fields)
-    ends = [(curve, at) for curve, at in ((low, -1), (high, 0)) if np.isfinite(curve.score[at])]
-    meets, at = min(ends, key=lambda end: float(end[0].score[end[1]]), default=(low, -1))
-    parts = {
-        name: np.concatenate(
-            [getattr(low, name)[:-1], np.atleast_1d(getattr(meets, name)[at]), getattr(high, name)[1:]]
-        )
-        for name in columns
-    }
-    return Curve(measure=low.measure, **parts)
+    """Return one curve from two parts of a grid, where the last lam of ``low`` is the first of ``high``.
+
+    The better score of that lam is kept.
+    """
+    shared_of_low = (low, -1)
+    shared_of_high = (high, 0)
+    finite = [(curve, at) for curve, at in (shared_of_low, shared_of_high) if np.isfinite(curve.score[at])]
+    kept, at = min(finite, key=lambda entry: float(entry[0].score[entry[1]]), default=shared_of_low)
+    columns = {}
+    for name in ("weight_decay", *Entry._fields):
+        shared = np.atleast_1d(getattr(kept, name)[at])
+        columns[name] = np.concatenate([getattr(low, name)[:-1], shared, getattr(high, name)[1:]])
+    return Curve(measure=low.measure, **columns)

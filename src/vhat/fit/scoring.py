@@ -1,4 +1,4 @@
-"""How well a fit predicts rows that it has not seen: one score a row, smaller is better."""
+"""Scores of a fit on rows that it was not trained on: one score per row, smaller is better."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ __all__ = ["Scored", "Scoring"]
 
 
 class Scored(NamedTuple):
-    """Scores of rows, (m,), what is to be said about them, and whether their mean is not to be relied on."""
+    """Scores of rows.
+
+    Attributes:
+        rows: One score per row, (m,).
+        remark: A caveat; empty if there is none.
+        rough: Whether the mean score is unreliable.
+    """
 
     rows: np.ndarray
     remark: str = ""
@@ -32,14 +38,14 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class Scoring:
-    """What is measured.
+    """The definition of a score.
 
     Attributes:
-        kind: ``"winkler"``, of the asymptotic interval for a new response, ``center +- q sqrt(sigma^2 + sigma^2
-            V/n)``: its width plus ``2/delta`` times the distance by which it misses; or ``"mse"``. Several outputs are
-            averaged, as the loss sums over them: they have one unit.
-        delta: The probability of a miss that the intervals claim.
-        noise: Standard deviation of the responses, or None to estimate it in every fit.
+        kind: ``"winkler"``: the score of the asymptotic interval for a new response, ``center +- q sqrt(sigma^2 +
+            sigma^2 V/n)``, which is its width plus ``2/delta`` times the distance by which it misses; or ``"mse"``.
+            Scores are averaged over several outputs, which have a common unit because the loss sums over them.
+        delta: Probability of a miss that the intervals claim.
+        noise: Standard deviation of the responses; None estimates it in every fit.
         seed: Seed of random probes.
     """
 
@@ -63,10 +69,10 @@ class Scoring:
         return f"mean Winkler score of {level_text(self.delta)} intervals"
 
     def of_rows(self, fitted: FittedModel, test: Table) -> Scored:
-        """Score rows that the fit has not seen.
+        """Score held-out rows.
 
         Raises:
-            NotConverged: When some have no interval.
+            NotConverged: When some rows have no interval.
         """
         if self.kind == "mse":
             return Scored(_by_row((fitted.predict(test.X) - test.y) ** 2))
@@ -77,29 +83,30 @@ class Scoring:
         return Scored(self._winkler(test.y - band.center, band.half_width))
 
     def of_left_out(self, fitted: FittedModel) -> Scored:
-        """Score every training row by the fit that would not have seen it, to first order; sigma is that of all rows.
+        """Score every training row by a fit without it, to first order; sigma is estimated from all rows.
 
         Raises:
-            NotConverged: When some row cannot be left out.
+            NotConverged: When some row has no leave-one-out prediction.
             InputError: When the loss is not a function of f - y.
         """
         problem = fitted.problem
         if not problem.loss_derivatives.location:
             raise InputError("leave-one-out residuals need a loss that is a function of f - y. Use by='validation'.")
         with problem.scope():
-            found, noise = self._left_out(fitted)
-        residual = _residuals(found, problem.targets)
+            left_out, noise = self._left_out(fitted)
+        remark, rough = _roughness(left_out)
+        residual = _residuals(left_out, problem.targets)
         if self.kind == "mse":
-            return Scored(_by_row(residual**2), *_roughness(found))
+            return Scored(_by_row(residual**2), remark, rough)
         assert noise is not None
-        spread = np.sqrt(noise.values**2 + found.variance / problem.n)
-        return Scored(
-            self._winkler(residual, bounds.asymptotic(1.0, 1, spread, self.delta, df=noise.df)), *_roughness(found)
-        )
+        spread = np.sqrt(noise.values**2 + left_out.variance / problem.n)
+        half_width = bounds.asymptotic(1.0, 1, spread, self.delta, df=noise.df)
+        return Scored(self._winkler(residual, half_width), remark, rough)
 
     def _left_out(self, fitted: FittedModel) -> tuple[LeftOut, Noise | None]:
-        """Leave out every training row; return the noise as well, where the score needs it."""
-        problem, work = fitted.problem, fitted.workspace
+        """Leave out every training row; return the noise as well, if the score needs it."""
+        problem = fitted.problem
+        work = fitted.workspace
         curvature = work.choose_curvature("auto").curvature
         solver = work.own_solver(curvature)
         if self.kind == "mse":
@@ -108,37 +115,51 @@ class Scoring:
         return leave_rows_out(problem, solver, noise.values), noise
 
     def _winkler(self, residual: np.ndarray, half_width: np.ndarray) -> np.ndarray:
+        """Return the interval score of every row, ``width + 2/delta * miss``, (m,)."""
         missed = np.maximum(np.abs(residual) - half_width, 0.0)
         return _by_row(2.0 * half_width + (2.0 / self.delta) * missed)
 
 
 def _by_row(scores: np.ndarray) -> np.ndarray:
-    """Average over outputs."""
+    """Return the mean over the outputs of every row, (m,)."""
     means: np.ndarray = scores.reshape(len(scores), -1).mean(axis=1)
     return means
 
 
-def _residuals(found: LeftOut, targets: np.ndarray) -> np.ndarray:
-    _require_all(found.status, "training rows cannot be left out to first order")
-    residuals: np.ndarray = targets - found.prediction
+def _residuals(left_out: LeftOut, targets: np.ndarray) -> np.ndarray:
+    """Return leave-one-out residuals.
+
+    Raises:
+        NotConverged: When some row has none.
+    """
+    _require_all(left_out.status, "training rows cannot be left out to first order")
+    residuals: np.ndarray = targets - left_out.prediction
     return residuals
 
 
 def _require_all(status: np.ndarray, what: str) -> None:
-    """Refuse a mean over the rows that happen to have an answer: it would flatter the fit."""
+    """Refuse rows without a result: a mean over the other rows would be too good.
+
+    Args:
+        status: Status of every row and output.
+        what: What is missing for these rows, for the message.
+
+    Raises:
+        NotConverged: Naming the number of rows and their statuses.
+    """
     by_row = (status != Status.CONVERGED).reshape(len(status), -1).any(axis=1)
     if by_row.any():
         kinds = ", ".join(dict.fromkeys(str(kind) for kind in status[status != Status.CONVERGED]))
-        # without their numbers: these rows may be those of a table after copies were merged
+        # Without row numbers: these rows may be those of a table in which equal rows were merged.
         raise NotConverged(f"{by_row.sum()} of {len(status)} {what} ({kinds}).")
 
 
-def _roughness(found: LeftOut) -> tuple[str, bool]:
-    """What there is to say of rows that are left out roughly, and whether their mean is not to be relied on."""
-    if not found.rough:
+def _roughness(left_out: LeftOut) -> tuple[str, bool]:
+    """Return a caveat about rows of high leverage, and whether the mean score is unreliable because of them."""
+    if not left_out.rough:
         return "", False
     remark = (
-        f"{found.rough} of {len(found.leverage)} rows have leverage above {ROUGH}: leaving them out to first order is "
-        "rough (by='cross_validation' refits)."
+        f"{left_out.rough} of {len(left_out.leverage)} rows have leverage above {ROUGH}: leaving them out to first "
+        "order is rough (by='cross_validation' refits)."
     )
-    return remark, found.unreliable
+    return remark, left_out.unreliable

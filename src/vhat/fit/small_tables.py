@@ -1,7 +1,7 @@
 """Certified minima of small networks, and the choice of their weight decay, by dense steps in NumPy.
 
-A candidate needs no certificate: its descent ends at a small gradient, and its smoother, in dense matrices, scores it.
-Only the minimum under the weight decay that scored best is followed to the last digits and certified.
+Candidate fits are not certified: their descent stops at a small gradient, and dense matrices give their score. Only the
+minimum for the best weight decay is converged to the last digits and certified.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from vhat.fit.dense_scoring import DenseScoring
 from vhat.fit.levenberg_marquardt import Descended, Objective, descend
 from vhat.fit.minimum import Minimum
 from vhat.fit.score_curve import FAILED, Curve
-from vhat.fit.selection import Search, Selection, split_table
+from vhat.fit.search import Search
+from vhat.fit.selection import Selection, split_table
 from vhat.fit.splits import Table
 from vhat.models.dense_network import is_small, network_problem
 from vhat.models.dense_network.layers import flatten
@@ -27,33 +28,42 @@ if TYPE_CHECKING:
 
 __all__ = ["Tried", "fit_small", "is_served", "selected", "try_decays"]
 
-_LOOSE = 1e-3
-"""Relative gradient at which a candidate is scored; the leave-one-out score then moves in its fourth digit."""
+_CANDIDATE_GTOL = 1e-3
+"""Relative gradient at which a candidate is scored. It changes the leave-one-out score in the fourth digit."""
 _CANDIDATE_STEPS = {"leave_one_out": 80, "cross_validation": 40}
-"""The most steps of a candidate: the next one goes on from where it stopped. Leaving rows out to first order takes a
-minimum; rows that are held out judge whatever was fitted."""
-_TIGHT = 1e-9
-"""Relative gradient at which the certified minimisation takes over; with exact Hessians some six steps further down."""
+"""Largest number of steps of a candidate; the next candidate continues from its end. First-order leave-one-out needs a
+minimum, and so more steps; the score of held-out rows is valid for any fit."""
+_FOLDS = 5
+"""Folds of cross-validation."""
+_FINAL_GTOL = 1e-9
+"""Relative gradient at which the certified minimisation takes over, some six steps later with exact Hessians."""
 _FINAL_STEPS = 500
-"""The most steps before it."""
-_ADAM = ("warmup", "learning_rate")
-"""Options of the recipe that ask for a first descent by Adam."""
+"""Largest number of steps before the certified minimisation."""
+_WARMUP_OPTIONS = ("warmup", "learning_rate")
+"""Options of the recipe for its warm-up by Adam, which is not done here."""
 
 
 def is_served(recipe: Any, rows: int) -> TypeGuard[Minimum]:
-    """Return whether a recipe is carried out here: the minimum of a small network, its warm-up left to the library."""
+    """Return whether this module can train a recipe: ``Minimum`` on a small network, with default warm-up options."""
     if type(recipe) is not Minimum or not is_small(recipe.network, rows):
         return False
     defaults = {each.name: each.default for each in fields(Minimum)}
-    return all(getattr(recipe, name) == defaults[name] for name in _ADAM)
+    return all(getattr(recipe, name) == defaults[name] for name in _WARMUP_OPTIONS)
 
 
 def fit_small(recipe: Minimum, X: Any, y: Any, *, seed: int, sample_weight: Any = None) -> FittedModel:
-    """Train to a certified minimum from the parameters that ``seed`` draws.
+    """Train to a certified minimum from random first parameters.
+
+    Args:
+        recipe: The recipe.
+        X: Rows, (n, inputs).
+        y: Responses, (n,) or (n, outputs).
+        seed: Seed of the first parameters.
+        sample_weight: Row weights, (n,), or None.
 
     Raises:
         InputError: When the data cannot be used.
-        PolishError: When there is no certified minimum to be reached, with a lam that would do.
+        PolishError: When no certified minimum is reached; it suggests a larger lam.
     """
     weights = None if sample_weight is None else [sample_weight]
     check_fits(recipe.network, X, y, seeds=[seed], sample_weights=weights)
@@ -61,17 +71,17 @@ def fit_small(recipe: Minimum, X: Any, y: Any, *, seed: int, sample_weight: Any 
 
 
 @dataclass
-class _LoosePath:
-    """One training set on its way along the grid: see :class:`vhat.fit.decay_path.Path`.
+class _CandidatePath:
+    """The candidate fits of one training set along the grid; see :class:`vhat.fit.decay_path.Path`.
 
     Attributes:
-        recipe: The recipe, whose own decay does not matter.
+        recipe: The recipe; its own decay is ignored.
         train: The rows.
-        share: What lam is divided by.
-        seed: Draws the first parameters.
-        max_steps: The most steps of a fit.
-        theta: Where the last fit ended; None before the first.
-        ends: Where each fit ended, by its lam.
+        share: Divisor of lam.
+        seed: Seed of the first parameters.
+        max_steps: Largest number of steps of a fit.
+        theta: Parameters of the last fit; None before the first.
+        ends: Parameters of every fit, by its lam.
     """
 
     recipe: Minimum
@@ -83,23 +93,24 @@ class _LoosePath:
     ends: dict[float, np.ndarray] = field(default_factory=dict)
 
     def fit(self, lam: float) -> FittedModel:
-        """Fit loosely at ``lam``, from where the last fit ended."""
+        """Return the candidate fit at ``lam``, from the parameters of the last fit."""
         start = flatten(self.recipe.network.init(self.seed)) if self.theta is None else self.theta
         decay = lam / self.share
-        found = _loosely(self.recipe, self.train, decay, start, self.max_steps)
-        self.theta = self.ends[lam] = found.theta
-        return _fitted(self.recipe, self.train, found.theta, decay)
+        descended = _descend_to_candidate(self.recipe, self.train, decay, start, self.max_steps)
+        self.theta = descended.theta
+        self.ends[lam] = descended.theta
+        return _fitted(self.recipe, self.train, descended.theta, decay)
 
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """A choice among candidates, none of them certified yet.
+    """A choice among candidates, before the certificate.
 
     Attributes:
         weight_decay: The lam with the smallest score.
         curve: The score of every lam.
         by: ``"leave_one_out"`` or ``"cross_validation"``.
-        starts: Parameters near minima under each lam, by lam.
+        starts: Parameters near minima, by lam.
     """
 
     weight_decay: float
@@ -115,34 +126,44 @@ class Tried:
 
 
 def try_decays(recipe: Minimum, table: Table, *, grid: np.ndarray, seed: int, by: str = "leave_one_out") -> Tried:
-    """Score every lam of a rising grid.
+    """Score every lam of an ascending grid.
+
+    Args:
+        recipe: The recipe; its own decay is ignored.
+        table: The rows.
+        grid: The lams.
+        seed: Seed of the first parameters and of the folds.
+        by: ``"leave_one_out"`` or ``"cross_validation"``.
 
     Raises:
-        InputError: For data that cannot be used, or too few rows.
+        InputError: When the data cannot be used, or there are too few rows.
         ModelError: When no lam could be scored.
         Interrupted: On Ctrl-C; its ``record`` is the :class:`Curve` so far.
     """
     weights = None if table.weight is None else [table.weight]
     check_fits(recipe.network, table.X, table.y, seeds=[seed], sample_weights=weights)
     scoring = DenseScoring(seed=seed)
-    parts = split_table(table, by, 5, None, seed)
-    paths = [_LoosePath(recipe, part.train, part.share, seed, _CANDIDATE_STEPS[by]) for part in parts]
-    # the scoring itself doubts a candidate that is too far from a minimum
+    parts = split_table(table, by, _FOLDS, None, seed)
+    paths = [_CandidatePath(recipe, part.train, part.share, seed, _CANDIDATE_STEPS[by]) for part in parts]
+    # An infinite threshold: DenseScoring itself marks candidates that are too far from a minimum.
     search = Search(parts, paths, scoring, grid, f"{scoring.words}, {by.replace('_', '-')}", stationary=np.inf)
-    with search.kept_on_interruption():
+    with search.curve_on_interruption():
         search.run()
     curve = search.curve()
     assert curve.best is not None
-    return Tried(float(grid[curve.best]), curve, by, {lam: [theta] for lam, theta in paths[0].ends.items()})
+    # With several folds, the minimum on all rows starts from that of the first.
+    starts = {lam: [theta] for lam, theta in paths[0].ends.items()}
+    return Tried(float(grid[curve.best]), curve, by, starts)
 
 
 def selected(recipe: Minimum, table: Table, tried: Tried) -> Selection:
-    """Certify the minimum under the best lam; where there is none, under the next best, and say so on the curve.
+    """Certify the minimum of the best lam, or of the next best that has one; the curve shows those without.
 
     Raises:
-        ModelError: When no lam that has a score has a certified minimum.
+        ModelError: When no lam with a score has a certified minimum.
     """
-    curve, failures = tried.curve, []
+    curve = tried.curve
+    failures = []
     while curve.best is not None:
         lam = float(curve.weight_decay[curve.best])
         try:
@@ -158,34 +179,55 @@ def selected(recipe: Minimum, table: Table, tried: Tried) -> Selection:
 
 
 def _without(curve: Curve, at: int, remark: str) -> Curve:
-    """Return the curve with one lam that has no score."""
-    columns = {name: getattr(curve, name).copy() for name in ("score", "standard_error", "status", "remark")}
-    columns["status"], columns["remark"] = (columns[name].astype(object) for name in ("status", "remark"))
-    for name, value in zip(columns, (np.inf, np.nan, FAILED, remark), strict=True):
-        columns[name][at] = value
-    return replace(curve, **columns)
+    """Return the curve with the score of one lam removed.
+
+    Args:
+        curve: The curve.
+        at: Index of the lam.
+        remark: Why it has no score.
+    """
+    score = curve.score.copy()
+    standard_error = curve.standard_error.copy()
+    # As objects, because an array of strings would cut longer ones off.
+    status = curve.status.astype(object)
+    remarks = curve.remark.astype(object)
+    score[at] = np.inf
+    standard_error[at] = np.nan
+    status[at] = FAILED
+    remarks[at] = remark
+    return replace(curve, score=score, standard_error=standard_error, status=status, remark=remarks)
 
 
 def _certified(recipe: Minimum, table: Table, *starts: np.ndarray) -> FittedModel:
-    """Descend loosely from several starts, go on to the last digits from the lowest end, and certify."""
-    lam, steps = recipe.weight_decay, _CANDIDATE_STEPS["leave_one_out"]
+    """Return the certified minimum from the best of several starts.
+
+    With several starts, a loose descent from each comes first, and the lowest end is converged to the last digits.
+    """
+    lam = recipe.weight_decay
     objective = _objective(recipe, table, lam)
-    ends = [_loosely(recipe, table, lam, start, steps).theta for start in starts] if len(starts) > 1 else starts
-    found = descend(objective, min(ends, key=objective.value), gtol=_TIGHT, max_steps=_FINAL_STEPS)
-    return recipe.certify(_fitted(recipe, table, found.theta, lam))
+    ends = list(starts)
+    if len(starts) > 1:
+        steps = _CANDIDATE_STEPS["leave_one_out"]
+        ends = [_descend_to_candidate(recipe, table, lam, start, steps).theta for start in starts]
+    lowest = min(ends, key=objective.value)
+    descended = descend(objective, lowest, gtol=_FINAL_GTOL, max_steps=_FINAL_STEPS)
+    return recipe.certify(_fitted(recipe, table, descended.theta, lam))
 
 
-def _loosely(recipe: Minimum, table: Table, lam: float, start: np.ndarray, max_steps: int) -> Descended:
+def _descend_to_candidate(recipe: Minimum, table: Table, lam: float, start: np.ndarray, max_steps: int) -> Descended:
+    """Descend to the loose tolerance of a candidate, with matrices in single precision."""
     objective = replace(_objective(recipe, table, lam), single=True)
-    return descend(objective, start, gtol=_LOOSE, max_steps=max_steps)
+    return descend(objective, start, gtol=_CANDIDATE_GTOL, max_steps=max_steps)
 
 
 def _objective(recipe: Minimum, table: Table, lam: float) -> Objective:
+    """Return the objective of a network on a table."""
     weights = np.ones(len(table)) if table.weight is None else table.weight
     return Objective(recipe.network, table.X, table.y.reshape(len(table), -1), weights, lam)
 
 
 def _fitted(recipe: Minimum, table: Table, theta: np.ndarray, lam: float) -> FittedModel:
+    """Return the fitted model at the given parameters."""
     from vhat.fitted.model import FittedModel
 
     return FittedModel(

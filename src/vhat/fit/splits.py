@@ -1,4 +1,4 @@
-"""Which rows a fit is trained on and which it is scored on."""
+"""Splits of the rows into those to train on and those to score."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from vhat.errors import InputError
 
 __all__ = ["Part", "Table", "all_rows", "check_table", "fresh_rows", "held_out_share", "in_folds"]
 
-_FEWEST = 5
-"""Fewer rows than this are not trained on, nor is a mean score made from them."""
+_FEWEST_ROWS = 5
+"""Least number of rows to train on, and for a mean score."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,9 +21,9 @@ class Table:
     """Rows with responses.
 
     Attributes:
-        X: Inputs, one row a point.
+        X: Inputs, (n, ...).
         y: Responses, (n,) or (n, outputs).
-        weight: One weight a row, or None.
+        weight: Row weights, (n,), or None.
     """
 
     X: np.ndarray = field(repr=False)
@@ -40,14 +40,14 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One training set along the whole grid, and what its fits are scored on.
+    """A training set, and the rows on which its fits are scored.
 
     Attributes:
-        train: Rows of the fits.
-        test: Rows that the fits do not see; None where the training rows are left out one by one.
-        share: The share of all rows that is trained on. The fit on ``m`` of ``n`` rows is the minimum of
-            ``1/n sum_m l + lam/2 |theta|^2``: what is left out leaves the sum, ``1/n`` and lam stay. A recipe that
-            divides by m is therefore given ``lam / share``.
+        train: Training rows.
+        test: Held-out rows; None if the training rows are left out one by one.
+        share: Share of all rows in the training set. The fit on ``m`` of ``n`` rows minimises
+            ``1/n sum_m l + lam/2 |theta|^2``: held-out rows leave the sum, while ``1/n`` and lam stay. A recipe, which
+            divides by m, is therefore given ``lam / share``.
     """
 
     train: Table
@@ -56,12 +56,19 @@ class Part:
 
 
 def check_table(X: Any, y: Any, sample_weight: Any = None, *, names: tuple[str, str] = ("X", "y")) -> Table:
-    """Check rows and responses: numbers, finite, as many of one as of the other.
+    """Return rows and responses as finite numbers, after checking that their numbers agree.
+
+    Args:
+        X: Rows.
+        y: Responses.
+        sample_weight: Row weights, or None.
+        names: Names of the two arrays, for messages.
 
     Raises:
         InputError: Naming the array and the rows.
     """
-    inputs, responses = as_numbers(names[0], X), as_numbers(names[1], y)
+    inputs = as_numbers(names[0], X)
+    responses = as_numbers(names[1], y)
     if not inputs.ndim or responses.ndim not in (1, 2) or len(inputs) != len(responses):
         raise InputError(
             f"{names[0]} has shape {inputs.shape} and {names[1]} has shape {responses.shape}; give one row a point, "
@@ -69,33 +76,38 @@ def check_table(X: Any, y: Any, sample_weight: Any = None, *, names: tuple[str, 
         )
     check_finite(names[0], inputs)
     check_finite(names[1], responses)
-    return Table(inputs, responses, None if sample_weight is None else check_weights(sample_weight, len(responses)))
+    weight = None
+    if sample_weight is not None:
+        weight = check_weights(sample_weight, len(responses))
+    return Table(inputs, responses, weight)
 
 
 def all_rows(table: Table) -> list[Part]:
-    """Train on all rows, and leave them out one by one.
+    """Return the part that trains on all rows and leaves them out one by one.
 
     Raises:
-        InputError: When there are too few.
+        InputError: When there are too few rows.
     """
-    if len(table) < _FEWEST:
-        raise InputError(f"X has {len(table)} rows, too few to choose weight_decay by. Give at least {_FEWEST}.")
+    if len(table) < _FEWEST_ROWS:
+        raise InputError(f"X has {len(table)} rows, too few to choose weight_decay by. Give at least {_FEWEST_ROWS}.")
     return [Part(table, None, 1.0)]
 
 
 def fresh_rows(table: Table, validation: Any) -> list[Part]:
-    """Train on all rows, and score on the rows ``(X_val, y_val)``.
+    """Return the part that trains on all rows and scores on separate rows ``(X_val, y_val)``.
 
     Raises:
-        InputError: When these are too few, of other shapes, or the training rows.
+        InputError: When these are too few, have other shapes, or are the training rows.
     """
     if not isinstance(validation, tuple | list) or len(validation) != 2:
         raise InputError(f"validation={validation!r} is not known. Give a share such as 0.2, or (X_val, y_val).")
     names = ("X_val", "y_val")
     test = check_table(*validation, names=names)
-    for name, came, wanted in zip(names, (test.X, test.y), (table.X, table.y), strict=True):
-        if came.shape[1:] != wanted.shape[1:]:
-            raise InputError(f"{name} has rows of shape {came.shape[1:]}; the training rows have {wanted.shape[1:]}.")
+    for name, given, training in zip(names, (test.X, test.y), (table.X, table.y), strict=True):
+        if given.shape[1:] != training.shape[1:]:
+            raise InputError(
+                f"{name} has rows of shape {given.shape[1:]}; the training rows have {training.shape[1:]}."
+            )
     _refuse_few(len(table), len(test), "validation=(X_val, y_val)")
     if np.array_equal(test.X, table.X) and np.array_equal(test.y, table.y):
         raise InputError(
@@ -106,46 +118,56 @@ def fresh_rows(table: Table, validation: Any) -> list[Part]:
 
 
 def held_out_share(table: Table, share: float, seed: int) -> list[Part]:
-    """Hold out a share of the rows, drawn by ``seed``.
+    """Return the part that holds out a random share of the rows.
 
     Raises:
-        InputError: For a share outside (0, 1), or too few rows on either side.
+        InputError: When the share is outside (0, 1), or either side has too few rows.
     """
     if isinstance(share, bool) or not 0.0 < share < 1.0:
         raise InputError(f"validation={share!r} is not a share between 0 and 1, such as 0.2.")
-    held = round(share * len(table))
-    _refuse_few(len(table) - held, held, f"validation={share!r} of {len(table)} rows")
+    held_out = round(share * len(table))
+    _refuse_few(len(table) - held_out, held_out, f"validation={share!r} of {len(table)} rows")
     order = np.random.default_rng(seed).permutation(len(table))
-    return [_without(table, np.sort(order[:held]))]
+    return [_without(table, np.sort(order[:held_out]))]
 
 
 def in_folds(table: Table, folds: Any, seed: int) -> list[Part]:
-    """Hold out each row once, in ``folds`` groups drawn by ``seed`` whose sizes differ by one at the most.
+    """Return the parts of cross-validation with random folds whose sizes differ by at most one.
 
     Raises:
-        InputError: For fewer than two folds, or more than rows.
+        InputError: When there are fewer than two folds, or more than rows.
     """
     check_count("folds", folds, least=2)
     n = len(table)
-    if n < max(folds, _FEWEST):
+    if n < max(folds, _FEWEST_ROWS):
         raise InputError(
-            f"X has {n} rows, too few for folds={folds}. Give fewer folds, at least {_FEWEST} rows, or use "
+            f"X has {n} rows, too few for folds={folds}. Give fewer folds, at least {_FEWEST_ROWS} rows, or use "
             "by='leave_one_out', which fits all rows at once."
         )
     order = np.random.default_rng(seed).permutation(n)
-    return [_without(table, np.sort(held)) for held in np.array_split(order, folds)]
+    return [_without(table, np.sort(held_out)) for held_out in np.array_split(order, folds)]
 
 
-def _without(table: Table, held: np.ndarray) -> Part:
-    kept = np.setdiff1d(np.arange(len(table)), held)
-    if table.weight is not None and not (table.weight[kept].any() and table.weight[held].any()):
+def _without(table: Table, held_out: np.ndarray) -> Part:
+    """Return the part that holds out the rows of the given numbers.
+
+    Raises:
+        InputError: When all rows of one side have weight zero.
+    """
+    kept = np.setdiff1d(np.arange(len(table)), held_out)
+    if table.weight is not None and not (table.weight[kept].any() and table.weight[held_out].any()):
         raise InputError("sample_weight is zero in every row of one side of a split. Leave out rows of weight 0.")
-    return Part(table.rows(kept), table.rows(held), len(kept) / len(table))
+    return Part(table.rows(kept), table.rows(held_out), len(kept) / len(table))
 
 
-def _refuse_few(train: int, held: int, what: str) -> None:
-    if min(train, held) < _FEWEST:
+def _refuse_few(train: int, held_out: int, what: str) -> None:
+    """Refuse a split with too few rows on either side.
+
+    Raises:
+        InputError: Naming the split and the numbers of rows.
+    """
+    if min(train, held_out) < _FEWEST_ROWS:
         raise InputError(
-            f"{what} leaves {train} rows to train on and {held} to score; at least {_FEWEST} of each are needed. Give "
-            "more rows, another share, or use by='leave_one_out', which needs no split."
+            f"{what} leaves {train} rows to train on and {held_out} to score; at least {_FEWEST_ROWS} of each are "
+            "needed. Give more rows, another share, or use by='leave_one_out', which needs no split."
         )

@@ -1,4 +1,4 @@
-"""The sensitivity of a prediction by differentiating the training itself: gradient descent, step by step."""
+"""Sensitivity of predictions to the responses, by differentiating through every step of gradient descent."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from vhat.errors import InputError, MemoryBudgetError, ModelError
 from vhat.fit import training
 from vhat.fit.data import check_fits
 from vhat.fit.gradient_descent import DescentRule, DescentState, GradientDescent
-from vhat.fit.training import Fit, penalised
+from vhat.fit.objective import Fit, penalised
 from vhat.intervals.half_width import Values, half_widths
 from vhat.intervals.tail import MODERATE
 from vhat.methods.base.answering import Answer, FittedToModel, Question
 from vhat.methods.base.fitting import BaseMethod, Training
-from vhat.methods.base.method import Claim, Limits, check_noise
+from vhat.methods.base.guarantee import Claim, gaussian_noise
+from vhat.methods.base.limits import Limits
+from vhat.methods.base.method import check_noise
 from vhat.models.networks import Network, Params
 from vhat.progress import bar
 from vhat.variance.noise import Freedom, Noise, estimate_noise, given_noise
@@ -31,22 +33,24 @@ if TYPE_CHECKING:
 
 __all__ = ["FittedDescent", "UnrolledDescent"]
 
-_SAME = 1e-6
-"""The replayed descent must end where training ended, to this share of the parameters' length."""
+_REPLAY_TOLERANCE = 1e-6
+"""Largest distance between the ends of the replayed descent and of training, relative to the parameters' length."""
+_ARRAYS = 4
+"""Arrays of derivatives, (n K, p), held at once during the replay."""
 
 
 @dataclass(frozen=True)
 class UnrolledDescent(BaseMethod["FittedDescent"]):
-    """``d theta_t / d y``, carried along every step of gradient descent, in place of the implicit formula.
+    """Intervals from ``d theta_t / d y``, propagated through every step of gradient descent (forward mode).
 
-    At a minimum both agree. Before it this is the sensitivity of the training that was really done, early stopping
-    included. It costs a Hessian product a response and step, and keeps p numbers a response: for small problems. The
-    recipe must be :class:`vhat.fit.GradientDescent`.
+    At a minimum it agrees with the implicit formula of :class:`Proposed`. Before the minimum it is the sensitivity of
+    the training as it was carried out, including early stopping. It costs one Hessian product per response and step,
+    and stores p numbers per response: for small problems. The recipe must be :class:`vhat.fit.GradientDescent`.
 
     Attributes:
         bound: ``"isoperimetric"`` with its moderate tail, ``"tight"``, ``"theorem"``, ``"chebyshev"`` or
             ``"asymptotic"``, as in :meth:`vhat.FittedModel.interval`.
-        noise: The standard deviation of y; None estimates it from the residuals.
+        noise: Standard deviation of y; None estimates it from the residuals.
 
     Examples:
         >>> import numpy as np
@@ -79,50 +83,65 @@ class UnrolledDescent(BaseMethod["FittedDescent"]):
         trained = recipe.train(data.X, data.y, seeds=[seed])[0]
         fitted = from_jax(recipe.network, trained.params, data.X, data.y, weight_decay=recipe.weight_decay)
         problem = fitted.problem
-        needed = 4 * 8 * problem.n * problem.outputs * problem.p  # bytes, for four arrays of derivatives
+        needed = _ARRAYS * 8 * problem.n * problem.outputs * problem.p  # bytes
         if needed > problem.memory:
             raise MemoryBudgetError(
                 f"UnrolledDescent carries {problem.p} derivatives for each of {problem.n * problem.outputs} responses, "
                 f"{needed / 1e9:.1f} GB of a budget of {problem.memory / 1e9:.1f} GB. Use vhat.methods.Proposed."
             )
         steps = int(trained.trace.steps[-1])
-        return FittedDescent(self, fitted, steps, _replay(recipe, trained.params, steps, data.X, data.y, seed))
+        tangent = _replay(recipe, trained.params, steps, data.X, data.y, seed)
+        return FittedDescent(self, fitted, steps, tangent)
 
 
 class _State(NamedTuple):
-    """Where the descent is, and the derivative of its parameters with respect to every response, (n K, ...)."""
+    """The state of a descent with derivatives.
+
+    Attributes:
+        descent: The state of the descent.
+        tangent: Derivative of its parameters with respect to every response, leaves (n K, ...).
+    """
 
     descent: DescentState
     tangent: Params
 
 
 def _replay(recipe: GradientDescent, end: Params, steps: int, X: Any, y: Any, seed: int) -> np.ndarray:
-    """Return ``d theta / d y`` after ``steps``, (n K, p).
+    """Repeat a descent with derivatives, and return ``d theta / d y`` at its end, (n K, p).
+
+    Args:
+        recipe: The recipe.
+        end: Parameters at the end of training.
+        steps: Number of steps that training took.
+        X: Rows.
+        y: Responses.
+        seed: Seed of the first parameters.
 
     Raises:
-        ModelError: When the descent does not end where it ended before.
+        ModelError: When the repeated descent does not end at the same parameters.
     """
     data = check_fits(recipe.network, X, y, seeds=[seed])
     responses = data.y[0].size
     with jax.enable_x64(True), bar("unrolled descent", -(-steps // training.CHUNK)) as advance:
         fit = Fit(*(jnp.asarray(each) for each in (data.X, data.y[0], data.weights[0], recipe.weight_decay)))
-        descent = DescentRule().begin(jax.tree.map(jnp.asarray, recipe.network.init(seed)))
+        descent = DescentRule().init(jax.tree.map(jnp.asarray, recipe.network.init(seed)))
         tangent = jax.tree.map(lambda leaf: jnp.zeros((responses, *leaf.shape)), descent.params)
         state = _State(descent, tangent)
-        left = steps
-        while left:
-            count = min(left, training.CHUNK)
+        remaining = steps
+        # The same chunks as in training: the curvature is estimated anew at the start of each.
+        while remaining:
+            count = min(remaining, training.CHUNK)
             state = _advance(recipe.network, count, fit, state)
-            left -= count
+            remaining -= count
             advance("")
         leaves = [np.asarray(leaf).reshape(responses, -1) for leaf in jax.tree.leaves(state.tangent)]
         reached = _flat(state.descent.params)
         expected = _flat(end)
-    # Written so that NaN is refused too.
-    if not np.linalg.norm(reached - expected) <= _SAME * np.linalg.norm(expected):
+    # Negated, so that NaN is refused too.
+    if not np.linalg.norm(reached - expected) <= _REPLAY_TOLERANCE * np.linalg.norm(expected):
         raise ModelError(
-            "gradient descent, run again with derivatives, ended elsewhere: its way is unstable to rounding, and so "
-            "are the derivatives. Raise weight_decay, or use vhat.methods.Proposed at a minimum."
+            "gradient descent, repeated with derivatives, ended at other parameters: it is unstable to rounding "
+            "errors, and so are the derivatives. Raise weight_decay, or use vhat.methods.Proposed at a minimum."
         )
     return np.concatenate(leaves, axis=1)
 
@@ -134,24 +153,25 @@ def _flat(params: Params) -> np.ndarray:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _advance(network: Network, count: int, fit: Fit, state: _State) -> _State:
-    """Take ``count`` steps as training takes them, with their derivatives; step sizes are held constant."""
+    """Take ``count`` steps of the training with their derivatives, treating the step sizes as constants."""
     rule = DescentRule()
-    unit = jnp.eye(fit.y.size).reshape(fit.y.size, *fit.y.shape)  # one response moved at a time
+    unit = jnp.eye(fit.y.size).reshape(fit.y.size, *fit.y.shape)  # one unit vector per response
 
-    def slope(params: Params, y: Any) -> Params:
+    def gradient(params: Params, y: Any) -> Params:
         return jax.grad(penalised, argnums=1)(network, params, fit._replace(y=y))
 
-    def step(now: _State, _: None) -> tuple[_State, None]:
-        descent = rule.step(network, fit, now.descent, 1.0)
-        kept = descent.curvature == now.descent.curvature  # a step that is not kept raises the curvature instead
-        stride = jnp.where(kept, 1.0 / now.descent.curvature, 0.0)
-        _, push = jax.linearize(slope, now.descent.params, fit.y)
-        change = jax.vmap(push)(now.tangent, unit)
-        tangent = jax.tree.map(lambda t, c: t - stride * c, now.tangent, change)
+    def step(state: _State, _: None) -> tuple[_State, None]:
+        descent = rule.step(network, fit, state.descent, 1.0)
+        accepted = descent.curvature == state.descent.curvature  # a rejected step raises the curvature instead
+        step_size = jnp.where(accepted, 1.0 / state.descent.curvature, 0.0)
+        # theta' = theta - s grad(theta, y), so d theta'/dy = d theta/dy - s (H d theta/dy + d grad/dy).
+        _, derivative = jax.linearize(gradient, state.descent.params, fit.y)
+        change = jax.vmap(derivative)(state.tangent, unit)
+        tangent = jax.tree.map(lambda t, c: t - step_size * c, state.tangent, change)
         return _State(descent, tangent), None
 
-    opened = state._replace(descent=rule.open(network, fit, state.descent))
-    return jax.lax.scan(step, opened, length=count)[0]
+    prepared = state._replace(descent=rule.prepare(network, fit, state.descent))
+    return jax.lax.scan(step, prepared, length=count)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +181,7 @@ class FittedDescent(FittedToModel):
     Attributes:
         options: The options.
         fitted: The fitted model.
-        steps: How many steps the descent took.
+        steps: Number of steps of the descent.
         tangent: ``d theta / d y``, (n K, p).
     """
 
@@ -184,24 +204,23 @@ class FittedDescent(FittedToModel):
         center = self.fitted.predict(asked.x)
         n = self.fitted.problem.n
         error = np.sqrt(np.sum((self.sensitivity(asked.x) * noise.values) ** 2, axis=(2, 3))).reshape(center.shape)
-        # A weighted norm that holds the noise already, so that the bound's own is one.
+        # The error already includes the noise, so that the bound gets a noise level of one.
         values = Values(n * error**2, n, np.ones(error.shape), None, noise.df)
         tail = MODERATE if self.options.bound == "isoperimetric" else None
         half = half_widths(values, self.options.bound, tail, asked.delta)
-        return Answer(
-            self._claim(noise), center, Limits(center - half, center + half), standard_error=error, noise=noise
-        )
+        limits = Limits.symmetric(center, half)
+        return Answer(self._claim(noise), center, limits, standard_error=error, noise=noise)
 
     def _noise(self) -> Noise:
-        """Return the noise that was given, or its estimate with the degrees of freedom of this training."""
+        """Return the given noise, or an estimate with the degrees of freedom of this training."""
         problem = self.fitted.problem
         if self.options.noise is not None:
             return given_noise(self.options.noise, problem)
         S = self.sensitivity(problem.X)  # d f(x_i) / d y_j
-        effective = np.einsum("ikik->k", S)
-        size = np.sum(S**2, axis=(0, 2))
-        residual = size + np.diag(problem.n - 2 * effective)  # |I - S|_F^2, output by output
-        freedom = Freedom(effective, residual, float(size.sum()), problem.n, "exact, unrolled")
+        effective = np.einsum("ikik->k", S)  # tr S, the effective number of parameters of each output
+        squares = np.sum(S**2, axis=(0, 2))
+        residual = squares + np.diag(problem.n - 2 * effective)  # |I - S|_F^2, for each pair of outputs
+        freedom = Freedom(effective, residual, float(squares.sum()), problem.n, "exact, unrolled")
         return estimate_noise(problem, freedom, np.ones_like(problem.targets))
 
     def _claim(self, noise: Noise) -> Claim:
@@ -214,7 +233,7 @@ class FittedDescent(FittedToModel):
             covers=f"the mean over fresh noise of what {self.steps} steps of descent predict, not the truth behind it",
             by=f"the {bound} bound with V, the squared sensitivity to the responses, in place of its expectation",
             assumed=(
-                f"Gaussian noise, its level {noise.source}",
+                gaussian_noise(noise),
                 tail,
                 "step sizes that do not depend on the noise",
             ),

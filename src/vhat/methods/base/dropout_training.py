@@ -12,17 +12,25 @@ import optax
 from vhat.fit import training
 from vhat.fit.adam_steps import CosineAdam, cosine_schedule
 from vhat.fit.data import check_fits
-from vhat.fit.training import Fit, inner, run
+from vhat.fit.objective import Fit, inner
+from vhat.fit.training import run
 from vhat.models.networks import ACTIVATIONS, Network, Params
 
 __all__ = ["train_with_dropout"]
 
 _STREAM = 15
-"""Number of the stream of random numbers that drops units."""
+"""Number of the stream of random numbers for dropout."""
 
 
 class DropoutState(NamedTuple):
-    """Parameters, Adam's moments, the key of the next draw, and the share of units that is kept."""
+    """The state of a training with dropout.
+
+    Attributes:
+        params: The parameters.
+        moments: Adam's two moments.
+        key: Random key of the next draw.
+        kept: Probability that a unit is kept.
+    """
 
     params: Params
     moments: Any
@@ -32,30 +40,30 @@ class DropoutState(NamedTuple):
 
 @dataclass(frozen=True)
 class DropoutRule:
-    """Adam's step on the loss of a network whose hidden units are dropped, each row its own.
+    """Adam's step on the loss of a network with dropout, drawn separately for each row.
 
     Attributes:
-        decoupled: Whether the decay acts beside Adam's scaling, as in AdamW.
-        rate: The share that is dropped.
-        seed: The seed of the draws.
+        decoupled: Whether the decay is decoupled from Adam's scaling, as in AdamW.
+        rate: Probability that a unit is dropped.
+        seed: Seed of the draws.
     """
 
     decoupled: bool
-    # Only ``begin`` reads these two; leaving them out of comparisons lets all rates and seeds share one compilation.
+    # Only ``init`` reads these two. Without them in comparisons, all rates and seeds share one compilation.
     rate: float = field(compare=False)
     seed: int = field(compare=False)
 
-    def begin(self, params: Params) -> DropoutState:
-        """Return parameters with moments of zero."""
+    def init(self, params: Params) -> DropoutState:
+        """Return the first state, with moments of zero."""
         key = jax.random.fold_in(jax.random.PRNGKey(self.seed % 2**32), _STREAM)
         return DropoutState(params, optax.adamw(0.0).init(params), key, jnp.asarray(1 - self.rate))
 
-    def open(self, network: Network, fit: Fit, state: DropoutState) -> DropoutState:  # noqa: ARG002
-        """Return the state as it is: nothing needs to be prepared."""
+    def prepare(self, network: Network, fit: Fit, state: DropoutState) -> DropoutState:  # noqa: ARG002
+        """Return the state unchanged."""
         return state
 
     def step(self, network: Network, fit: Fit, state: DropoutState, rate: Any) -> DropoutState:
-        """Take one step at ``rate``."""
+        """Take one step with learning rate ``rate``."""
         key, draw = jax.random.split(state.key)
 
         def objective(params: Params) -> Any:
@@ -65,7 +73,7 @@ class DropoutRule:
                 return loss
             return loss + fit.decay / 2 * inner(params, params)
 
-        # AdamW applies the decay beside the step; Adam has it in the objective.
+        # AdamW adds the decay to the step; Adam has it in the objective above.
         decay = fit.decay if self.decoupled else 0.0
         method = optax.adamw(rate, weight_decay=decay)
         updates, moments = method.update(jax.grad(objective)(state.params), state.moments, state.params)
@@ -82,14 +90,14 @@ def _predict(network: Network, params: Params, X: Any, key: Any, kept: Any) -> A
 
 
 def train_with_dropout(recipe: CosineAdam, rate: float, X: Any, y: Any, seed: int) -> Params:
-    """Train the network of an Adam recipe as it would, with dropout; return the parameters.
+    """Return parameters trained with dropout under the options of an Adam recipe.
 
     Args:
         recipe: :class:`vhat.fit.Adam` or :class:`vhat.fit.AdamW`.
-        rate: The share of hidden units that is dropped in each step.
+        rate: Probability that a hidden unit is dropped in a step.
         X: Rows, (n, inputs).
         y: Responses.
-        seed: Draws the first parameters and what is dropped.
+        seed: Seed of the first parameters and of the dropout.
 
     Raises:
         InputError: When the data cannot be used.
