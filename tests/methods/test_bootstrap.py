@@ -30,7 +30,7 @@ def scipy_interval(draws, method, delta):
 @pytest.mark.parametrize(("limits", "method"), [("percentile", "percentile"), ("bca", "BCa")])
 def test_the_bootstrap_of_a_mean_is_scipys(limits, method):
     fit = Bootstrap(resamples=60, limits=limits).fit(constant, X, Y, seed=3)
-    counts = fit.worlds.weights
+    counts = fit.resampled.weights
     assert counts.shape == (60, 24)
     assert np.all(counts.sum(axis=1) == 24)
     for delta in (0.05, 0.3):
@@ -43,7 +43,7 @@ def test_the_bootstrap_of_a_mean_is_scipys(limits, method):
 
 def test_studentised_limits_of_a_mean_are_the_textbooks():
     fit = Bootstrap(resamples=40, limits="studentised").fit(constant, X, Y, seed=1)
-    counts, delta = fit.worlds.weights, 0.2
+    counts, delta = fit.resampled.weights, 0.2
     means = counts @ Y / 24
     errors = np.sqrt([(count * (Y - mean) ** 2).sum() for count, mean in zip(counts, means, strict=True)]) / 24
     t = (means - Y.mean()) / errors
@@ -65,7 +65,7 @@ def test_refits_are_ridge_on_resampled_responses(resampling):
     Z, y = data()
     x = np.random.default_rng(1).normal(size=(4, 2))
     fit = Bootstrap(resamples=6, resampling=resampling).fit(ridge(0.1), Z, y, seed=2)
-    targets = fit.worlds.targets
+    targets = fit.resampled.targets
     draws = np.stack([x @ ridge_solution(Z, target, 0.1) for target in targets])
     band = fit.interval(x, 0.3)
     np.testing.assert_allclose(band.lower, np.quantile(draws, 0.15, axis=0), rtol=1e-9)
@@ -78,17 +78,17 @@ def test_residual_worlds_use_residuals_adjusted_by_the_leverage():
     leverage = np.diag(Z @ np.linalg.solve(Z.T @ Z / 30 + 0.1 * np.eye(2), Z.T) / 30)
     raw = y - fitted
     for adjust, expected in ((True, raw / np.sqrt(1 - leverage)), (False, raw)):
-        wild = Bootstrap(resamples=3, resampling="wild", adjust=adjust).fit(ridge(0.1), Z, y).worlds
+        wild = Bootstrap(resamples=3, resampling="wild", adjust=adjust).fit(ridge(0.1), Z, y).resampled
         np.testing.assert_allclose(np.abs(wild.targets - fitted), np.abs([expected] * 3), rtol=1e-9)
-        drawn = Bootstrap(resamples=3, resampling="residual", adjust=adjust).fit(ridge(0.1), Z, y).worlds
+        drawn = Bootstrap(resamples=3, resampling="residual", adjust=adjust).fit(ridge(0.1), Z, y).resampled
         pool = expected - expected.mean()
         assert all(np.min(np.abs(pool - value)) < 1e-9 for value in (drawn.targets - fitted).ravel())
 
 
 def test_parametric_worlds_have_the_noise_that_was_given():
     Z, y = data()
-    worlds = Bootstrap(resamples=300, resampling="parametric", noise=0.7).fit(ridge(0.1), Z, y).worlds
-    errors = worlds.targets - Z @ ridge_solution(Z, y, 0.1)
+    resampled = Bootstrap(resamples=300, resampling="parametric", noise=0.7).fit(ridge(0.1), Z, y).resampled
+    errors = resampled.targets - Z @ ridge_solution(Z, y, 0.1)
     # 9,000 normal draws: the standard error of their standard deviation is 0.7 / sqrt(18,000) = 0.005
     assert abs(errors.std() - 0.7) < 4 * 0.7 / np.sqrt(18_000)
 
@@ -133,7 +133,7 @@ def test_a_users_own_torch_loop_works():
     y = np.sin(2 * x[:, 0])
     fit = Bootstrap(resamples=3).fit(torch_recipe, x, y, seed=4)
     band = fit.interval(x[:5], 0.3)
-    counts = fit.worlds.weights
+    counts = fit.resampled.weights
     draws = np.stack([torch_recipe(x, y, seed=4, sample_weight=count).predict(x[:5]) for count in counts])
     np.testing.assert_allclose(band.lower, np.quantile(draws, 0.15, axis=0), rtol=1e-9)
     np.testing.assert_allclose(band.upper, np.quantile(draws, 0.85, axis=0), rtol=1e-9)
@@ -144,7 +144,7 @@ def test_network_recipes_are_refitted_in_one_batch_as_they_would_be_alone():
     x = np.linspace(-1, 1, 12)[:, None]
     recipe = vhat.fit.Adam(vhat.fit.Network((1, 3, 1)), weight_decay=1e-2, steps=50)
     fit = Bootstrap(resamples=2).fit(recipe, x, x[:, 0] ** 2, seed=1)
-    for refit, count in zip(fit.refits, fit.worlds.weights, strict=True):
+    for refit, count in zip(fit.refits, fit.resampled.weights, strict=True):
         alone = recipe(x, x[:, 0] ** 2, seed=1, sample_weight=count)
         np.testing.assert_allclose(refit.predict(x), alone.predict(x), rtol=1e-5, atol=1e-6)
 
@@ -219,11 +219,13 @@ def test_an_estimator_that_drops_rows_of_weight_zero_has_studentised_limits():
         return vhat.NetworkRegressor((), weight_decay=1e-2, random_state=seed).fit(X, y, sample_weight).fitted_
 
     fit = Bootstrap(resamples=3, limits="studentised", noise=0.3).fit(recipe, Z, y)
-    assert all(refit.problem.n == np.count_nonzero(w) for refit, w in zip(fit.refits, fit.worlds.weights, strict=True))
+    assert all(
+        refit.problem.n == np.count_nonzero(w) for refit, w in zip(fit.refits, fit.resampled.weights, strict=True)
+    )
     point = np.array([[0.3, 0.1]])
     means = np.array([refit.predict(point)[0] for refit in fit.refits])
     errors = []
-    for refit, counts in zip(fit.refits, fit.worlds.weights, strict=True):
+    for refit, counts in zip(fit.refits, fit.resampled.weights, strict=True):
         kept = counts > 0
         slope = refit.sensitivity(point)[0]  # of all copies of a row together
         errors.append(np.sqrt(np.sum((slope * (y[kept] - refit.predict(Z[kept]))) ** 2 / counts[kept])))
@@ -266,7 +268,7 @@ def test_weights_that_a_recipe_has_of_its_own_multiply_the_counts():
         return ridge(0.1)(X, y, seed=seed, sample_weight=own if sample_weight is None else own * sample_weight)
 
     fit = Bootstrap(resamples=5).fit(recipe, Z, y)
-    draws = [Z[0] @ ridge_solution(Z, y, 0.1, own * counts) for counts in fit.worlds.weights]
+    draws = [Z[0] @ ridge_solution(Z, y, 0.1, own * counts) for counts in fit.resampled.weights]
     assert fit.interval(Z[:1], 0.2).lower[0] == pytest.approx(np.quantile(draws, 0.1))
 
 

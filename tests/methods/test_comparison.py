@@ -256,7 +256,7 @@ def test_a_users_own_torch_loop_is_bootstrapped_and_compared():
     outcome = found.outcomes[-1]
     again = vhat.methods.Bootstrap(resamples=3).fit(torch_recipe, x[train], z[train], seed=outcome.seed)
     refits = [
-        torch_recipe(x[train], z[train], seed=outcome.seed, sample_weight=counts) for counts in again.worlds.weights
+        torch_recipe(x[train], z[train], seed=outcome.seed, sample_weight=counts) for counts in again.resampled.weights
     ]
     draws = [refit.predict(x[held])[:, 0] for refit in refits]
     lower, upper = np.quantile(draws, [0.1, 0.9], axis=0)
@@ -282,7 +282,7 @@ def test_two_methods_of_a_kind_are_numbered():
         ({"test": X}, "pair"),
         ({"splits": 0}, "splits"),
         ({"splits": []}, "no pair"),
-        ({"splits": [(np.arange(40), np.arange(30, 50))]}, "split 0 asks about rows that it trains on"),
+        ({"splits": [(np.arange(40), np.arange(30, 50))]}, "split 0 has test rows that are also training rows"),
         ({"splits": [(np.arange(40), np.arange(40, 51))]}, "numbers below 50"),
         ({"splits": [(np.arange(40), [0.5])]}, "numbers below 50"),
         ({"test": (X[:3, :1], y[:3])}, r"points of shape \(1,\)"),

@@ -52,7 +52,7 @@ def test_the_pointwise_band_is_noise_plus_the_worst_bias_in_the_ball():
 
 def test_no_function_in_the_ball_has_a_larger_bias():
     hand, rng = ByHand(0.02, 1.5), np.random.default_rng(0)
-    at = KernelRidge(1.5, weight_decay=0.02).fit(None, X, Y).found.at(hand.k, np.ones(5))
+    at = KernelRidge(1.5, weight_decay=0.02).fit(None, X, Y).regression.predict(hand.k, np.ones(5))
     everywhere = np.r_[X, POINTS]
     gram = matern(everywhere, everywhere, 1.5)
     for _ in range(50):
@@ -108,7 +108,7 @@ def test_noise_and_norm_are_plugged_in_and_owned_up_to():
 
 
 def test_the_decay_is_that_of_true_leave_one_out():
-    found = KernelRidge().fit(None, X, Y).found
+    found = KernelRidge().fit(None, X, Y).regression
 
     def refitted(lam):
         K, total = matern(X, X, 1.0), 0.0
@@ -240,7 +240,7 @@ def test_the_tangent_kernel_of_a_network_is_the_product_of_its_gradients():
     slopes = [(predict(flat + h * e, X) - predict(flat - h * e, X)) / (2 * h) for e in np.eye(17)]
     J = np.stack(slopes, axis=1)
     np.testing.assert_allclose(
-        fit.found.vectors * fit.found.values @ fit.found.vectors.T, J @ J.T, rtol=1e-6, atol=1e-8
+        fit.regression.vectors * fit.regression.values @ fit.regression.vectors.T, J @ J.T, rtol=1e-6, atol=1e-8
     )
     assert not fit.interval(X).guarantee.startswith("Nominal")
 

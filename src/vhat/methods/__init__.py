@@ -1,8 +1,8 @@
-"""Intervals by other methods than the library's own, behind one interface.
+"""Intervals by other methods than the library's own, with one interface.
 
-Each method is a frozen class of options; ``fit`` trains by a *recipe* (one of :mod:`vhat.fit`, or any training loop
-``recipe(X, y, *, seed, sample_weight=None) -> fitted`` of your own), and what it returns answers with the same
-:class:`vhat.Interval`, its own honest sentence in ``guarantee``:
+Each method is a frozen dataclass of options. Its ``fit`` trains by a *recipe*: one of :mod:`vhat.fit`, or a training
+loop ``recipe(X, y, *, seed, sample_weight=None) -> fitted`` of your own. The fitted method returns the same
+:class:`vhat.Interval` as the library, with its own sentence in ``guarantee``:
 
 >>> import numpy as np, vhat
 >>> x = np.linspace(-1, 1, 30)[:, None]

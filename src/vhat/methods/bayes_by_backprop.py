@@ -17,8 +17,9 @@ from vhat.fit.recipe import check_positive
 from vhat.linalg.curvature import scale
 from vhat.methods.base.ensemble import Ensemble
 from vhat.methods.base.fitting import BaseMethod, Training
-from vhat.methods.base.method import Claim, check_noise, find_noise
-from vhat.methods.base.posterior import Posterior, as_posterior, log_density, members, noise_clause
+from vhat.methods.base.guarantee import Claim
+from vhat.methods.base.method import check_noise, find_noise
+from vhat.methods.base.posterior import Posterior, as_posterior, log_density, members, posterior_claim
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
@@ -28,32 +29,33 @@ if TYPE_CHECKING:
 __all__ = ["BayesByBackprop"]
 
 _STREAM = 23
-"""Number of this method's stream of random numbers, different for each method."""
+"""Number of this method's stream of random numbers."""
 _FIRST_SPREAD = 0.1
-"""Standard deviations start at this share of those that the diagonal of the Gauss-Newton matrix would give."""
-_ROUNDING = 1e-2
-"""Adam's eps. Gradients are of order one in these units; far below that Adam would take full steps along rounding."""
+"""Initial standard deviations, in units of those given by the diagonal of the Gauss-Newton matrix."""
+_ADAM_EPS = 1e-2
+"""Adam's eps. Gradients are of order one in these units; with a much smaller eps Adam would take full steps along
+rounding errors."""
 
 
 @dataclass(frozen=True)
 class BayesByBackprop(BaseMethod[Ensemble]):
-    """The independent normal parameters ``N(m_j, s_j^2)`` nearest to the posterior (Blundell et al., 2015).
+    """Mean-field variational inference: the closest posterior with independent parameters (Blundell et al., 2015).
 
-    Nearest in ``KL(q || p)``: means and standard deviations maximise the evidence's lower bound, its gradient taken
-    through draws ``m + s eps`` in pairs ``+-eps``, by Adam with a cosine schedule, started at the fit. The unit of each
-    parameter is ``sigma / sqrt(n (diag(J'J/n) + lam))``. For a linear model the unit is the exact ``s_j``: ``s_j^2`` is
-    one over the diagonal of the posterior's precision, never more than the posterior variance of the parameter, and
-    less where parameters trade off. All outputs have one noise level.
+    The approximation ``N(m_j, s_j^2)`` minimises ``KL(q || p)``: means and standard deviations maximise the evidence
+    lower bound. Adam with a cosine schedule starts at the fit. Gradients pass through draws ``m + s eps``, in pairs
+    ``+-eps``. The unit of each parameter is ``sigma / sqrt(n (diag(J'J/n) + lam))``. For a linear model this is the
+    exact ``s_j``: ``s_j^2`` is one over the diagonal of the posterior precision. It is never more than the posterior
+    variance of the parameter, and less if parameters are correlated. All outputs must have one noise level.
 
-    It needs a JAX model with the square loss, and every parameter influence or decay: without either it has no
-    posterior.
+    The recipe must give a JAX model with the square loss. Every parameter must influence a prediction or have decay:
+    otherwise the posterior is improper.
 
     Attributes:
-        steps: Steps of Adam.
-        learning_rate: The first, in units of the above.
-        pairs: Pairs of draws a step.
-        draws: Members that are drawn for prediction.
-        noise: The standard deviation of y; None estimates it from the residuals of the fit.
+        steps: Number of Adam steps.
+        learning_rate: Initial learning rate, in the unit above.
+        pairs: Pairs of draws per step.
+        draws: Number of parameter vectors drawn for prediction.
+        noise: Standard deviation of y; None estimates it from the residuals of the fit.
 
     Examples:
         >>> import numpy as np
@@ -87,9 +89,9 @@ class BayesByBackprop(BaseMethod[Ensemble]):
             unit = float(posterior.noise) / (np.sqrt(problem.n) * scale(problem))
             keys = jax.random.split(jax.random.key(data.seed), self.steps)
             rate = jnp.asarray(self.learning_rate)
-            moved, spread = _maximise(model, self.steps, self.pairs, keys, problem.theta, unit, posterior, rate)
-            mean = np.asarray(problem.theta + unit * moved)
-            deviation = np.asarray(unit * jnp.exp(spread))
+            shift, log_spread = _maximise(model, self.steps, self.pairs, keys, problem.theta, unit, posterior, rate)
+            mean = np.asarray(problem.theta + unit * shift)
+            deviation = np.asarray(unit * jnp.exp(log_spread))
         if not (np.isfinite(mean).all() and np.isfinite(deviation).all()):
             raise ModelError(f"Bayes by Backprop diverged at learning_rate={self.learning_rate:g}. Lower it.")
         eps = data.random(_STREAM).standard_normal((self.draws, problem.p))
@@ -97,14 +99,12 @@ class BayesByBackprop(BaseMethod[Ensemble]):
         return Ensemble(drawn, self._claim(fitted, noise), fitted, self.noise, spread="draws")
 
     def _claim(self, fitted: FittedModel, noise: Noise) -> Claim:
-        return Claim(
-            name="Bayes by Backprop",
-            covers="the regression function, in the belief that the decay expresses as a prior",
-            response="a new response, in the belief that the decay expresses as a prior",
+        return posterior_claim(
+            "Bayes by Backprop",
+            fitted,
+            noise,
             by=f"Student's t over {self.draws} draws from the nearest posterior with independent parameters",
             assumed=(
-                "that the truth is a draw from that prior",
-                noise_clause(fitted, noise),
                 "independent parameters, which makes the spread of parameters that trade off too small",
                 f"{self.steps} steps enough to find that posterior",
             ),
@@ -115,22 +115,22 @@ class BayesByBackprop(BaseMethod[Ensemble]):
 def _maximise(
     model: Model, steps: int, pairs: int, keys: Any, theta: Any, unit: Any, posterior: Posterior, rate: Any
 ) -> tuple[Any, Any]:
-    """Return means, as moves from ``theta``, and logarithms of standard deviations, both in ``unit``, (p,)."""
-    optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps), eps=_ROUNDING)
+    """Return the means less ``theta`` and the logarithms of the standard deviations, both in ``unit``, (p,) each."""
+    optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps), eps=_ADAM_EPS)
 
     def negative_bound(params: tuple[Any, Any], eps: Any) -> Any:
-        moved, spread = params
-        drawn = theta + unit * (moved + jnp.exp(spread) * jnp.concatenate([eps, -eps]))
-        fit = jnp.mean(jax.vmap(lambda each: log_density(model, each, posterior))(drawn))
-        # The entropy of the normal laws is the sum of their log deviations, up to a constant.
-        return -fit - jnp.sum(spread)
+        shift, log_spread = params
+        drawn = theta + unit * (shift + jnp.exp(log_spread) * jnp.concatenate([eps, -eps]))
+        expected = jnp.mean(jax.vmap(lambda each: log_density(model, each, posterior))(drawn))
+        # The entropy of independent normals is the sum of their log standard deviations, up to a constant.
+        return -expected - jnp.sum(log_spread)
 
     def step(state: tuple[Any, Any], key: Any) -> tuple[tuple[Any, Any], None]:
-        params, memory = state
+        params, moments = state
         eps = jax.random.normal(key, (pairs, len(theta)), theta.dtype)
-        updates, memory = optimizer.update(jax.grad(negative_bound)(params, eps), memory)
-        return (optax.apply_updates(params, updates), memory), None
+        updates, moments = optimizer.update(jax.grad(negative_bound)(params, eps), moments)
+        return (optax.apply_updates(params, updates), moments), None
 
     start = (jnp.zeros_like(theta), jnp.full_like(theta, np.log(_FIRST_SPREAD)))
-    found: tuple[Any, Any] = jax.lax.scan(step, (start, optimizer.init(start)), keys)[0][0]
-    return found
+    params: tuple[Any, Any] = jax.lax.scan(step, (start, optimizer.init(start)), keys)[0][0]
+    return params

@@ -15,10 +15,12 @@ from vhat.methods.base import bootstrap_limits
 from vhat.methods.base.answering import Answer, BaseFitted, Question, noise_of_response
 from vhat.methods.base.ensemble import predictions
 from vhat.methods.base.fitting import BaseMethod, Training
+from vhat.methods.base.guarantee import Claim
+from vhat.methods.base.limits import Limits
 from vhat.methods.base.local_error import left_out_predictions, propagated_error
-from vhat.methods.base.method import Claim, Limits, check_noise, residuals
+from vhat.methods.base.method import check_noise, residuals
 from vhat.methods.base.requirements import require_residuals
-from vhat.methods.base.resampling import KINDS, Worlds, draw_pairs, draw_responses
+from vhat.methods.base.resampling import KINDS, ResampledData, draw_pairs, draw_responses
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
@@ -27,42 +29,44 @@ if TYPE_CHECKING:
 __all__ = ["Bootstrap", "FittedBootstrap"]
 
 _STREAM = 11
-"""Number of this method's stream of random numbers, different for each method."""
+"""Number of this method's stream of random numbers."""
+_WEIGHT_ROUNDING = 1e-5
+"""Relative difference of weights that counts as rounding: recipes may hold them in float32."""
 _WHY = {
     "percentile": "",
     "bca": "All refits lie on one side of the fit (more resamples may cure that), or a row left out has no answer.",
     "studentised": "A refit has no standard error there.",
 }
-"""Why a kind of limits can be missing at a point, for the warning."""
+"""Why each kind of limits can be missing at a point, for the warning."""
 _NOISE = {
     "pairs": "independent rows, drawn like these",
     "residual": "noise of one law in every row",
     "wild": "independent noise, symmetric in every row",
     "parametric": "Gaussian noise",
 }
-"""What each kind of resampling assumes of the noise, for the guarantee."""
+"""What each kind of resampling assumes about the noise, for the guarantee."""
 
 
 @dataclass(frozen=True)
 class Bootstrap(BaseMethod["FittedBootstrap"]):
-    """Refit to resampled data, and take limits from the spread of the refits.
+    """Refit to resampled data, and take limits from the distribution of the refits.
 
-    ``"pairs"`` needs a recipe that trains with its sample weights: refits that do not follow their resamples are
-    refused. The other kinds need a loss that has residuals.
+    ``"pairs"`` needs a recipe that trains with its sample weights: refits that ignore them are refused. The other kinds
+    need a loss that is a function of ``f - y``.
 
     Attributes:
-        resamples: How many refits. Ten is what the paper compares with, and resolves no 95%: take hundreds for that.
-        resampling: ``"pairs"``: rows drawn with replacement (a weight for each row, so that all refits share their
-            training); with the inputs held fixed, ``"residual"``: residuals drawn with replacement, ``"wild"``: each
-            residual with a random sign, ``"parametric"``: Gaussian noise about the fit.
-        limits: ``"percentile"``; ``"bca"``: its levels corrected for bias and skewness (pairs only), the acceleration
-            from leaving rows out to first order; ``"studentised"``: quantiles of each refit's deviation in units of its
-            own sandwich error.
-        new_seeds: Whether each refit starts from first parameters of its own, so that the randomness of training is in
-            the spread too; otherwise all have the seed of the fit to the data.
-        adjust: For ``"residual"`` and ``"wild"``: divide residuals by ``sqrt(1 - leverage)``; as they are, they are
-            smaller than the noise by the freedom of the fit.
-        noise: The standard deviation of y, for ``"parametric"`` and for ``target="observation"``; None estimates it.
+        resamples: Number of refits. The paper compares with ten, too few to resolve 95%: take hundreds for that.
+        resampling: ``"pairs"``: rows drawn with replacement, passed to the recipe as sample weights. The other kinds
+            hold the inputs fixed: ``"residual"``: residuals drawn with replacement; ``"wild"``: each residual with a
+            random sign; ``"parametric"``: Gaussian noise about the fit.
+        limits: ``"percentile"``; ``"bca"``: percentiles corrected for bias and skewness (pairs only), with the
+            acceleration from first-order leave-one-out predictions; ``"studentised"``: quantiles of each refit's
+            deviation in units of its own sandwich error.
+        new_seeds: Whether each refit gets a new seed, so that the spread includes the randomness of training;
+            otherwise all have the seed of the fit to the data.
+        adjust: For ``"residual"`` and ``"wild"``: divide residuals by ``sqrt(1 - leverage)``. Raw residuals are smaller
+            than the noise by the degrees of freedom of the fit.
+        noise: Standard deviation of y, for ``"parametric"`` and for ``target="observation"``; None estimates it.
 
     Examples:
         >>> import numpy as np
@@ -97,13 +101,14 @@ class Bootstrap(BaseMethod["FittedBootstrap"]):
         base = data.fit_once()
         if self.limits != "percentile":
             require_residuals(base, f'limits="{self.limits}"')
-        worlds = self._worlds(base, observed, data.random(_STREAM))
+        resampled = self._resample(base, observed, data.random(_STREAM))
         seeds = data.refit_seeds(self.resamples, new=self.new_seeds)
-        refits = data.fit_many(seeds, sample_weights=worlds.weights, targets=worlds.targets)
-        _check_refits(base, refits, observed, worlds)
-        return FittedBootstrap(self, base, refits, worlds)
+        refits = data.fit_many(seeds, sample_weights=resampled.weights, targets=resampled.targets)
+        _check_refits(base, refits, observed, resampled)
+        return FittedBootstrap(self, base, refits, resampled)
 
-    def _worlds(self, base: FittedModel, y: np.ndarray, rng: np.random.Generator) -> Worlds:
+    def _resample(self, base: FittedModel, y: np.ndarray, rng: np.random.Generator) -> ResampledData:
+        """Draw the training data of all refits."""
         if self.resampling == "pairs":
             return draw_pairs(len(y), self.resamples, rng)
         return draw_responses(self.resampling, base, y, self.resamples, rng, noise=self.noise, adjust=self.adjust)
@@ -111,22 +116,22 @@ class Bootstrap(BaseMethod["FittedBootstrap"]):
 
 @dataclass(frozen=True, eq=False)
 class FittedBootstrap(BaseFitted):
-    """The fit to the data and those to the resamples.
+    """The fit to the data and the fits to the resamples.
 
     Attributes:
         options: The options.
         base: The fit to the data.
         refits: The fits to the resamples.
-        worlds: What they were trained on.
+        resampled: Their training data.
     """
 
     options: Bootstrap
     base: FittedModel = field(repr=False)
     refits: tuple[FittedModel, ...] = field(repr=False)
-    worlds: Worlds = field(repr=False)
+    resampled: ResampledData = field(repr=False)
 
     def _answer(self, asked: Question) -> Answer:
-        """Compute limits from the refits, about the prediction of the fit to the data."""
+        """Compute limits from the refits; the center is the prediction of the fit to the data."""
         draws = predictions(self.refits, asked.x)
         center = self.base.predict(asked.x)
         return Answer(
@@ -141,22 +146,24 @@ class FittedBootstrap(BaseFitted):
         return noise_of_response(self.base, self.options.noise)
 
     def _limits(self, x: Any, draws: np.ndarray, center: np.ndarray, delta: float) -> Limits:
+        """Return the limits of the kind that the options name."""
         if self.options.limits == "percentile":
             return bootstrap_limits.percentile(draws, delta)
         if self.options.limits == "bca":
-            skew = bootstrap_limits.acceleration(left_out_predictions(self.base, x))
-            return bootstrap_limits.bias_corrected(draws, center, skew, delta)
+            acceleration = bootstrap_limits.acceleration(left_out_predictions(self.base, x))
+            return bootstrap_limits.bias_corrected(draws, center, acceleration, delta)
         y = self.base.problem.targets
         counts: list[np.ndarray | None] = [None] * len(self.refits)
-        if self.worlds.weights is not None:
-            counts = list(self.worlds.weights)
+        if self.resampled.weights is not None:
+            counts = list(self.resampled.weights)
         errors = np.stack([_sandwich(refit, x, y, count) for refit, count in zip(self.refits, counts, strict=True)])
         return bootstrap_limits.studentised(draws, errors, center, _sandwich(self.base, x, y), delta)
 
     def _claim(self, delta: float) -> Claim:
         options = self.options
         count = options.resamples
-        finest = 2 / (count + 1)  # the smallest delta whose quantiles lie inside the range of the draws
+        # The smallest delta whose quantiles lie inside the range of the draws.
+        finest = 2 / (count + 1)
         assumed = [
             _NOISE[options.resampling],
             "refits that vary about this fit as this fit varies about its mean",
@@ -166,9 +173,10 @@ class FittedBootstrap(BaseFitted):
         if delta < finest:
             assumed.append(f"that {count} RESAMPLES WILL DO, WHICH RESOLVE NO MORE THAN {100 * (1 - finest):.3g}%")
         else:
-            # On average the interpolated quantile q of B draws is the quantile (q (B - 1) + 1) / (B + 1) of their law.
-            held = 1 - 2 * (delta / 2 * (count - 1) + 1) / (count + 1)
-            assumed.append(f"limits of {count} draws for those of their law, of which they hold {100 * held:.3g}%")
+            # On average the interpolated quantile q of B draws is the quantile (q (B - 1) + 1) / (B + 1) of their
+            # distribution, so that the interval between the two quantiles covers a little less than 1 - delta of it.
+            covered = 1 - 2 * (delta / 2 * (count - 1) + 1) / (count + 1)
+            assumed.append(f"limits of {count} draws for those of their law, of which they hold {100 * covered:.3g}%")
         return Claim(
             name=f"bootstrap ({options.resampling}, {options.limits})",
             covers="the mean of this prediction over fresh data, not the truth behind it",
@@ -177,16 +185,16 @@ class FittedBootstrap(BaseFitted):
         )
 
 
-def _check_refits(base: FittedModel, refits: Sequence[FittedModel], y: np.ndarray, worlds: Worlds) -> None:
-    """Refuse refits that are not those of their resamples.
+def _check_refits(base: FittedModel, refits: Sequence[FittedModel], y: np.ndarray, resampled: ResampledData) -> None:
+    """Refuse refits that were not trained on their resamples.
 
     Raises:
-        InputError: When a refit holds other weights than the counts of its rows times those of the fit to the data (a
-            common factor is free), or when different resamples have given one and the same model.
+        InputError: When the weights of a refit are not proportional to the counts of its rows times the weights of the
+            fit to the data, or when different resamples gave the same model.
     """
-    if worlds.weights is not None:
+    if resampled.weights is not None:
         own = base.problem.numpy(base.problem.weights)
-        for number, (refit, counts) in enumerate(zip(refits, worlds.weights, strict=True)):
+        for number, (refit, counts) in enumerate(zip(refits, resampled.weights, strict=True)):
             if not _proportional(_weights(refit, y, counts), own * counts):
                 raise InputError(
                     f"refit {number} of the bootstrap does not hold the sample weights that the recipe was handed, the "
@@ -194,15 +202,22 @@ def _check_refits(base: FittedModel, refits: Sequence[FittedModel], y: np.ndarra
                     'sample_weight=sample_weight). A recipe without sample weights can have resampling="residual" or '
                     '"wild".'
                 )
-        _check_spread(refits, worlds.weights, "sample_weight")
-    if worlds.targets is not None:
-        _check_spread(refits, worlds.targets, "y")
+        _check_spread(refits, resampled.weights, "sample_weight")
+    if resampled.targets is not None:
+        _check_spread(refits, resampled.targets, "y")
 
 
 def _check_spread(refits: Sequence[FittedModel], drawn: np.ndarray, name: str) -> None:
-    """Refuse one and the same model for resamples that differ."""
-    found = [refit.problem.numpy(refit.problem.theta) for refit in refits]
-    if np.ptp(drawn, axis=0).any() and all(np.array_equal(each, found[0]) for each in found):
+    """Refuse refits that are all equal although their resamples differ.
+
+    Args:
+        refits: The refits.
+        drawn: Their weights or responses, (resamples, ...).
+        name: The argument of the recipe that holds these.
+    """
+    parameters = [refit.problem.numpy(refit.problem.theta) for refit in refits]
+    all_equal = all(np.array_equal(each, parameters[0]) for each in parameters)
+    if np.ptp(drawn, axis=0).any() and all_equal:
         raise InputError(
             f"all {len(refits)} refits of the bootstrap are one and the same model, though their resamples differ: the "
             f"recipe does not train with the {name} that it is handed (or the data are all alike), and intervals would "
@@ -211,21 +226,29 @@ def _check_spread(refits: Sequence[FittedModel], drawn: np.ndarray, name: str) -
 
 
 def _weights(refit: FittedModel, y: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the weights that a refit holds of each row of the data, copies of it together, (n,)."""
+    """Return the total weight of each row of the data in a refit, summed over its copies, (n,)."""
     rows = held_rows(refit, y, counts)
     return np.bincount(rows, refit.problem.numpy(refit.problem.weights), minlength=len(y))
 
 
 def _proportional(weights: np.ndarray, expected: np.ndarray) -> bool:
-    """Return whether weights are the expected ones up to a common factor, in the rounding of float32."""
-    return np.allclose(weights / weights.sum(), expected / expected.sum(), rtol=1e-5, atol=0.0)
+    """Return whether weights equal the expected ones up to a common factor and rounding."""
+    return np.allclose(weights / weights.sum(), expected / expected.sum(), rtol=_WEIGHT_ROUNDING, atol=0.0)
 
 
 def _sandwich(fitted: FittedModel, x: Any, y: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
-    """Return the sandwich error of a fit, every copy of a row counting as a row of its own."""
+    """Return the sandwich error of a fit; every copy of a resampled row counts as an independent row.
+
+    Args:
+        fitted: The fit.
+        x: Test inputs.
+        y: Responses of the data.
+        counts: Number of times each row was drawn, (n,); None if every row counts once.
+    """
     size = np.abs(residuals(fitted))
     if counts is not None:
-        # d f/d y_i counts all copies of row i at once: with w copies of equal residuals, w (d/w)^2 r^2 = d^2 r^2 / w.
+        # The derivative d = d f/d y_i is that of all w copies of row i together. Independent copies with equal
+        # residuals r contribute w (d/w)^2 r^2 = d^2 r^2 / w.
         rows = held_rows(fitted, y, counts)
         copies = (counts / np.bincount(rows, minlength=len(y)).clip(min=1))[rows, None]
         size = np.divide(size, np.sqrt(copies), out=np.zeros_like(size), where=copies > 0)

@@ -1,4 +1,4 @@
-"""Conformal prediction by MAPIE: split, and CV+."""
+"""Split conformal prediction and CV+, by MAPIE."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from vhat.checks import as_numbers, check_choice, check_count, check_finite
-from vhat.errors import InputError, MissingPackage
+from vhat.errors import InputError
 from vhat.fit.many_fits import Recipe
 from vhat.fit.splits import Table
 from vhat.level import level_text
 from vhat.methods.base.answering import Answer, BaseFitted, Question
 from vhat.methods.base.fitting import BaseMethod, Training
-from vhat.methods.base.method import Claim, Limits, Target, check_level, check_question, fit_once
-from vhat.methods.base.requirements import require_one_output
+from vhat.methods.base.guarantee import Claim, Target
+from vhat.methods.base.limits import Limits
+from vhat.methods.base.method import check_level, check_question, fit_once
+from vhat.methods.base.requirements import require_one_output, require_package
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
@@ -24,21 +26,23 @@ if TYPE_CHECKING:
 __all__ = ["Conformal", "FittedConformal", "RecipeRegressor", "Regressor", "unit_of"]
 
 _STREAM = 22
-"""Number of the stream of random numbers that chooses rows."""
+"""Number of this method's stream of random numbers."""
+_SMALLEST_DELTA_MARGIN = 1.006
+"""Safety factor on the suggested delta ``1/rows``: rounded to three digits it is still large enough."""
 
 
 @dataclass(frozen=True)
 class Conformal(BaseMethod["FittedConformal"]):
-    """Intervals for a new response whose width comes from residuals on rows that a fit has not seen (MAPIE).
+    """Intervals for a new response whose width comes from residuals on held-out rows (MAPIE).
 
-    There is no interval for the mean. The model must have one output. With ``"cv+"`` a miss is proved to have
-    probability at most about ``2 delta``.
+    There is no interval for the mean. The model must have one output. With ``"cv+"`` the proved bound on the
+    probability of a miss is about ``2 delta``.
 
     Attributes:
         kind: ``"split"``: train on some rows, and take the width from the others; ``"cv+"``: train without each of
-            ``folds`` parts of the rows in turn, which uses every row for both.
-        share: The share of rows that ``"split"`` keeps from training.
-        folds: How many parts ``"cv+"`` makes.
+            ``folds`` folds in turn, which uses every row for both.
+        share: Share of the rows that ``"split"`` holds out from training.
+        folds: Number of folds of ``"cv+"``.
 
     Examples:
         >>> import numpy as np
@@ -62,44 +66,60 @@ class Conformal(BaseMethod["FittedConformal"]):
     def _fit(self, data: Training) -> FittedConformal:
         table = data.table()
         regressor = RecipeRegressor(data.recipe, data.seed, table.y.shape[1:], unit_of(table.y))
-        return self.around(regressor, table, seed=data.seed, name="Conformal")
+        return self.fit_regressor(regressor, table, seed=data.seed, name="Conformal")
 
-    def around(self, regressor: Regressor, table: Table, *, seed: int, name: str) -> FittedConformal:
-        """Fit with a regressor in place of a recipe; ``name`` is what messages call the method."""
+    def fit_regressor(self, regressor: Regressor, table: Table, *, seed: int, name: str) -> FittedConformal:
+        """Fit with a regressor in place of a recipe.
+
+        Args:
+            regressor: The regressor, not fitted.
+            table: Rows and responses.
+            seed: Seed of the split or the folds.
+            name: Name of the method, for messages.
+
+        Raises:
+            InputError: When there are several outputs, or too few rows.
+            MissingPackage: When MAPIE is not installed.
+        """
         _mapie()
         check_count("seed", seed)
         require_one_output(table.y.size // len(table), name)
+        n = len(table)
         split = self.kind == "split"
-        kept = round(self.share * len(table)) if split else len(table)
-        if (split and not 0 < kept < len(table)) or len(table) < self.folds:
-            raise InputError(f"{len(table)} rows are too few for {self}: some part of them would be empty.")
-        order = np.random.default_rng([seed, _STREAM]).permutation(len(table))
-        fit = FittedConformal(self, table, np.sort(order[:kept]), regressor, seed, name)
+        held_out = round(self.share * n) if split else n
+        if (split and not 0 < held_out < n) or n < self.folds:
+            raise InputError(f"{n} rows are too few for {self}: some part of them would be empty.")
+        order = np.random.default_rng([seed, _STREAM]).permutation(n)
+        fit = FittedConformal(self, table, np.sort(order[:held_out]), regressor, seed, name)
         if split:
-            train = np.sort(order[kept:])
+            train = np.sort(order[held_out:])
             regressor.fit(table.X[train], table.y[train].reshape(-1) / regressor.unit)
         else:
-            fit.conformed(0.5)  # trains all folds now; the regressor keeps them, whatever delta is asked later
+            # Train all folds now, at any level: the regressor caches them for every later delta.
+            fit.calibrate_regressor(0.5)
         return fit
 
 
 def unit_of(y: np.ndarray) -> float:
-    """Return a power of two of the size of the responses; MAPIE, whose tolerances have a unit, sees y divided by it."""
+    """Return the power of two next above the largest response.
+
+    MAPIE gets the responses divided by this unit, because its tolerances are absolute. A power of two adds no rounding.
+    """
     largest = float(np.abs(y).max()) or 1.0
     return 2.0 ** math.ceil(math.log2(largest))
 
 
 class Regressor(Protocol):
-    """What MAPIE trains and asks: scikit-learn's ``fit`` and ``predict``, and a way to clone it.
+    """The interface that MAPIE needs: scikit-learn's ``fit`` and ``predict``, and a way to clone it.
 
     Attributes:
-        unit: What responses and predictions are divided by.
+        unit: Responses and predictions are divided by this number.
     """
 
     unit: float
 
     def __sklearn_clone__(self) -> Any:
-        """Return one that is not fitted."""
+        """Return an unfitted copy."""
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> Any:
         """Train on these rows."""
@@ -109,27 +129,24 @@ class Regressor(Protocol):
 
 
 def _mapie() -> Any:
-    """Import MAPIE, or say how to install it."""
-    try:
-        from mapie import regression
-    except ImportError as error:
-        raise MissingPackage(
-            'Conformal is by MAPIE, which is not installed. Install it: pip install "vhat[methods]", or pip install '
-            "mapie. Split conformal intervals without it: fitted.calibrate(X_cal, y_cal)."
-        ) from error
-    return regression
+    """Import and return ``mapie.regression``."""
+    return require_package(
+        "mapie.regression",
+        'Conformal is by MAPIE, which is not installed. Install it: pip install "vhat[methods]", or pip install '
+        "mapie. Split conformal intervals without it: fitted.calibrate(X_cal, y_cal).",
+    )
 
 
 @dataclass(eq=False)
 class RecipeRegressor:
-    """A recipe with scikit-learn's ``fit`` and ``predict``; the same rows are trained on once.
+    """A recipe with scikit-learn's ``fit`` and ``predict``, which caches the model of every training set.
 
     Attributes:
         recipe: The recipe.
-        seed: The seed of every training.
-        columns: The shape of one response.
-        unit: What responses and predictions are divided by.
-        trained: The models so far, by the rows that they saw.
+        seed: Seed of every training.
+        columns: Shape of one response.
+        unit: Responses and predictions are divided by this number.
+        trained: Cache of fitted models, keyed by the bytes of their training rows.
         fitted_: The model of the last ``fit``.
     """
 
@@ -145,7 +162,7 @@ class RecipeRegressor:
         return replace(self, fitted_=None)
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> RecipeRegressor:
-        """Train on these rows."""
+        """Train on these rows, or take their model from the cache."""
         key = X.tobytes() + y.tobytes()
         if key not in self.trained:
             responses = (self.unit * y).reshape(len(y), *self.columns)
@@ -161,15 +178,15 @@ class RecipeRegressor:
 
 @dataclass(frozen=True, eq=False)
 class FittedConformal(BaseFitted):
-    """Fitted models, and the rows whose misses give the width.
+    """Fitted models, and the rows whose residuals give the width.
 
     Attributes:
         options: The options.
         table: All rows.
-        rows: The rows whose misses are used: those kept from training, or all.
-        regressor: The models, as MAPIE sees them.
-        seed: The seed of the folds.
-        name: What messages and intervals call the method.
+        rows: Numbers of the rows whose residuals are used: those held out, or all.
+        regressor: The models, as a regressor for MAPIE.
+        seed: Seed of the folds.
+        name: Name of the method, for messages and intervals.
     """
 
     options: Conformal
@@ -188,25 +205,27 @@ class FittedConformal(BaseFitted):
         delta = asked.delta
         m = len(self.rows)
         level = 1 - delta
-        if m * min(1 - level, level) < 1:  # MAPIE's own condition, in its own rounding
+        if m * min(1 - level, level) < 1:  # MAPIE's own condition, written so that it rounds alike
             raise InputError(
                 f"{m} rows are too few for delta={delta:g}: the interval would be infinite. They allow a delta of "
-                f"{1.006 / m:.3g} or more. Ask for that, or give at least {math.ceil(1 / delta)} rows to the width."
+                f"{_SMALLEST_DELTA_MARGIN / m:.3g} or more. Ask for that, or give at least {math.ceil(1 / delta)} rows "
+                "to the width."
             )
         points = as_numbers("x", asked.x)
         check_finite("x", points)
-        conformed = self.conformed(delta)
+        calibrated = self.calibrate_regressor(delta)
         if self.options.kind == "split":
-            center, found = conformed.predict_interval(points)
+            center, found = calibrated.predict_interval(points)
         else:
-            # None: no mean over the folds, so that the center is the fit to all rows
-            center, found = conformed.predict_interval(points, None)
+            # None: no mean over the folds, so that the center is the fit to all rows.
+            center, found = calibrated.predict_interval(points, None)
         unit = self.regressor.unit
+        # MAPIE returns (points, 2, levels).
         limits = Limits(unit * found[:, 0, 0], unit * found[:, 1, 0])
         return Answer(self._claim, unit * center, limits, of="observation", guarantee=self._sentence(delta))
 
-    def conformed(self, delta: float) -> Any:
-        """Return MAPIE's regressor at this level; models that were trained before are not trained again."""
+    def calibrate_regressor(self, delta: float) -> Any:
+        """Return MAPIE's regressor calibrated for this delta; cached models are not trained again."""
         regression = _mapie()
         level = 1 - delta
         y = self.table.y.reshape(-1) / self.regressor.unit

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from vhat.checks import check_count
 from vhat.methods.base.ensemble import Ensemble
 from vhat.methods.base.fitting import BaseMethod, Training
-from vhat.methods.base.method import Claim, check_noise
+from vhat.methods.base.guarantee import Claim
+from vhat.methods.base.method import check_noise
 
 __all__ = ["DeepEnsemble"]
 
@@ -16,13 +17,13 @@ __all__ = ["DeepEnsemble"]
 class DeepEnsemble(BaseMethod[Ensemble]):
     """Members trained on the same data from different first parameters (Lakshminarayanan et al., 2017).
 
-    The center is the mean of the members, the spread their standard deviation. Only the effect of the first parameters
-    is seen: an objective with a single minimum (a linear model) has no spread at all, whatever the noise. The recipe's
-    seed must matter; the first member has ``seed`` itself.
+    The center is the mean of the members, the standard error their standard deviation. The spread shows only the effect
+    of the first parameters: an objective with a single minimum, such as that of a linear model, has no spread at all,
+    whatever the noise. The recipe must depend on its seed; the first member has ``seed`` itself.
 
     Attributes:
-        members: How many.
-        noise: The standard deviation of y, for ``target="observation"``; None estimates it from the residuals of the
+        members: Number of members.
+        noise: Standard deviation of y, for ``target="observation"``; None estimates it from the residuals of the
             first member.
 
     Examples:

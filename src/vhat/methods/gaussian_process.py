@@ -10,29 +10,41 @@ from typing import Any
 import numpy as np
 
 from vhat.checks import as_numbers, check_count, check_finite
-from vhat.errors import ConvergenceWarning, InputError, MissingPackage, outside
+from vhat.errors import ConvergenceWarning, InputError, outside
 from vhat.fit.recipe import check_positive
 from vhat.methods.base.answering import Answer, BaseFitted, Question
 from vhat.methods.base.fitting import MethodWithoutRecipe, Training
+from vhat.methods.base.guarantee import Claim
 from vhat.methods.base.kernel_smoother import check_rows, uniform_noise
-from vhat.methods.base.method import Claim, check_noise, normal_limits
+from vhat.methods.base.limits import normal_limits, without_output_axis
+from vhat.methods.base.method import check_noise
+from vhat.methods.base.requirements import require_package
 
 __all__ = ["FittedGaussianProcess", "GaussianProcess"]
+
+# Search ranges of the hyperparameters. Responses are in units of their standard deviation, inputs of their spread.
+_AMPLITUDE_RANGE = (1e-3, 1e4)  # of amplitude^2
+_LENGTH_SCALE_RANGE = (1e-3, 1e4)
+_NOISE_RANGE = (1e-8, 1e1)  # of noise^2
+_FIRST_NOISE = 0.1
+"""Squared noise level at which the search starts, in units of the variance of y."""
+_JITTER = 1e-12
+"""Added to the diagonal of the kernel matrix while the noise is a part of the kernel."""
 
 
 @dataclass(frozen=True)
 class GaussianProcess(MethodWithoutRecipe["FittedGaussianProcess"]):
     """The posterior of a Gaussian process in place of the network (:class:`sklearn.gaussian_process`).
 
-    The prior is ``amplitude^2 Matern(length_scale, nu)`` about the mean of y; what is None is tuned to the highest
-    marginal likelihood. Each output has a process of its own. The recipe is not used.
+    The prior is ``amplitude^2 Matern(length_scale, nu)`` about the mean of y. Options that are None maximise the
+    marginal likelihood. Each output has its own process. The recipe is not used.
 
     Attributes:
-        length_scale: The kernel's, in units of the inputs, or None.
-        nu: Its smoothness: 0.5, 1.5, 2.5 or infinity (the Gaussian kernel), or any other positive number.
-        amplitude: The prior's standard deviation, in units of y, or None.
-        noise: The standard deviation of y about the function, or None.
-        restarts: How often tuning is repeated from random values.
+        length_scale: Length scale of the kernel, in units of the inputs, or None.
+        nu: Smoothness of the kernel: 0.5, 1.5, 2.5 or infinity (the Gaussian kernel), or any other positive number.
+        amplitude: Standard deviation of the prior, in units of y, or None.
+        noise: Standard deviation of y about the function, or None.
+        restarts: Number of further searches from random values.
 
     Examples:
         >>> import numpy as np
@@ -64,19 +76,25 @@ class GaussianProcess(MethodWithoutRecipe["FittedGaussianProcess"]):
         columns = table.y.reshape(len(table.y), -1)
         if len(rows) < 2 or not np.all(np.ptp(columns, axis=0) > 0):
             raise InputError("GaussianProcess needs at least two rows, and responses that are not all the same.")
-        _require_sklearn()
+        require_package(
+            "sklearn",
+            "GaussianProcess is scikit-learn's, which is not installed. Install it: pip install scikit-learn.",
+        )
         processes, levels = zip(*(self._process(rows, column, data.seed) for column in columns.T), strict=True)
         return FittedGaussianProcess(self, processes, levels, table.y.ndim == 1)
 
     def _process(self, X: np.ndarray, y: np.ndarray, seed: int) -> tuple[Any, float]:
-        """Return a process whose kernel has no noise, so that it predicts the function, and the noise level."""
+        """Return a process that predicts the function, and the noise level.
+
+        The kernel of the process has no noise part, so that its standard deviation is that of the function.
+        """
         from sklearn.gaussian_process import GaussianProcessRegressor
 
-        unit = float(np.std(y))  # scikit-learn divides y by it (normalize_y), so everything in it has no unit of y
+        unit = float(np.std(y))  # scikit-learn divides y by this (normalize_y): hyperparameters are in its unit
         noise = _square(self.noise, unit)
         tuned = GaussianProcessRegressor(
             self._kernel(X, unit),
-            alpha=noise or 1e-12,
+            alpha=noise or _JITTER,
             n_restarts_optimizer=self.restarts,
             normalize_y=True,
             random_state=seed,
@@ -84,50 +102,45 @@ class GaussianProcess(MethodWithoutRecipe["FittedGaussianProcess"]):
         _tune(tuned, X, y)
         if noise:
             latent = tuned.kernel_
-            level = noise
+            variance = noise
         else:
+            # The kernel is a sum: k1 is that of the function, k2 the noise.
             latent = tuned.kernel_.k1
-            level = tuned.kernel_.k2.noise_level
-        process = GaussianProcessRegressor(latent, alpha=level, optimizer=None, normalize_y=True).fit(X, y)
-        return process, unit * math.sqrt(level)
+            variance = tuned.kernel_.k2.noise_level
+        process = GaussianProcessRegressor(latent, alpha=variance, optimizer=None, normalize_y=True).fit(X, y)
+        return process, unit * math.sqrt(variance)
 
     def _kernel(self, X: np.ndarray, unit: float) -> Any:
-        """Return the kernel to tune, in units of the standard deviation of y; its last part is the noise if unknown."""
+        """Return the kernel to tune, in units of the standard deviation of y.
+
+        If the noise level is unknown, the last part of the kernel is the noise.
+        """
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-        spread = float(np.sqrt(np.mean(np.var(X, axis=0)))) or 1.0  # the unit of the range for length scales
+        spread = float(np.sqrt(np.mean(np.var(X, axis=0)))) or 1.0
         amplitude = _square(self.amplitude, unit)
-        height = ConstantKernel(1.0, (1e-3, 1e4))
+        height = ConstantKernel(1.0, _AMPLITUDE_RANGE)
         if amplitude:
             height = ConstantKernel(amplitude, "fixed")
-        shape = Matern(spread, (1e-3 * spread, 1e4 * spread), nu=self.nu)
+        low, high = _LENGTH_SCALE_RANGE
+        shape = Matern(spread, (low * spread, high * spread), nu=self.nu)
         if self.length_scale:
             shape = Matern(self.length_scale, "fixed", nu=self.nu)
         kernel = height * shape
         if self.noise is None:
-            kernel += WhiteKernel(0.1, (1e-8, 1e1))
+            kernel += WhiteKernel(_FIRST_NOISE, _NOISE_RANGE)
         return kernel
 
 
-def _require_sklearn() -> None:
-    """Refuse to go on without scikit-learn."""
-    try:
-        import sklearn  # noqa: F401
-    except ImportError as error:
-        raise MissingPackage(
-            "GaussianProcess is scikit-learn's, which is not installed. Install it: pip install scikit-learn."
-        ) from error
-
-
 def _square(value: float | None, unit: float) -> float | None:
-    """Return ``(value / unit)^2``, None for None."""
+    """Return ``(value / unit)^2``; None for None."""
     if value is None:
         return None
     return (value / unit) ** 2
 
 
 def _tune(process: Any, X: np.ndarray, y: np.ndarray) -> None:
-    """Maximise the marginal likelihood; warn where that ended at a limit of the search."""
+    """Maximise the marginal likelihood; warn if the search ended at a limit of its range or did not converge."""
     from sklearn.exceptions import ConvergenceWarning as NotTuned
 
     with warnings.catch_warnings(record=True) as caught:
@@ -145,12 +158,12 @@ def _tune(process: Any, X: np.ndarray, y: np.ndarray) -> None:
 
 @dataclass(frozen=True, eq=False)
 class FittedGaussianProcess(BaseFitted):
-    """Posterior processes, one an output.
+    """Posterior processes, one per output.
 
     Attributes:
         options: The options.
         processes: scikit-learn's regressors.
-        levels: The standard deviation of the noise of each output.
+        levels: Noise level of each output, in units of y.
         squeeze: Whether y was (n,).
     """
 
@@ -164,9 +177,9 @@ class FittedGaussianProcess(BaseFitted):
         first = self.processes[0]
         points = check_rows("x", as_numbers("x", asked.x), first.X_train_.shape[1])
         check_finite("x", points)
-        found = [process.predict(points, return_std=True) for process in self.processes]
-        center = self._shaped([mean for mean, _ in found])
-        error = self._shaped([deviation for _, deviation in found])
+        predicted = [process.predict(points, return_std=True) for process in self.processes]
+        center = without_output_axis(np.stack([mean for mean, _ in predicted], axis=1), self.squeeze)
+        error = without_output_axis(np.stack([deviation for _, deviation in predicted], axis=1), self.squeeze)
         source = "estimated by the marginal likelihood" if self.options.noise is None else "given"
         return Answer(
             self._claim(source),
@@ -176,11 +189,6 @@ class FittedGaussianProcess(BaseFitted):
             noise=uniform_noise(self.levels, len(first.X_train_), source=source),
             points=points,
         )
-
-    def _shaped(self, columns: list[np.ndarray]) -> np.ndarray:
-        """Return (points,) where y was (n,), else (points, outputs)."""
-        values = np.stack(columns, axis=1)
-        return values[:, 0] if self.squeeze else values
 
     def _claim(self, source: str) -> Claim:
         kernels = " and ".join(str(process.kernel_) for process in self.processes)

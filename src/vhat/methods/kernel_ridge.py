@@ -1,4 +1,4 @@
-"""Kernel ridge regression, and the band that a bound on the truth's norm gives."""
+"""Kernel ridge regression, with a band from a bound on the norm of the truth."""
 
 from __future__ import annotations
 
@@ -11,38 +11,47 @@ import numpy as np
 
 from vhat import bounds
 from vhat.checks import as_numbers, check_choice, check_finite
-from vhat.errors import InputError, MissingPackage, SelectionWarning, outside
+from vhat.errors import InputError, SelectionWarning, outside
 from vhat.fit.recipe import check_positive
 from vhat.methods.base.answering import Answer, BaseFitted, Question
 from vhat.methods.base.fitting import MethodWithoutRecipe, Training
-from vhat.methods.base.kernel_smoother import At, KernelFit, check_bound, check_rows, fit_kernel
-from vhat.methods.base.method import Claim, Limits, check_noise
+from vhat.methods.base.guarantee import Claim
+from vhat.methods.base.kernel_smoother import (
+    KernelFit,
+    KernelPrediction,
+    biased_answer,
+    check_bound,
+    check_rows,
+    fit_kernel,
+)
+from vhat.methods.base.method import check_noise
+from vhat.methods.base.requirements import require_package
 from vhat.variance.noise import Noise
 
 __all__ = ["FittedKernelRidge", "KernelRidge", "matern"]
 
 _GRID = np.logspace(-9, 2, 45)
-"""Decays that leave-one-out chooses from, in units of the mean eigenvalue of K/n."""
+"""Candidate decays for leave-one-out, in units of the mean eigenvalue of K/n: four per decade."""
 
 
 @dataclass(frozen=True)
 class KernelRidge(MethodWithoutRecipe["FittedKernelRidge"]):
-    """Regression with a Matern kernel in place of the network; a band from a bound on the truth's norm.
+    """Regression with a Matern kernel in place of the network, with a band from a bound on the norm of the truth.
 
-    With ``|f*| <= B`` in the space of the kernel, the error at x is at most ``B power(x)`` of bias and
-    ``sigma |w(x)|`` times a quantile of noise (see :mod:`vhat.methods.base.kernel_smoother`). The recipe is not used.
-    The functions of that space tend to zero away from the data, so a norm belongs to an origin: subtract from y what
-    you would predict where there are no data.
+    If ``|f*| <= B`` in the space of the kernel, the error at x is at most a bias of ``B power(x)`` plus a quantile of
+    noise of standard deviation ``sigma |w(x)|`` (see :mod:`vhat.methods.base.kernel_smoother`). The recipe is not used.
+    The functions of that space tend to zero away from the data, so the norm depends on the origin of y: subtract from y
+    the value that you would predict without data.
 
     Attributes:
-        length_scale: The kernel's, in units of the inputs.
-        nu: Its smoothness: 0.5, 1.5, 2.5 or infinity (the Gaussian kernel), or any other positive number.
+        length_scale: Length scale of the kernel, in units of the inputs.
+        nu: Smoothness of the kernel: 0.5, 1.5, 2.5 or infinity (the Gaussian kernel), or any other positive number.
         weight_decay: lam of ``1/(2n) sum_i (f(x_i) - y_i)^2 + lam/2 |f|^2``; None chooses it by leave-one-out.
-        norm: B, in units of y; None plugs in the norm of the fit, which is a heuristic and errs low.
-        band: ``"pointwise"``: bias plus the quantile of the noise, at each point alone; ``"uniform"``: the
+        norm: B, in units of y; None uses the norm of the fit, a heuristic that is too small.
+        band: ``"pointwise"``: bias plus the quantile of the noise, at each point taken alone; ``"uniform"``: the
             self-normalised band ``spread(x) (B + sigma sqrt((ln det(I + K/(n lam)) + 2 ln(1/delta)) / (n lam)))``, at
             all points at once.
-        noise: The standard deviation of y; None estimates it from the residuals.
+        noise: Standard deviation of y; None estimates it from the residuals.
 
     Examples:
         >>> import numpy as np
@@ -76,11 +85,11 @@ class KernelRidge(MethodWithoutRecipe["FittedKernelRidge"]):
             raise InputError("KernelRidge needs at least two rows.")
         gram = matern(rows, rows, self.length_scale, self.nu)
         if self.weight_decay is None:
-            # The eigenvectors do not depend on the decay, so that any one serves until the best is found.
-            found = best_left_out(fit_kernel(gram, table.y, 1.0))
+            # The eigendecomposition does not depend on the decay: it is computed once, with a placeholder of 1.
+            regression = choose_decay(fit_kernel(gram, table.y, 1.0))
         else:
-            found = fit_kernel(gram, table.y, self.weight_decay)
-        return FittedKernelRidge(self, found, rows, table.y.ndim == 1)
+            regression = fit_kernel(gram, table.y, self.weight_decay)
+        return FittedKernelRidge(self, regression, rows, table.y.ndim == 1)
 
 
 def matern(a: np.ndarray, b: np.ndarray, length_scale: float, nu: float) -> np.ndarray:
@@ -89,22 +98,24 @@ def matern(a: np.ndarray, b: np.ndarray, length_scale: float, nu: float) -> np.n
     Raises:
         MissingPackage: When scikit-learn is not installed.
     """
-    try:
-        from sklearn.gaussian_process.kernels import Matern
-    except ImportError as error:
-        raise MissingPackage(
-            "the Matern kernel is scikit-learn's, which is not installed. Install it: pip install scikit-learn."
-        ) from error
-    return np.asarray(Matern(length_scale=length_scale, nu=nu)(a, b))
+    kernels = require_package(
+        "sklearn.gaussian_process.kernels",
+        "the Matern kernel is scikit-learn's, which is not installed. Install it: pip install scikit-learn.",
+    )
+    return np.asarray(kernels.Matern(length_scale=length_scale, nu=nu)(a, b))
 
 
-def best_left_out(found: KernelFit) -> KernelFit:
-    """Return the fit under the decay whose leave-one-out residuals are smallest, each output in its own unit."""
-    unit = np.sum((found.y - found.y.mean(axis=0)) ** 2, axis=0)
+def choose_decay(fit: KernelFit) -> KernelFit:
+    """Return the fit with the decay whose squared leave-one-out residuals are smallest.
+
+    The residuals of each output are in units of its standard deviation. Warns if the best decay is at an end of the
+    grid.
+    """
+    unit = np.sum((fit.y - fit.y.mean(axis=0)) ** 2, axis=0)
     unit = np.where(unit > 0, unit, 1.0)
-    decays = _GRID * float(found.values.mean()) / found.n
-    misses = [np.sum(replace(found, decay=float(each)).left_out ** 2 / unit) for each in decays]
-    best = int(np.argmin(misses))
+    decays = _GRID * float(fit.values.mean()) / fit.n
+    scores = [np.sum(replace(fit, decay=float(decay)).left_out ** 2 / unit) for decay in decays]
+    best = int(np.argmin(scores))
     if best in (0, len(decays) - 1):
         end = "largest" if best else "smallest"
         warnings.warn(
@@ -113,7 +124,7 @@ def best_left_out(found: KernelFit) -> KernelFit:
             SelectionWarning,
             stacklevel=outside(),
         )
-    return replace(found, decay=float(decays[best]))
+    return replace(fit, decay=float(decays[best]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,13 +133,13 @@ class FittedKernelRidge(BaseFitted):
 
     Attributes:
         options: The options.
-        found: The fit.
+        regression: The fit.
         X: The training inputs.
         squeeze: Whether y was (n,).
     """
 
     options: KernelRidge
-    found: KernelFit
+    regression: KernelFit
     X: np.ndarray = field(repr=False)
     squeeze: bool
 
@@ -137,37 +148,36 @@ class FittedKernelRidge(BaseFitted):
         points = check_rows("x", as_numbers("x", asked.x), self.X.shape[1])
         check_finite("x", points)
         options = self.options
-        at = self.found.at(matern(points, self.X, options.length_scale, options.nu), np.ones(len(points)))
-        noise = self.found.noise(options.noise)
-        norm = self.found.norm
+        kernel = matern(points, self.X, options.length_scale, options.nu)
+        predicted = self.regression.predict(kernel, np.ones(len(points)))  # k(x, x) = 1
+        noise = self.regression.noise(options.noise)
+        norm = self.regression.norm
         if options.norm is not None:
-            norm = np.full(self.found.y.shape[1], options.norm)
-        largest = at.power if options.band == "pointwise" else at.spread
-        bias = largest[:, None] * norm
-        half = bias + self._noise_share(at, noise, asked.delta)
-        return Answer(
+            norm = np.full(self.regression.y.shape[1], options.norm)
+        bias_for_norm_one = predicted.power if options.band == "pointwise" else predicted.spread
+        return biased_answer(
             self._claim(noise, norm),
-            self._shaped(at.center),
-            Limits(self._shaped(at.center - half), self._shaped(at.center + half)),
-            standard_error=self._shaped(at.response[:, None] * noise.level),
+            predicted.center,
+            bias=bias_for_norm_one[:, None] * norm,
+            noise_half_width=self._noise_half_width(predicted, noise, asked.delta),
+            standard_error=predicted.response[:, None] * noise.level,
             noise=noise,
-            bias=self._shaped(bias),
-            simultaneous=options.band == "uniform",
+            squeeze=self.squeeze,
             points=points,
+            simultaneous=options.band == "uniform",
         )
 
-    def _noise_share(self, at: At, noise: Noise, delta: float) -> np.ndarray:
-        """Return what noise adds to the half widths, (m, K); at least its quantile at each point, in either band."""
+    def _noise_half_width(self, predicted: KernelPrediction, noise: Noise, delta: float) -> np.ndarray:
+        """Return the part of the half width for the noise, (m, K).
+
+        In either band it is at least the quantile of the noise at each point, as limits for a new response require.
+        """
         if self.options.band == "pointwise":
             quantile = bounds.asymptotic(1.0, 1, 1.0, delta, df=noise.df)
-            return np.asarray(at.response[:, None] * (quantile * noise.level))
-        found = self.found
-        factor = math.sqrt((found.log_determinant + 2 * math.log(1 / delta)) / (found.n * found.decay))
-        return np.asarray(at.spread[:, None] * (factor * noise.level))
-
-    def _shaped(self, values: np.ndarray) -> np.ndarray:
-        """Return (points,) where y was (n,), else (points, outputs)."""
-        return values[:, 0] if self.squeeze else values
+            return np.asarray(predicted.response[:, None] * (quantile * noise.level))
+        fit = self.regression
+        factor = math.sqrt((fit.log_determinant + 2 * math.log(1 / delta)) / (fit.n * fit.decay))
+        return np.asarray(predicted.spread[:, None] * (factor * noise.level))
 
     def _claim(self, noise: Noise, norm: np.ndarray) -> Claim:
         options = self.options

@@ -1,4 +1,4 @@
-"""Data splitting: features from one half of the rows, an interval for the last layer from the other."""
+"""Sample splitting: features from some of the rows, ridge regression of the last layer on the others."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from vhat.errors import InputError
 from vhat.fit.recipe import check_positive
 from vhat.methods.base.answering import Answer, FittedToModel, Question
 from vhat.methods.base.fitting import BaseMethod, Training
-from vhat.methods.base.kernel_smoother import KernelFit, check_bound, fit_kernel, offset
-from vhat.methods.base.method import Claim, Limits, check_level, check_noise
+from vhat.methods.base.guarantee import Claim, gaussian_noise
+from vhat.methods.base.kernel_smoother import KernelFit, biased_answer, check_bound, fit_kernel, offset
+from vhat.methods.base.method import check_level, check_noise
 from vhat.methods.base.requirements import require_one_output, require_one_weight, require_square_loss
 from vhat.variance.weighted_norm import gradient_blocks, row_curvature
 
@@ -25,33 +26,35 @@ if TYPE_CHECKING:
 
 __all__ = ["FittedLastLayer", "LastLayer"]
 
-_FEW = 8
-"""Rows on which the model is checked to be linear in its last layer."""
+_CHECKED_ROWS = 8
+"""Number of rows on which the model is checked to be linear in its last layer."""
+_LINEAR_TOLERANCE = 1e-6
+"""Relative tolerance of that check, enough for models that compute in float32."""
 _STREAM = 21
-"""Number of this method's stream of random numbers, different for each method."""
+"""Number of this method's stream of random numbers."""
 
 
 @dataclass(frozen=True)
 class LastLayer(BaseMethod["FittedLastLayer"]):
     """Train on some rows, keep all but the last layer, and refit that on the other rows by ridge regression.
 
-    Given the first rows the features ``phi(x)`` are fixed, and the interval is that of ridge regression, with ``S =
-    phi'phi/m + lam`` over the m other rows::
+    Given the first rows, the features ``phi(x)`` are fixed. The interval is that of ridge regression on the m other
+    rows, with ``S = phi'phi/m + lam``::
 
         f(x) +- ( lam |phi(x)' S^-1 theta*| + sigma sqrt((pi^2/2) ln(2/delta) / m) |phi(x)|_{S^-1} )
 
-    A model that standardises inside adds the mean of its responses to the last layer: the regression is one of
-    deviations from it. The model must have one output and the square loss, and all rows one weight.
+    A model with internal standardisation adds the mean of its responses to the last layer: the regression is then on
+    deviations from that mean. The model must have one output and the square loss, and all rows the same weight.
 
     Attributes:
-        share: The share of rows on which the features are trained.
-        leaves: How many of the model's last parameter arrays are its last layer: 2 with a bias, 1 without. That the
-            model is linear in them is checked.
-        weight_decay: lam of the ridge regression, in the unit of the training loss, as a recipe has it; None takes that
-            of the trained last layer.
+        share: Share of the rows on which the features are trained.
+        leaves: Number of the model's last parameter arrays that form its last layer: 2 with a bias, 1 without. The
+            method checks that the model is linear in them.
+        weight_decay: lam of the ridge regression, in the unit of the training loss, as in a recipe; None takes that of
+            the trained last layer.
         norm: A bound on ``|theta*|``, which bounds the bias by ``lam norm |S^-1 phi(x)|``; None puts the estimate in
-            place of theta*, which is a heuristic and errs low.
-        noise: The standard deviation of y; None estimates it from the residuals of the ridge regression.
+            place of theta*, a heuristic that is too small.
+        noise: Standard deviation of y; None estimates it from the residuals of the ridge regression.
 
     Examples:
         >>> import numpy as np
@@ -86,13 +89,18 @@ class LastLayer(BaseMethod["FittedLastLayer"]):
         problem = fitted.problem
         with problem.scope():
             last = _last_layer(problem, self.leaves)
-            # The decay in units of the response, like the features.
+            # The features are in units of the response: divide the decay by the loss's second derivative.
             decay = self._decay(problem, last) / float(row_curvature(problem)[0])
             Z = _features(problem, problem.inputs(parts.rest.X), last)
-        found = fit_kernel(Z @ Z.T, parts.rest.y - offset(problem), decay)
-        return FittedLastLayer(self, fitted, last, Z, found, parts.numbers)
+        regression = fit_kernel(Z @ Z.T, parts.rest.y - offset(problem), decay)
+        return FittedLastLayer(self, fitted, last, Z, regression, parts.numbers)
 
     def _decay(self, problem: Problem, last: slice) -> float:
+        """Return lam of the ridge regression, in the unit of the training loss.
+
+        Raises:
+            InputError: When it is to be that of the trained last layer, whose parameters differ in decay or have none.
+        """
         if self.weight_decay is not None:
             return self.weight_decay
         decay = problem.numpy(problem.decay)[last]
@@ -102,35 +110,39 @@ class LastLayer(BaseMethod["FittedLastLayer"]):
 
 
 def _last_layer(problem: Problem, leaves: int) -> slice:
-    """Return where the last layer is in the flat vector, after checking that the model is linear in it.
+    """Return the slice of the last layer in the flat parameter vector, after checking that the model is linear in it.
 
-    It is where its features do not change as its parameters are doubled, and their product with the parameters is the
-    prediction.
+    The model is linear in the last layer if doubling its parameters does not change its features, and the product of
+    features and parameters is the prediction.
+
+    Raises:
+        InputError: When the model is not linear in these parameter arrays, or has fewer arrays.
     """
     sizes = [int(np.prod(shape)) for shape in problem.leaves]
     if leaves > len(sizes):
         raise InputError(f"leaves={leaves}, but the model has only {len(sizes)} parameter arrays.")
     last = slice(sum(sizes[:-leaves]), None)
-    few = problem.take(problem.X, 0, min(_FEW, problem.n))
+    rows = problem.take(problem.X, 0, min(_CHECKED_ROWS, problem.n))
     theta = problem.numpy(problem.theta)
     doubled = theta.copy()
     doubled[last] *= 2
-    here = _features(problem, few, last)
-    there = _features(problem.at(problem.native(doubled)), few, last)
-    f = problem.predict(few)[:, 0] - offset(problem)
-    size = np.abs(here) @ np.abs(theta[last])
-    rounding = 1e-9 * float(np.abs(here).max())
-    fixed = np.allclose(here, there, rtol=1e-6, atol=rounding)
-    if not (fixed and np.all(np.abs(f - here @ theta[last]) <= 1e-6 * size)):
+    features = _features(problem, rows, last)
+    features_doubled = _features(problem.at(problem.native(doubled)), rows, last)
+    rounding = 1e-9 * float(np.abs(features).max())
+    unchanged = np.allclose(features, features_doubled, rtol=_LINEAR_TOLERANCE, atol=rounding)
+    f = problem.predict(rows)[:, 0] - offset(problem)
+    # The sum of absolute terms: the scale of the rounding in the product.
+    size = np.abs(features) @ np.abs(theta[last])
+    if not (unchanged and np.all(np.abs(f - features @ theta[last]) <= _LINEAR_TOLERANCE * size)):
         raise InputError(
-            f"the model is not linear in its last {leaves} parameter arrays, so that they are no last layer. Set "
+            f"the model is not linear in its last {leaves} parameter arrays, so they are not a last layer. Set "
             "leaves= to 1 for a last layer without bias, and order the parameters so that it comes last."
         )
     return last
 
 
 def _features(problem: Problem, inputs: Any, last: slice) -> np.ndarray:
-    """Return the inputs of the last layer, (m, q): the gradient of the prediction with respect to its parameters."""
+    """Return the features, (m, q): the gradient of the prediction with respect to the last layer's parameters."""
     return np.concatenate([problem.numpy(g)[:, last] for g in gradient_blocks(problem, inputs)])
 
 
@@ -140,44 +152,43 @@ class FittedLastLayer(FittedToModel):
 
     Attributes:
         options: The options.
-        fitted: The model that was trained on the first rows.
-        last: Where its last layer is in the flat vector.
+        fitted: The model trained on the first rows.
+        last: Slice of its last layer in the flat parameter vector.
         Z: Features of the other rows, (m, q).
-        found: The ridge regression on them.
-        rows: Which rows these are.
+        regression: The ridge regression on these features.
+        rows: Numbers of the other rows in the data.
     """
 
     options: LastLayer
     fitted: FittedModel = field(repr=False)
     last: slice = field(repr=False)
     Z: np.ndarray = field(repr=False)
-    found: KernelFit
+    regression: KernelFit
     rows: np.ndarray = field(repr=False)
 
     def _answer(self, asked: Question) -> Answer:
         """Compute ridge limits."""
         problem = self.fitted.problem
-        found = self.found
+        regression = self.regression
         z = _features(problem, problem.inputs(asked.x), self.last)
-        noise = found.noise(self.options.noise)
-        at = found.at(z @ self.Z.T, np.sum(z**2, axis=1))
-        noisy = bounds.ridge(z, self.Z, found.decay, noise.overall, asked.delta)
+        noise = regression.noise(self.options.noise)
+        predicted = regression.predict(z @ self.Z.T, np.sum(z**2, axis=1))
+        for_noise = bounds.ridge(z, self.Z, regression.decay, noise.overall, asked.delta)
         if self.options.norm is None:
-            theta = self.Z.T @ found.residuals[:, 0] / (found.n * found.decay)
-            bias = bounds.ridge(z, self.Z, found.decay, noise.overall, asked.delta, theta_star=theta) - noisy
+            # The estimate in place of theta*: the ridge solution theta = Z'(y - f) / (m lam).
+            theta = self.Z.T @ regression.residuals[:, 0] / (regression.n * regression.decay)
+            total = bounds.ridge(z, self.Z, regression.decay, noise.overall, asked.delta, theta_star=theta)
+            bias = total - for_noise
         else:
-            bias = self.options.norm * at.power
-        # (points,) where y was (n,), else (points, 1).
-        shape = (-1,) if problem.squeeze else (-1, 1)
-        center = np.reshape(offset(problem) + at.center[:, 0], shape)
-        half = np.reshape(bias + noisy, shape)
-        return Answer(
+            bias = self.options.norm * predicted.power
+        return biased_answer(
             self._claim(noise),
-            center,
-            Limits(center - half, center + half),
-            standard_error=np.reshape(noise.overall * at.response, shape),
+            offset(problem) + predicted.center,
+            bias=bias[:, None],
+            noise_half_width=for_noise[:, None],
+            standard_error=noise.overall * predicted.response[:, None],
             noise=noise,
-            bias=np.reshape(bias, shape),
+            squeeze=problem.squeeze,
         )
 
     def _claim(self, noise: Noise) -> Claim:
@@ -188,9 +199,9 @@ class FittedLastLayer(FittedToModel):
         return Claim(
             name="last layer",
             covers="the regression function, if it is linear in the features that the first rows gave",
-            by=f"the ridge interval, bias included, from the {self.found.n} rows that the features have not seen",
+            by=f"the ridge interval, bias included, from the {self.regression.n} rows that the features have not seen",
             checked=("that the model is linear in its last layer",),
-            assumed=(bias, f"Gaussian noise, its level {noise.source}"),
+            assumed=(bias, gaussian_noise(noise)),
             response="a new response, if the regression function is linear in the features that the first rows gave",
             nominal=norm is None or self.options.noise is None,
         )

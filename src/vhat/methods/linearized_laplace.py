@@ -11,10 +11,12 @@ import numpy as np
 from vhat.errors import InputError
 from vhat.methods.base.answering import Answer, FittedToModel, Question
 from vhat.methods.base.fitting import BaseMethod, Training
-from vhat.methods.base.local_error import shortfall
+from vhat.methods.base.guarantee import PRIOR_MEAN, PRIOR_RESPONSE, Claim, gaussian_noise
+from vhat.methods.base.limits import normal_limits
+from vhat.methods.base.local_error import stationarity_caveat
 from vhat.methods.base.marginal_likelihood import best_factor
-from vhat.methods.base.method import Claim, check_noise, find_noise, normal_limits
-from vhat.methods.base.noise_levels import different, met_levels, scaled_levels, unlike_rows
+from vhat.methods.base.method import check_noise, find_noise
+from vhat.methods.base.noise_levels import describe_mismatch, effective_levels, level_range, scaled_levels
 from vhat.methods.base.requirements import require_square_loss
 from vhat.variance.weighted_norm import row_curvature
 
@@ -29,17 +31,18 @@ __all__ = ["FittedLaplace", "LinearizedLaplace"]
 class LinearizedLaplace(BaseMethod["FittedLaplace"]):
     """One fit, and the posterior ``N(theta_hat, sigma^2/n (J'J/n + lam)^-1)`` of the model linearised about it.
 
-    The variance of a prediction is ``sigma^2 g'(J'J/n + lam)^-1 g / n``, never below the library's own with
-    Gauss-Newton curvature: the prior's share is counted as uncertainty, not as bias. The loss must be the square loss.
+    The variance of a prediction is ``sigma^2 g'(J'J/n + lam)^-1 g / n``. It is never below the library's own with
+    Gauss-Newton curvature, because it counts the prior's share as uncertainty, not as bias. The loss must be the square
+    loss.
 
-    Outputs that differ in noise, and were trained with equal weight, have no such posterior. Each then has the mean
-    square error of its fit, with the truth drawn from a prior in units of its own noise: where outputs share no
-    parameter, the interval that each has alone.
+    Outputs that differ in noise but were trained with equal weight have no such posterior. Their standard error is then
+    the root mean square error of the fit, with the truth of each output drawn from a prior in units of its own noise.
+    If the outputs share no parameter, each has the interval that it would have alone.
 
     Attributes:
-        evidence: Whether the decay of the posterior is tuned after training, to the highest evidence of the linearised
-            model, by one factor for all outputs; the predictions stay those of the fit.
-        noise: The standard deviation of y; None estimates it from the residuals.
+        evidence: Whether to tune the decay of the posterior after training, by one factor for all outputs that
+            maximises the evidence of the linearised model. The predictions stay those of the fit.
+        noise: Standard deviation of y; None estimates it from the residuals.
 
     Examples:
         >>> import numpy as np, vhat
@@ -77,8 +80,8 @@ class FittedLaplace(FittedToModel):
     Attributes:
         options: The options.
         fitted: The fitted model.
-        factor: The decay of the posterior over that of the fit.
-        posterior: The same parameters under the decay of the posterior.
+        factor: Decay of the posterior, in units of that of the fit.
+        posterior: The same parameters with the decay of the posterior.
     """
 
     options: LinearizedLaplace
@@ -87,18 +90,18 @@ class FittedLaplace(FittedToModel):
     posterior: FittedModel = field(repr=False)
 
     @cached_property
-    def _bend(self) -> np.ndarray | float:
-        """The second derivative of the loss, by which ``weighted_norm(shortcut=True)`` has multiplied ``g'h``."""
+    def _loss_curvature(self) -> np.ndarray | float:
+        """The second derivative of the loss, one per output; a factor of ``weighted_norm(shortcut=True)``."""
         with self.fitted.problem.scope():
-            found = row_curvature(self.fitted.problem)
-        return float(found[0]) if self.fitted.problem.squeeze else found
+            curvature = row_curvature(self.fitted.problem)
+        return float(curvature[0]) if self.fitted.problem.squeeze else curvature
 
     def _answer(self, asked: Question) -> Answer:
         """Compute credible limits."""
         noise = find_noise(self.fitted, self.options.noise)
         norm = self.posterior.weighted_norm(asked.x, curvature="ggn", shortcut=True)
-        energy = norm.value / self._bend
-        error = met_levels(self.posterior, asked.x, noise) * np.sqrt(energy / self.fitted.problem.n)
+        energy = norm.value / self._loss_curvature  # g'h with h = (J'J/n + lam)^-1 g
+        error = effective_levels(self.posterior, asked.x, noise) * np.sqrt(energy / self.fitted.problem.n)
         center = self.fitted.predict(asked.x)
         return Answer(
             self._claim(noise),
@@ -117,23 +120,22 @@ class FittedLaplace(FittedToModel):
             name += ", evidence"
             tuned = f", the decay tuned to {self.factor:.3g} times that of training by the evidence"
         argument = "the Gaussian posterior"
-        drawn = "that the truth is a draw from that prior"
-        # Outputs or rows whose noise the objective does not follow have no posterior, only an error that is known.
-        apart = different(scaled_levels(self.fitted, noise))
-        if apart:
-            argument = f"the mean square error, at the noise that each output meets ({apart} in the unit of the loss),"
-            drawn += ", in units of each output's own noise"
-        elif unlike_rows(self.fitted, noise):
-            argument = "the mean square error, at noise that the weights of the rows do not follow,"
+        truth = "that the truth is a draw from that prior"
+        # If the objective does not follow the noise, it is no log density: there is a known error but no posterior.
+        mismatch = describe_mismatch(self.fitted, noise)
+        if mismatch:
+            argument = f"the mean square error, {mismatch},"
+        if level_range(scaled_levels(self.fitted, noise)):
+            truth += ", in units of each output's own noise"
         return Claim(
             name=name,
-            covers="the regression function, in the belief that the decay expresses as a prior",
-            response="a new response, in the belief that the decay expresses as a prior",
+            covers=PRIOR_MEAN,
+            response=PRIOR_RESPONSE,
             by=f"{argument} of the model linearised about its fit{tuned}",
             assumed=(
-                *shortfall(self.fitted, noise, "ggn"),
-                drawn,
-                f"Gaussian noise, its level {noise.source}",
+                *stationarity_caveat(self.fitted, noise, "ggn"),
+                truth,
+                gaussian_noise(noise),
                 "a model that is linear in its parameters over the reach of the posterior",
             ),
         )

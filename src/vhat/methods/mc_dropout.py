@@ -1,4 +1,4 @@
-"""Monte Carlo dropout: one network, and the spread of its predictions when units are dropped at random."""
+"""Monte Carlo dropout: the spread of one network's predictions when units are dropped at random."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from vhat.fit.recipe import NetworkRecipe
 from vhat.methods.base.dropout_training import train_with_dropout
 from vhat.methods.base.ensemble import Ensemble
 from vhat.methods.base.fitting import BaseMethod, Training
-from vhat.methods.base.method import Claim, Predictor, check_level, check_noise
+from vhat.methods.base.guarantee import Claim
+from vhat.methods.base.method import Predictor, check_level, check_noise
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
@@ -23,24 +24,24 @@ if TYPE_CHECKING:
 __all__ = ["MCDropout"]
 
 _STREAM = 14
-"""Number of this method's stream of random numbers, different for each method."""
+"""Number of this method's stream of random numbers."""
 
 
 @dataclass(frozen=True)
 class MCDropout(BaseMethod[Ensemble]):
     """Train with dropout, and keep dropping units when predicting (Gal and Ghahramani, 2016).
 
-    A member is the network without the units that one draw drops, the same for every point, so that a point's interval
-    does not depend on the others. The center is the mean of the members.
+    A member is the network without the units dropped in one draw. The draw is the same for all points, so that the
+    interval of a point does not depend on the other points. The center is the mean of the members.
 
-    Two kinds of recipe have units to drop: :class:`vhat.fit.Adam` and :class:`vhat.fit.AdamW`, whose network is trained
-    with dropout on its hidden layers; and a training loop of your own whose torch module has ``torch.nn.Dropout``
-    layers, trained as you train it, at the rates that they have.
+    Two kinds of recipe work: :class:`vhat.fit.Adam` and :class:`vhat.fit.AdamW`, whose network is trained with dropout
+    on its hidden layers; and a training loop of your own whose torch module has ``torch.nn.Dropout`` layers, with the
+    rates of these layers.
 
     Attributes:
-        rate: The share of hidden units that is dropped, for the recipes of :mod:`vhat.fit`.
-        draws: How many members.
-        noise: The standard deviation of y, for ``target="observation"``; None estimates it from the residuals.
+        rate: Probability that a hidden unit is dropped, for the recipes of :mod:`vhat.fit`.
+        draws: Number of members.
+        noise: Standard deviation of y, for ``target="observation"``; None estimates it from the residuals.
 
     Examples:
         >>> MCDropout(rate=0.2).draws
@@ -78,7 +79,11 @@ class MCDropout(BaseMethod[Ensemble]):
         return Ensemble(members, claim, fitted, self.noise)
 
     def _network(self, recipe: NetworkRecipe, data: Training) -> tuple[FittedModel, tuple[DroppedNetwork, ...]]:
-        """Train a network of this library with dropout; return it and the members."""
+        """Train a network of this library with dropout; return it and the members.
+
+        Raises:
+            InputError: When the recipe cannot train with dropout, or the network has no hidden layer.
+        """
         from vhat.fitted.construct import from_jax
 
         if not isinstance(recipe, CosineAdam):
@@ -103,7 +108,7 @@ class DroppedNetwork:
     Attributes:
         fitted: The whole network, fitted.
         network: The network.
-        params: Its parameters, with the weights that leave a dropped unit zero and the others scaled up.
+        params: Its parameters, with the outgoing weights of dropped units zero and the other weights scaled up.
     """
 
     fitted: FittedModel = field(repr=False)
@@ -117,10 +122,10 @@ class DroppedNetwork:
 
 
 def _dropped(params: Params, rate: float, rng: np.random.Generator) -> Params:
-    """Return parameters with hidden units dropped: the rows of the next layer's weights are zero, for every point."""
-    wide = [{name: np.asarray(leaf, dtype=np.float64) for name, leaf in layer.items()} for layer in params]
-    dropped = [wide[0]]  # the inputs of the first layer are never dropped
-    for layer in wide[1:]:
+    """Return parameters in float64 with hidden units dropped: their rows in the next layer's weights are zero."""
+    layers = [{name: np.asarray(leaf, dtype=np.float64) for name, leaf in layer.items()} for layer in params]
+    dropped = [layers[0]]  # the inputs of the first layer are never dropped
+    for layer in layers[1:]:
         kept = (rng.random(len(layer["w"])) >= rate) / (1 - rate)
         dropped.append({**layer, "w": kept[:, None] * layer["w"]})
     return tuple(dropped)
@@ -128,11 +133,11 @@ def _dropped(params: Params, rate: float, rng: np.random.Generator) -> Params:
 
 @dataclass(frozen=True, eq=False)
 class DroppedModule:
-    """A torch module whose dropout layers drop what one seed draws.
+    """A torch module with the dropout masks of one seed.
 
     Attributes:
         fitted: The fitted model.
-        seed: The seed.
+        seed: Seed of the masks.
     """
 
     fitted: FittedModel = field(repr=False)
@@ -154,8 +159,8 @@ class Mask:
     """A forward hook of a dropout layer in ``eval()`` mode that drops the same units in every row.
 
     Attributes:
-        seed: The seed of the draw.
-        layer: Which dropout layer this is.
+        seed: Seed of the mask.
+        layer: Number of the dropout layer.
     """
 
     seed: int
@@ -167,7 +172,7 @@ class Mask:
 
         shape = tuple(output.shape[1:])
         if not isinstance(module, torch.nn.Dropout):
-            # Dropout1d to Dropout3d drop whole channels.
+            # Dropout1d to Dropout3d drop whole channels: one draw for each channel, the same at all its positions.
             shape = (*shape[:1], *(1 for _ in shape[1:]))
         kept = np.random.default_rng([self.seed, self.layer]).random(shape) >= module.p
         return output * output.new_tensor(kept / (1 - module.p))
@@ -185,7 +190,11 @@ def _dropout_layers(fitted: FittedModel) -> list[Any]:
 
 
 def _torch_rates(fitted: FittedModel) -> list[float]:
-    """Return the rates of the dropout layers; refuse a model without any."""
+    """Return the rates of the dropout layers.
+
+    Raises:
+        InputError: When the model has none.
+    """
     rates = [float(layer.p) for layer in _dropout_layers(fitted)]
     if not rates:
         raise InputError(

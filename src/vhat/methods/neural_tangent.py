@@ -13,8 +13,9 @@ from vhat.errors import InputError
 from vhat.fit.recipe import NetworkRecipe
 from vhat.methods.base.answering import Answer, FittedToModel, Question
 from vhat.methods.base.fitting import BaseMethod, Training
-from vhat.methods.base.kernel_smoother import KernelFit, check_bound, fit_kernel, offset
-from vhat.methods.base.method import Claim, Limits, check_level, check_noise
+from vhat.methods.base.guarantee import Claim, gaussian_noise
+from vhat.methods.base.kernel_smoother import KernelFit, biased_answer, check_bound, fit_kernel, offset
+from vhat.methods.base.method import check_level, check_noise
 from vhat.methods.base.requirements import require_one_output, require_one_weight, require_square_loss
 from vhat.variance.tangent_kernel import tangent_kernel
 from vhat.variance.weighted_norm import gradient_blocks, row_curvature
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["FittedTangent", "NeuralTangent"]
 
 _STREAM = 22
-"""Number of the stream of random numbers that chooses rows."""
+"""Number of this method's stream of random numbers."""
 _FEATURES = {
     "initialisation": "features that were drawn before y was seen",
     "split": "features from other rows than those of the regression",
@@ -39,24 +40,24 @@ _WHERE = {
     "split": "parameters trained on other rows",
     "trained": "trained parameters",
 }
-"""Where the kernel is, for the method's name."""
+"""The parameters at which the kernel is computed, for the method's name."""
 
 
 @dataclass(frozen=True)
 class NeuralTangent(BaseMethod["FittedTangent"]):
-    """Ridge regression on the features ``grad_theta f(x; theta)``, under weight decay and row weights of the recipe.
+    """Ridge regression on the features ``grad_theta f(x; theta)``, with the weight decay and row weights of the recipe.
 
-    A linear model is its own tangent: there this is ridge regression, wherever the parameters are. The model must have
+    For a linear model the features do not depend on the parameters, and this is ridge regression. The model must have
     one output, the square loss, and decay on every parameter.
 
     Attributes:
-        at: ``"trained"``: at the parameters where the recipe ends; ``"initialisation"``: at those where it begins,
-            without training, for the recipes of :mod:`vhat.fit`; ``"split"``: at those where it ends on some rows, with
-            the regression on the other rows, whose noise the features have not seen.
-        share: The share of rows on which the features of ``"split"`` are trained.
-        norm: A bound on the length of the parameters of the truth, counted in the metric of the decay; None plugs in
-            that of the fit, which is a heuristic and errs low.
-        noise: The standard deviation of y; None estimates it from the residuals.
+        at: Parameters of the features. ``"trained"``: the result of the recipe; ``"initialisation"``: its first
+            parameters, without training, for the recipes of :mod:`vhat.fit`; ``"split"``: its result on some of the
+            rows, with the regression on the other rows, whose noise is independent of the features.
+        share: Share of the rows on which the features of ``"split"`` are trained.
+        norm: A bound on the length of the parameters of the truth, in the metric of the decay; None uses that of the
+            fit, a heuristic that is too small.
+        noise: Standard deviation of y; None estimates it from the residuals.
 
     Examples:
         >>> import numpy as np
@@ -82,21 +83,23 @@ class NeuralTangent(BaseMethod["FittedTangent"]):
     def _fit(self, data: Training) -> FittedTangent:
         if self.at == "split":
             return self._fit_split(data)
-        fitted = self._begin(data) if self.at == "initialisation" else data.fit_once()
+        fitted = self._at_first_parameters(data) if self.at == "initialisation" else data.fit_once()
         problem = fitted.problem
         decay = _required_decay(fitted)
         with problem.scope():
             rows = np.flatnonzero(problem.numpy(problem.weights))
             gram = _inner_products(fitted, problem.X).cross[np.ix_(rows, rows)]
-            bend = float(row_curvature(problem)[0])
-            curvature = problem.loss_derivatives.curvature[rows, 0]
-        # The decay in units of the response, like the kernel; rows of weight zero do not count.
-        lam = float(decay.max()) / bend * problem.n / len(rows)
+            loss_curvature = float(row_curvature(problem)[0])
+            weighted_curvature = problem.loss_derivatives.curvature[rows, 0]
+        # The kernel is in units of the response: divide the decay by the loss's second derivative. The objective
+        # divides by all n rows, the regression only by those with weight.
+        lam = float(decay.max()) / loss_curvature * problem.n / len(rows)
         y = problem.targets[rows] - offset(problem)
-        return FittedTangent(self, fitted, fit_kernel(gram, y, lam, curvature / bend), rows)
+        regression = fit_kernel(gram, y, lam, weighted_curvature / loss_curvature)
+        return FittedTangent(self, fitted, regression, rows)
 
     def _fit_split(self, data: Training) -> FittedTangent:
-        """Train on the first rows, and regress on the others."""
+        """Train the features on the first rows, and regress on the others."""
         method = f"NeuralTangent('split', share={self.share:g})"
         parts = data.split(self.share, stream=_STREAM, method=method, parts="parts")
         fitted = data._replace(X=parts.first.X, y=parts.first.y).fit_once()
@@ -106,13 +109,17 @@ class NeuralTangent(BaseMethod["FittedTangent"]):
         with problem.scope():
             inputs = problem.inputs(parts.rest.X)
             gram = _kernel(problem, inputs)
-            bend = float(row_curvature(problem)[0])
+            loss_curvature = float(row_curvature(problem)[0])
         y = np.reshape(parts.rest.y, (-1, 1)) - offset(problem)
-        found = fit_kernel(gram, y, float(decay.max()) / bend)
-        return FittedTangent(self, fitted, found, parts.numbers, inputs)
+        regression = fit_kernel(gram, y, float(decay.max()) / loss_curvature)
+        return FittedTangent(self, fitted, regression, parts.numbers, inputs)
 
-    def _begin(self, data: Training) -> FittedModel:
-        """Return the network of the recipe at its first parameters."""
+    def _at_first_parameters(self, data: Training) -> FittedModel:
+        """Return the network of the recipe at its first parameters.
+
+        Raises:
+            InputError: When the recipe is not one of :mod:`vhat.fit`.
+        """
         from vhat.fitted.construct import from_jax
 
         recipe = data.recipe
@@ -126,7 +133,11 @@ class NeuralTangent(BaseMethod["FittedTangent"]):
 
 
 def _required_decay(fitted: FittedModel) -> np.ndarray:
-    """Return the decay of every parameter, (p,), after checking that the model can be used."""
+    """Return the decay of every parameter, (p,), after checking the model.
+
+    Raises:
+        InputError: When there are several outputs, another loss than the square loss, or a parameter without decay.
+    """
     problem = fitted.problem
     require_one_output(problem.outputs, "NeuralTangent")
     require_square_loss(fitted, "NeuralTangent")
@@ -138,22 +149,27 @@ def _required_decay(fitted: FittedModel) -> np.ndarray:
 
 
 def _kernel(problem: Problem, inputs: Any, others: Any = None) -> np.ndarray:
-    """Return the tangent kernel in the metric of the decay, (m, m2)."""
-    found = tangent_kernel(problem, inputs, others, metric=problem.decay.max() / problem.decay)
-    return found.reshape(len(found), -1)
+    """Return the tangent kernel in the metric of the decay between two sets of points, (m, m2)."""
+    kernel = tangent_kernel(problem, inputs, others, metric=problem.decay.max() / problem.decay)
+    return kernel.reshape(len(kernel), -1)
 
 
 class _Products(NamedTuple):
-    """The kernel of points with the training rows, (points, n), and with themselves, (points,)."""
+    """Kernel values at test points.
+
+    Attributes:
+        cross: With the training rows, (points, n).
+        diagonal: Of each point with itself, (points,).
+    """
 
     cross: np.ndarray
     diagonal: np.ndarray
 
 
 def _inner_products(fitted: FittedModel, inputs: Any) -> _Products:
-    """Return ``k(x, x_i)`` and ``k(x, x)`` for ``k = g(x)' diag(max(lam)/lam) g(x')``, the tangent kernel.
+    """Return ``k(x, x_i)`` and ``k(x, x)`` for the tangent kernel ``k = g(x)' diag(max(lam)/lam) g(x')``.
 
-    With one decay for all parameters that is ``g(x)'g(x')``; a parameter that decays less counts more.
+    With one decay for all parameters this is ``g(x)'g(x')``; parameters with less decay have more weight.
     """
     problem = fitted.problem
     cross = []
@@ -173,14 +189,14 @@ class FittedTangent(FittedToModel):
     Attributes:
         options: The options.
         fitted: The network at the parameters of the kernel.
-        found: The kernel regression.
-        rows: The rows that it is of: those of weight zero are not, nor those that trained the features of ``"split"``.
-        inputs: The inputs of these rows for ``"split"``; None where the training rows are meant.
+        regression: The kernel regression.
+        rows: Numbers of its rows: without those of weight zero, and those that trained the features of ``"split"``.
+        inputs: The inputs of these rows for ``"split"``; None if they are rows of the fitted model.
     """
 
     options: NeuralTangent
     fitted: FittedModel = field(repr=False)
-    found: KernelFit
+    regression: KernelFit
     rows: np.ndarray = field(repr=False)
     inputs: Any = field(default=None, repr=False)
 
@@ -188,26 +204,24 @@ class FittedTangent(FittedToModel):
         """Compute limits about the kernel regression."""
         problem = self.fitted.problem
         products = self._products(problem.inputs(asked.x))
-        at = self.found.at(products.cross, products.diagonal)
-        noise = self.found.noise(self.options.noise)
-        norm = float(self.found.norm[0]) if self.options.norm is None else self.options.norm
-        # (points,) where y was (n,), else (points, 1).
-        shape = (-1,) if problem.squeeze else (-1, 1)
-        center = np.reshape(offset(problem) + at.center[:, 0], shape)
-        error = np.reshape(at.response * noise.level, shape)
-        bias = np.reshape(norm * at.power, shape)
-        half = bias + bounds.asymptotic(1.0, 1, 1.0, asked.delta, df=noise.df) * error
-        return Answer(
+        predicted = self.regression.predict(products.cross, products.diagonal)
+        noise = self.regression.noise(self.options.noise)
+        norm = self.options.norm
+        if norm is None:
+            norm = float(self.regression.norm[0])
+        error = predicted.response[:, None] * noise.level
+        return biased_answer(
             self._claim(noise, norm),
-            center,
-            Limits(center - half, center + half),
+            offset(problem) + predicted.center,
+            bias=norm * predicted.power[:, None],
+            noise_half_width=bounds.asymptotic(1.0, 1, 1.0, asked.delta, df=noise.df) * error,
             standard_error=error,
             noise=noise,
-            bias=bias,
+            squeeze=problem.squeeze,
         )
 
     def _products(self, inputs: Any) -> _Products:
-        """Return the kernel of points with the rows of the regression, and with themselves."""
+        """Return the kernel of points with the rows of the regression and with themselves."""
         problem = self.fitted.problem
         products = _inner_products(self.fitted, inputs)
         if self.inputs is None:
@@ -224,7 +238,7 @@ class FittedTangent(FittedToModel):
             name=f"tangent kernel at {_WHERE[options.at]}",
             covers="the regression function, if it is linear in these features",
             by="the quantile of the noise and the norm's bound on the bias of the kernel regression",
-            assumed=(_FEATURES[options.at], length, f"Gaussian noise, its level {noise.source}"),
+            assumed=(_FEATURES[options.at], length, gaussian_noise(noise)),
             response="a new response, if the regression function is linear in these features",
             nominal=not proved,
         )

@@ -1,4 +1,4 @@
-"""Ensembles of fits to responses with fresh noise added."""
+"""Ensembles of refits to responses with fresh noise added."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from dataclasses import dataclass
 from vhat.checks import check_count
 from vhat.methods.base.ensemble import Ensemble
 from vhat.methods.base.fitting import BaseMethod, Training
-from vhat.methods.base.method import Claim, check_noise, find_noise
+from vhat.methods.base.guarantee import Claim, gaussian_noise
+from vhat.methods.base.method import check_noise, find_noise
 from vhat.methods.base.requirements import require_residuals
 
 __all__ = ["PerturbedResponses"]
 
 _STREAM = 12
-"""Number of this method's stream of random numbers, different for each method."""
+"""Number of this method's stream of random numbers."""
 
 
 @dataclass(frozen=True)
 class PerturbedResponses(BaseMethod[Ensemble]):
     """Refit to ``y + sigma z`` with fresh Gaussian z for each member.
 
-    The spread of the members simulates what first-order theory computes: for a linear model its variance is
-    ``sigma^2 V / n`` on average. The center is the prediction of the fit to the data. The loss must be a function of
-    ``f - y``: noise cannot be added to labels or counts.
+    The spread of the members is a simulation of the first-order variance: for a linear model its expectation is
+    ``sigma^2 V / n``. The center is the prediction of the fit to the data. The loss must be a function of ``f - y``:
+    noise cannot be added to labels or counts.
 
     Attributes:
-        members: How many refits.
-        noise: The standard deviation of y; None estimates it from the residuals of the fit to the data.
-        new_seeds: Whether each member starts from first parameters of its own.
+        members: Number of refits.
+        noise: Standard deviation of y; None estimates it from the residuals of the fit to the data.
+        new_seeds: Whether each member gets a new seed; otherwise all have the seed of the fit to the data.
 
     Examples:
         >>> PerturbedResponses(members=50, noise=0.1).members
@@ -56,7 +57,7 @@ class PerturbedResponses(BaseMethod[Ensemble]):
             covers="the mean of this prediction over fresh noise, not the truth behind it",
             by=f"Student's t over {self.members} refits to responses with noise added",
             assumed=(
-                f"Gaussian noise, its level {noise.source}",
+                gaussian_noise(noise),
                 "a fit that responds to added noise as it does to the noise that it has seen",
             ),
         )

@@ -1,4 +1,4 @@
-"""The library's own interval, behind the interface of the others."""
+"""The library's own interval, with the interface of the other methods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vhat.intervals.options import Options
 from vhat.intervals.tail import Tail
 from vhat.linalg.solvers import Solver
 from vhat.methods.base.fitting import BaseMethod, Training
-from vhat.methods.base.method import Target
+from vhat.methods.base.guarantee import Target
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
@@ -21,17 +21,19 @@ __all__ = ["FittedProposed", "Proposed"]
 
 @dataclass(frozen=True)
 class Proposed(BaseMethod["FittedProposed"]):
-    """One fit, and the weighted norm of its predictions: :meth:`vhat.FittedModel.interval`.
+    """One fit, and the interval of :meth:`vhat.FittedModel.interval`.
+
+    The options are those of that call.
 
     Attributes:
-        bound: As there, like all that follow.
-        tail: As there.
-        simultaneous: As there.
-        noise: As there.
-        observation_noise: As there; used for ``target="observation"`` alone.
-        bias: As there.
-        curvature: As there.
-        solver: As there.
+        bound: Name of the bound.
+        tail: Tail of V.
+        simultaneous: Whether the level holds at all points at once.
+        noise: Noise level; None estimates it.
+        observation_noise: Noise level of a new response; used only for ``target="observation"``.
+        bias: Bound on the bias.
+        curvature: ``"auto"``, ``"hessian"`` or ``"ggn"``.
+        solver: The solver, or ``"auto"``.
 
     Examples:
         >>> import numpy as np
@@ -66,7 +68,7 @@ class FittedProposed:
 
     Attributes:
         options: The options.
-        fitted: The fitted model, with everything else that it can do.
+        fitted: The fitted model.
         seed: Seed of random probes.
     """
 

@@ -1,4 +1,4 @@
-"""Randomised prior functions: members that are pulled towards different random functions."""
+"""Randomised prior functions: an ensemble whose members are regularised towards different random functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from vhat.fit.many_fits import Recipe
 from vhat.fit.recipe import NetworkRecipe, check_positive
 from vhat.methods.base.ensemble import Ensemble
 from vhat.methods.base.fitting import BaseMethod, Training
-from vhat.methods.base.method import Claim, check_noise, find_noise
+from vhat.methods.base.guarantee import Claim, gaussian_noise
+from vhat.methods.base.method import check_noise, find_noise
 from vhat.methods.base.requirements import require_square_loss
 
 if TYPE_CHECKING:
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
 __all__ = ["NetworkPrior", "RandomizedPrior"]
 
 _STREAM = 13
-"""Number of this method's stream of random numbers, different for each method."""
+"""Number of this method's stream of random numbers."""
 
 Prior = Callable[[Any, int], np.ndarray]
-"""``prior(x, seed)``: a random function at the points x, (points,) or (points, outputs), the same for the same seed."""
+"""``prior(x, seed)``: values of a random function at x, (points,) or (points, outputs); the seed determines the
+function."""
 
 
 @dataclass(frozen=True)
 class NetworkPrior:
-    """A network at random first parameters, as a prior function.
+    """A network with random first parameters, as a prior function.
 
     Attributes:
         network: The network.
@@ -46,25 +48,25 @@ class NetworkPrior:
 
         points = np.asarray(x, dtype=np.float64)
         with jax.enable_x64(True):
-            found = self.network(self.network.init(seed), points)
-            return np.asarray(found, dtype=np.float64)
+            return np.asarray(self.network(self.network.init(seed), points), dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class RandomizedPrior(BaseMethod[Ensemble]):
     """Train each member with a fixed random function added to it (Osband et al., 2018).
 
-    Member k is ``f_k + beta p_k``, where the random function ``p_k`` stays as it is drawn, and ``f_k`` is trained on
-    ``y + sigma z_k - beta p_k(X)``: far from the data, where nothing is trained, members differ as their priors do. For
-    a linear model with decay lam whose prior has variance ``sigma^2 / (n lam)`` each member is an exact draw from the
-    posterior of Bayesian linear regression, and the truth one more: with Student's quantile and ``sqrt(1 + 1/members)``
-    times their spread, the interval has its level for any number of members. The loss must be the square loss.
+    Member k is ``f_k + beta p_k``. The random function ``p_k`` is fixed, and ``f_k`` is trained on
+    ``y + sigma z_k - beta p_k(X)``. Far from the data, where training has no effect, members differ as their priors do.
+    For a linear model with decay lam and a prior of variance ``sigma^2 / (n lam)``, each member is an exact draw from
+    the posterior of Bayesian linear regression, and the truth is one more draw. With Student's quantile and the spread
+    times ``sqrt(1 + 1/members)``, the interval then has its level for any number of members. The loss must be the
+    square loss.
 
     Attributes:
-        members: How many.
-        scale: beta, in standard deviations of y (each output its own), so that units do not matter.
-        prior: ``prior(x, seed) -> predictions``; None takes the recipe's own network at random parameters.
-        noise: The standard deviation sigma of y; None estimates it from the residuals of a fit to the data.
+        members: Number of members.
+        scale: beta, in units of the standard deviation of each output.
+        prior: ``prior(x, seed) -> predictions``; None takes the recipe's own network with random parameters.
+        noise: Standard deviation sigma of y; None estimates it from the residuals of a fit to the data.
 
     Examples:
         >>> RandomizedPrior(members=20, scale=0.5).scale
@@ -104,16 +106,21 @@ class RandomizedPrior(BaseMethod[Ensemble]):
             response="a new response, in the belief that the prior functions and this training express",
             by=f"Student's t over {self.members} members, approximate draws of a posterior",
             assumed=(
-                f"Gaussian noise, its level {noise.source}",
+                gaussian_noise(noise),
                 f"prior functions of {self.scale:g} standard deviations of y that resemble the truth",
                 "members that draw from the posterior, as they do only for linear models with a matching decay",
             ),
         )
-        # Where members are draws of the posterior the truth is one more of them, so that (truth - mean) / (spread
-        # sqrt(1 + 1/m)) has Student's law with m - 1 degrees of freedom: few members cover as often as many.
+        # If the members are draws from the posterior, the truth is one more draw. Then (truth - mean) / (spread
+        # sqrt(1 + 1/m)) has Student's distribution with m - 1 degrees of freedom: few members cover as often as many.
         return Ensemble(members, claim, base, self.noise, spread="draws")
 
     def _prior(self, recipe: Recipe) -> Prior:
+        """Return the prior function of the options, or one from the network of the recipe.
+
+        Raises:
+            InputError: When neither exists.
+        """
         if self.prior is not None:
             return self.prior
         if isinstance(recipe, NetworkRecipe):
@@ -129,10 +136,10 @@ class WithPrior:
     """A trained model with its prior function added.
 
     Attributes:
-        fitted: What was trained.
+        fitted: The trained model.
         prior: The prior function.
-        seed: Its seed.
-        scale: beta, () or (outputs,).
+        seed: Seed of the prior function.
+        scale: beta in units of y, () or (outputs,).
     """
 
     fitted: FittedModel = field(repr=False)
@@ -145,12 +152,22 @@ class WithPrior:
         trained = self.fitted.predict(x)
         if isinstance(self.prior, NetworkPrior):
             with self.fitted.problem.scope():
-                x = self.fitted.problem.inputs(x)  # columns of a frame in the order of training
+                x = self.fitted.problem.inputs(x)  # puts the columns of a data frame into the order of training
         return trained + np.reshape(self.scale * _values(self.prior, x, self.seed), trained.shape)
 
 
 def _values(prior: Prior, x: Any, seed: int, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """Evaluate a prior function; hold it to the shape of the responses where that is known."""
+    """Return the values of a prior function.
+
+    Args:
+        prior: The prior function.
+        x: Points.
+        seed: Its seed.
+        shape: Shape that the values must have; None accepts any.
+
+    Raises:
+        InputError: When the values have another shape or are not finite.
+    """
     values = np.asarray(prior(x, seed), dtype=np.float64)
     if shape is not None and values.shape != shape:
         raise InputError(f"prior(X, seed) has shape {values.shape}; the responses have {shape}. They must agree.")

@@ -1,4 +1,4 @@
-"""Trees with conformal intervals: what many would use for a table if they had no network."""
+"""Tree ensembles with conformal intervals: the usual choice for tabular data without a network."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vhat.errors import InputError, MissingPackage
+from vhat.errors import InputError
 from vhat.methods.base.fitting import MethodWithoutRecipe, Training
+from vhat.methods.base.requirements import require_package
 from vhat.methods.conformal import Conformal, FittedConformal
 
 __all__ = ["ConformalTrees", "GradientBoosting", "RandomForest", "TreeRegressor"]
@@ -22,14 +23,15 @@ _DIGITS = 10
 
 @dataclass(frozen=True)
 class ConformalTrees(MethodWithoutRecipe[FittedConformal]):
-    """An ensemble of trees as scikit-learn has it, with conformal intervals for a new response (MAPIE).
+    """A tree ensemble of scikit-learn, with conformal intervals for a new response (MAPIE).
 
-    The recipe is not used. Nothing is tuned.
+    The recipe is not used. Nothing is tuned. A subclass gives ``name`` and ``make``.
 
     Attributes:
+        name: Name of the method, for messages and intervals.
         kind: ``"cv+"`` or ``"split"``, as in :class:`vhat.methods.Conformal`.
-        share: The share of rows that ``"split"`` keeps from training.
-        folds: How many parts ``"cv+"`` makes.
+        share: Share of the rows that ``"split"`` holds out from training.
+        folds: Number of folds of ``"cv+"``.
     """
 
     name: ClassVar[str]
@@ -41,12 +43,13 @@ class ConformalTrees(MethodWithoutRecipe[FittedConformal]):
         self._conformal()
 
     def _conformal(self) -> Conformal:
+        """Return the conformal method with the same options, which checks them."""
         return Conformal(self.kind, self.share, self.folds)
 
     @staticmethod
     @abstractmethod
     def make(seed: int) -> Any:
-        """Return the scikit-learn regressor, not fitted."""
+        """Return an unfitted scikit-learn regressor."""
 
     def _fit(self, data: Training) -> FittedConformal:
         table = data.table()
@@ -54,19 +57,19 @@ class ConformalTrees(MethodWithoutRecipe[FittedConformal]):
             raise InputError(f"{self.name} needs a table, (rows, columns); X has shape {table.X.shape}.")
         unit = float(np.sqrt(np.mean(table.y**2))) or 1.0
         regressor = TreeRegressor(partial(self.make, data.seed), unit)
-        return self._conformal().around(regressor, table, seed=data.seed, name=self.name)
+        return self._conformal().fit_regressor(regressor, table, seed=data.seed, name=self.name)
 
 
 @dataclass(frozen=True)
 class GradientBoosting(ConformalTrees):
-    """Boosted trees as scikit-learn has them, with conformal intervals for a new response (MAPIE).
+    """Boosted trees of scikit-learn, with conformal intervals for a new response (MAPIE).
 
     The recipe is not used. Nothing is tuned.
 
     Attributes:
         kind: ``"cv+"`` or ``"split"``, as in :class:`vhat.methods.Conformal`.
-        share: The share of rows that ``"split"`` keeps from training.
-        folds: How many parts ``"cv+"`` makes.
+        share: Share of the rows that ``"split"`` holds out from training.
+        folds: Number of folds of ``"cv+"``.
 
     Examples:
         >>> import numpy as np
@@ -86,9 +89,9 @@ class GradientBoosting(ConformalTrees):
 
 @dataclass(frozen=True)
 class RandomForest(ConformalTrees):
-    """A random forest as scikit-learn has it, with conformal intervals for a new response (MAPIE).
+    """A random forest of scikit-learn, with conformal intervals for a new response (MAPIE).
 
-    The recipe is not used. Nothing is tuned. Options are those of :class:`vhat.methods.GradientBoosting`.
+    The recipe is not used. Nothing is tuned. The options are those of :class:`vhat.methods.GradientBoosting`.
 
     Examples:
         >>> import numpy as np
@@ -108,13 +111,13 @@ class RandomForest(ConformalTrees):
 
 @dataclass(eq=False)
 class TreeRegressor:
-    """A scikit-learn regressor that sees y in units of its size; the same rows are trained on once.
+    """A scikit-learn regressor of scaled responses, which caches the regressor of every training set.
 
     Attributes:
-        make: Makes the regressor.
-        unit: What responses and predictions are divided by.
-        trained: The regressors so far, by the rows that they saw.
-        fitted_: That of the last ``fit``.
+        make: Returns an unfitted regressor.
+        unit: Responses and predictions are divided by this number.
+        trained: Cache of fitted regressors, keyed by the bytes of their training rows.
+        fitted_: The regressor of the last ``fit``.
     """
 
     make: Callable[[], Any]
@@ -127,8 +130,9 @@ class TreeRegressor:
         return replace(self, fitted_=None)
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> TreeRegressor:
-        """Train on these rows."""
-        # Trees jump where a rounding error moves a split: without the last digits, the unit of y moves none.
+        """Train on these rows, or take their regressor from the cache."""
+        # A rounding error can move a split of a tree. Rounding the responses makes the trees independent of the unit
+        # of y.
         responses = np.round(y, _DIGITS)
         key = X.tobytes() + responses.tobytes()
         if key not in self.trained:
@@ -140,7 +144,7 @@ class TreeRegressor:
         """Return predictions, (m,).
 
         Raises:
-            InputError: For points that do not have the columns of the training rows.
+            InputError: When the points do not have the columns of the training rows.
         """
         columns = self.fitted_.n_features_in_
         if X.ndim != 2 or X.shape[1] != columns or not len(X):
@@ -152,11 +156,8 @@ class TreeRegressor:
 
 
 def _ensemble() -> Any:
-    """Import scikit-learn's trees, or say how to install them."""
-    try:
-        from sklearn import ensemble
-    except ImportError as error:
-        raise MissingPackage(
-            'these trees are scikit-learn\'s, which is not installed. Install it: pip install "vhat[methods]".'
-        ) from error
-    return ensemble
+    """Import and return ``sklearn.ensemble``."""
+    return require_package(
+        "sklearn.ensemble",
+        'these trees are scikit-learn\'s, which is not installed. Install it: pip install "vhat[methods]".',
+    )

@@ -1,4 +1,4 @@
-"""Wald intervals: the Fisher information, and the sandwich."""
+"""Wald intervals from the Fisher information or the sandwich covariance."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from vhat.errors import InputError, NotPositiveDefinite
 from vhat.linalg.solvers import Status
 from vhat.methods.base.answering import Answer, FittedToModel, Question
 from vhat.methods.base.fitting import BaseMethod, Training
-from vhat.methods.base.local_error import propagated_error, shortfall
-from vhat.methods.base.method import Claim, check_noise, find_noise, normal_limits, residuals
+from vhat.methods.base.guarantee import Claim
+from vhat.methods.base.limits import normal_limits
+from vhat.methods.base.local_error import propagated_error, stationarity_caveat
+from vhat.methods.base.method import check_noise, find_noise, residuals
 from vhat.methods.base.requirements import require_residuals
 
 if TYPE_CHECKING:
@@ -27,16 +29,16 @@ _COVARIANCES = ("fisher", "hc0", "hc3")
 
 @dataclass(frozen=True)
 class Wald(BaseMethod["FittedWald"]):
-    """One fit, and the textbook's standard error of its predictions.
+    """One fit, and the textbook standard error of its predictions.
 
     Attributes:
-        covariance: ``"fisher"``: the inverse Fisher information of the data alone, ``sigma^2 (J'J)^-1``, as if nothing
-            had been penalised; it exists only where the data determine every parameter. ``"hc0"``: the sandwich
-            ``A^-1 (J' diag(r^2) J) A^-1 / n^2`` with ``A = H + lam`` and the residuals in place of the noise, which may
-            then differ between rows; ``"hc3"``: with leave-one-out residuals, which do not err low where few rows
-            speak.
-        noise: The standard deviation of y, for ``"fisher"`` and for ``target="observation"``; None estimates it.
-        curvature: The A of the sandwich: ``"auto"``, ``"hessian"`` or ``"ggn"``.
+        covariance: ``"fisher"``: the inverse Fisher information of the data, ``sigma^2 (J'J)^-1``, ignoring the
+            penalty; it exists only if the data determine every parameter. ``"hc0"``: the sandwich
+            ``A^-1 (J' diag(r^2) J) A^-1 / n^2`` with ``A = H + lam`` and the residuals r in place of the noise, which
+            may differ between rows. ``"hc3"``: the same with leave-one-out residuals, which are not too small for rows
+            of high leverage.
+        noise: Standard deviation of y, for ``"fisher"`` and for ``target="observation"``; None estimates it.
+        curvature: The H in A of the sandwich: ``"auto"``, ``"hessian"`` or ``"ggn"``.
 
     Examples:
         >>> import numpy as np
@@ -82,15 +84,19 @@ class FittedWald(FittedToModel):
         return self._robust(asked)
 
     def _fisher(self, asked: Question) -> Answer:
-        """Compute limits from the inverse Fisher information; refuse a singular one."""
+        """Compute limits from the inverse Fisher information.
+
+        Raises:
+            NotPositiveDefinite: When the information is singular.
+        """
         from vhat.fitted.model import FittedModel
 
         noise = find_noise(self.fitted, self.options.noise)
         problem = self.fitted.problem
         # The information of the data alone: the same parameters without the decay.
-        bare = FittedModel(problem.with_decay(0 * problem.decay))
+        unpenalised = FittedModel(problem.with_decay(0 * problem.decay))
         try:
-            error = propagated_error(bare, asked.x, noise.values, curvature="ggn")
+            error = propagated_error(unpenalised, asked.x, noise.values, curvature="ggn")
         except NotPositiveDefinite as fault:
             raise NotPositiveDefinite(
                 "the Fisher information of the data alone is singular: they do not determine every parameter, and Wald "
@@ -112,11 +118,15 @@ class FittedWald(FittedToModel):
         )
 
     def _robust(self, asked: Question) -> Answer:
-        """Compute limits from the sandwich."""
+        """Compute limits from the sandwich.
+
+        Raises:
+            InputError: When the noise of a new response is needed and not given.
+        """
         if asked.target == "observation" and self.options.noise is None:
             raise InputError(
-                f"Wald(covariance={self.options.covariance!r}) lets the noise differ between rows, so that of a new "
-                "response is not known. Give noise=, or ask for target='mean'."
+                f"Wald(covariance={self.options.covariance!r}) lets the noise differ between rows, so the noise "
+                "of a new response is not known. Give noise=, or ask for target='mean'."
             )
         error = propagated_error(self.fitted, asked.x, self._sizes(), curvature=self.options.curvature)
         center = self.fitted.predict(asked.x)
@@ -130,17 +140,21 @@ class FittedWald(FittedToModel):
         )
 
     def _sizes(self) -> np.ndarray:
-        """Return the sizes of the residuals in place of the noise, (n, K)."""
+        """Return the absolute residuals that replace the noise, (n, K).
+
+        Raises:
+            InputError: When the loss has no residuals, or a row has no leave-one-out residual.
+        """
         require_residuals(self.fitted, "the sandwich")
         if self.options.covariance == "hc0":
             return np.abs(residuals(self.fitted))
-        found = self.fitted.leave_one_out(curvature=self.options.curvature)
-        if found.residual is None or np.any(found.status != Status.CONVERGED):
+        left_out = self.fitted.leave_one_out(curvature=self.options.curvature)
+        if left_out.residual is None or np.any(left_out.status != Status.CONVERGED):
             raise InputError(
                 'Wald(covariance="hc3") needs the leave-one-out residual of every row, and some have none (see '
                 'fitted.leave_one_out()). Use covariance="hc0".'
             )
-        return np.abs(found.residual).reshape(self.fitted.problem.targets.shape)
+        return np.abs(left_out.residual).reshape(self.fitted.problem.targets.shape)
 
     def _fisher_claim(self, noise: Noise, curvature: str) -> Claim:
         return Claim(
@@ -148,7 +162,7 @@ class FittedWald(FittedToModel):
             covers="the regression function at x, if the model contains it",
             by="the inverse Fisher information, which is right only as n grows",
             assumed=(
-                *shortfall(self.fitted, noise, curvature),
+                *stationarity_caveat(self.fitted, noise, curvature),
                 f"noise of one size in every row, its level {noise.source}",
                 "a prediction that is linear in the parameters over the reach of the noise",
                 "that the decay has not moved the fit",
@@ -161,7 +175,7 @@ class FittedWald(FittedToModel):
             covers="the mean of this prediction over fresh noise, not the truth behind it",
             by="the sandwich with residuals in place of the noise, which is right only as n grows",
             assumed=(
-                *shortfall(self.fitted, None, curvature),
+                *stationarity_caveat(self.fitted, None, curvature),
                 "independent noise, of any size in each row",
                 "a prediction that is linear in the parameters over the reach of the noise",
                 "one minimum that moves continuously with the noise",

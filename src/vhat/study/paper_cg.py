@@ -1,9 +1,8 @@
-"""The paper's own solver: conjugate gradients for a fixed number of iterations that never look at the curvature's sign.
+"""The paper's own solver: a fixed number of conjugate gradient iterations that ignore the sign of the curvature.
 
-It is kept for the reproduction alone. In figure 1, and where lam is inside the loss, ``H + lam`` is indefinite, so that
-what it returns after 1000 iterations is no solution of anything; the record says how often it met negative curvature
-and how large the residual was in the end. Everything else in this library uses :mod:`vhat.linalg.solvers`, which
-refuses such rows.
+It is kept only for the reproduction. In figure 1, and with lam inside the loss, ``H + lam`` is indefinite: after 1000
+iterations the iterate does not solve the system. The record counts iterations with negative curvature and gives the
+final residual. All other code of this library uses :mod:`vhat.linalg.solvers`, which refuses such rows.
 """
 
 from __future__ import annotations
@@ -16,7 +15,9 @@ import numpy as np
 from vhat import bounds
 from vhat.checks import check_count, check_tolerance
 from vhat.fit.many_fits import Recipe
-from vhat.methods.base.method import Claim, Limits, Target, check_question, fit_once, make_interval
+from vhat.methods.base.guarantee import Claim, Target
+from vhat.methods.base.limits import Limits, make_interval
+from vhat.methods.base.method import check_question, fit_once
 from vhat.models.problem import Problem
 from vhat.study.protocol import NOISE
 
@@ -29,13 +30,13 @@ __all__ = ["Descent", "FittedPaperCG", "PaperCG", "descend"]
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """Where the paper's iteration ended, one entry a right-hand side.
+    """The result of the paper's iteration, one entry per right-hand side.
 
     Attributes:
-        value: ``V = |J h|^2 / n`` of the last iterate.
-        residual: ``|g - (H + lam) h| / |g|``, computed anew.
-        steps: Iterations taken.
-        negative: How many of them met negative curvature, ``q'(H + lam)q < 0``.
+        value: ``V = |J h|^2 / n`` of the last iterate h.
+        residual: ``|g - (H + lam) h| / |g|``, recomputed at the end.
+        steps: Number of iterations.
+        negative: Number of iterations with negative curvature, ``q'(H + lam)q < 0``.
     """
 
     value: np.ndarray
@@ -45,22 +46,30 @@ class Descent:
 
 
 def descend(problem: Problem, sides: Any, *, iterations: int = 1000, tolerance: float = 1e-12) -> Descent:
-    """Run textbook conjugate gradients from 0 on ``(H + lam) h = g`` for each row of ``sides``, p-space (k, p).
+    """Run textbook conjugate gradients from 0 on ``(H + lam) h = g``, for each row g of ``sides``.
 
-    A row stops when its residual has fallen by ``tolerance``, as in ``jax.scipy.sparse.linalg.cg``.
+    Args:
+        problem: The problem.
+        sides: Right-hand sides in p-space, (k, p).
+        iterations: Number of iterations.
+        tolerance: A row stops when its residual has decreased by this factor, as in ``jax.scipy.sparse.linalg.cg``.
     """
     shift = problem.numpy(problem.decay)
 
     def multiply(rows: np.ndarray) -> np.ndarray:
         return problem.numpy(problem.product(problem.native(rows), "hessian")) + shift * rows
 
+    # Iterates h, residuals r and search directions q, (k, p).
     g = problem.numpy(sides)
-    h, r, q = np.zeros_like(g), g.copy(), g.copy()
+    h = np.zeros_like(g)
+    r = g.copy()
+    q = g.copy()
     square = np.sum(r * r, axis=1)
-    enough = tolerance**2 * square
-    steps, negative = np.zeros(len(g), dtype=int), np.zeros(len(g), dtype=int)
+    target = tolerance**2 * square
+    steps = np.zeros(len(g), dtype=int)
+    negative = np.zeros(len(g), dtype=int)
     for _ in range(iterations):
-        rows = np.flatnonzero(square > enough)
+        rows = np.flatnonzero(square > target)
         if not rows.size:
             break
         image = multiply(q[rows])
@@ -69,21 +78,22 @@ def descend(problem: Problem, sides: Any, *, iterations: int = 1000, tolerance: 
         length = (square[rows] / curvature)[:, None]
         h[rows] += length * q[rows]
         r[rows] -= length * image
-        fresh = np.sum(r[rows] ** 2, axis=1)
-        q[rows] = r[rows] + (fresh / square[rows])[:, None] * q[rows]
-        square[rows], steps[rows] = fresh, steps[rows] + 1
-    moved = problem.jvp(problem.native(h))
-    left = np.linalg.norm(g - multiply(h), axis=1) / np.linalg.norm(g, axis=1)
-    return Descent(np.sum(moved**2, axis=(1, 2)) / problem.n, left, steps, negative)
+        new_square = np.sum(r[rows] ** 2, axis=1)
+        q[rows] = r[rows] + (new_square / square[rows])[:, None] * q[rows]
+        square[rows] = new_square
+        steps[rows] += 1
+    moved = problem.jvp(problem.native(h))  # J h
+    residual = np.linalg.norm(g - multiply(h), axis=1) / np.linalg.norm(g, axis=1)
+    return Descent(np.sum(moved**2, axis=(1, 2)) / problem.n, residual, steps, negative)
 
 
 @dataclass(frozen=True)
 class PaperCG:
-    """The proposed interval as the paper computed it: ``theorem`` with v = c = 1, V by :func:`descend`.
+    """The proposed interval as computed in the paper: ``theorem`` with v = c = 1, and V by :func:`descend`.
 
     Attributes:
-        iterations: Of conjugate gradients.
-        tolerance: Of the residual.
+        iterations: Number of iterations of conjugate gradients.
+        tolerance: Relative residual at which they stop.
     """
 
     iterations: int = 1000
@@ -100,7 +110,7 @@ class PaperCG:
 
 @dataclass(frozen=True, eq=False)
 class FittedPaperCG:
-    """A fitted model whose weighted norms come from the paper's iteration.
+    """A fitted model with weighted norms by the paper's iteration.
 
     Attributes:
         options: The options.
@@ -111,7 +121,7 @@ class FittedPaperCG:
     fitted: FittedModel = field(repr=False)
 
     def descent(self, x: Any) -> Descent:
-        """Run the iteration at points, and say how it went."""
+        """Run the iteration at points."""
         problem = self.fitted.problem
         with problem.scope():
             return descend(
@@ -122,27 +132,34 @@ class FittedPaperCG:
             )
 
     def interval(self, x: Any, delta: float = 0.05, *, target: Target = "mean") -> Interval:
-        """Compute the interval at every point from whatever the iteration returned."""
+        """Compute the interval at every point from the last iterate, converged or not."""
         delta = check_question(
             "the paper's iteration", delta, target, only="mean", why="It is there for the reproduction."
         )
         return self.interval_of(self.descent(x), x, delta)
 
-    def interval_of(self, found: Descent, x: Any, delta: float) -> Interval:
-        """Make the interval of a descent that is known."""
+    def interval_of(self, descent: Descent, x: Any, delta: float) -> Interval:
+        """Return the interval for a descent at the points ``x``."""
         center = self.fitted.predict(x)
-        half = bounds.theorem(found.value, self.fitted.problem.n, NOISE, delta, v=1.0, c=1.0)
-        met = int(np.sum(found.negative > 0))
+        half = bounds.theorem(descent.value, self.fitted.problem.n, NOISE, delta, v=1.0, c=1.0)
+        negative = int(np.sum(descent.negative > 0))
         claim = Claim(
             name="theorem, by the paper's iteration",
             covers="the mean of this prediction over fresh noise",
             by="the published bound",
             assumed=(
                 f"that {self.options.iterations} iterations of conjugate gradients solve the system (negative "
-                f"curvature was met at {met} of {len(half)} points; residuals up to {np.max(found.residual):.1e})",
+                f"curvature was met at {negative} of {len(half)} points; residuals up to "
+                f"{np.max(descent.residual):.1e})",
             ),
         )
         return make_interval(
-            claim, center, Limits(center - half, center + half), delta=delta, target="mean", x=x, curvature="hessian",
+            claim,
+            center,
+            Limits.symmetric(center, half),
+            delta=delta,
+            target="mean",
+            x=x,
+            curvature="hessian",
             solver="the paper's cg",
-        )  # fmt: skip
+        )

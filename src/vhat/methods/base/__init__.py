@@ -1,6 +1,6 @@
-"""What the methods share, and what a method of your own is built from.
+"""The base classes of all methods, and of a method of your own.
 
-Subclass :class:`BaseMethod` for the options and :class:`FittedToModel` (or :class:`BaseFitted`) for what answers;
+Subclass :class:`BaseMethod` for the options, and :class:`FittedToModel` or :class:`BaseFitted` for the fitted method.
 "Write a method of your own" in the documentation shows one in full.
 """
 
@@ -10,8 +10,9 @@ from vhat.methods.base.answering import Answer, BaseFitted, FittedToModel, Quest
 from vhat.methods.base.ensemble import Ensemble
 from vhat.methods.base.fitting import BaseMethod, MethodWithoutRecipe, Training
 from vhat.methods.base.guarantee import Claim, Target
+from vhat.methods.base.limits import Limits, normal_limits
 from vhat.methods.base.local_error import left_out_predictions
-from vhat.methods.base.method import Limits, find_noise, normal_limits, residuals
+from vhat.methods.base.method import find_noise, residuals
 
 __all__ = [
     "Answer",

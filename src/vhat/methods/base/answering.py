@@ -1,8 +1,8 @@
 """The base class of fitted methods: from a question to an interval.
 
-A fitted method implements ``_answer(asked)``, which returns limits for the mean and what can be claimed for them. The
-base class checks the question, widens the limits where a new response is asked for, composes the guarantee, and marks
-points without limits.
+A fitted method implements ``_answer(asked)``, which returns limits for the mean and the claim that goes with them. The
+base class checks the question, adds the noise of a new response, composes the guarantee, and marks points without
+limits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 
 from vhat.intervals.interval import Interval
 from vhat.methods.base.guarantee import Claim, Target
-from vhat.methods.base.method import Limits, check_question, find_noise, make_interval, widened
+from vhat.methods.base.limits import Limits, make_interval, response_limits
+from vhat.methods.base.method import check_question, find_noise
 from vhat.methods.base.requirements import require_residuals
 
 if TYPE_CHECKING:
@@ -27,11 +28,11 @@ __all__ = ["Answer", "BaseFitted", "FittedToModel", "Question", "noise_of_respon
 
 
 class Question(NamedTuple):
-    """What a fitted method is asked, already checked.
+    """The checked arguments of ``interval``.
 
     Attributes:
-        x: Test inputs, as they were given.
-        delta: The probability of a miss.
+        x: Test inputs, as given by the user.
+        delta: Probability of a miss.
         target: ``"mean"`` or ``"observation"``.
     """
 
@@ -42,24 +43,24 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a method computes; the base class makes an interval of it.
+    """What a method computes; the base class turns it into an interval.
 
     Attributes:
-        claim: What the method says about its intervals.
+        claim: What the method claims for its intervals.
         center: The prediction, (points,) or (points, outputs).
-        limits: The limits.
-        standard_error: The standard deviation of the prediction, where the method has one.
-        noise: The noise that the limits rest on; None where they rest on none. For a new response the base class then
-            finds the noise.
-        bias: The share of the half width that bounds a bias, in the shape of the limits; it is not added in quadrature.
-        of: What the limits are of: ``"observation"`` where they already are those of a new response.
+        limits: The limits, in the shape of the prediction.
+        standard_error: Standard deviation of the prediction, if the method has one.
+        noise: The noise used for the limits; None if they use none. The base class then finds the noise of a new
+            response.
+        bias: The part of the half width that bounds a bias, in the shape of the limits; it is not added in quadrature.
+        of: The target of the limits: ``"observation"`` if they already are limits for a new response.
         simultaneous: Whether limits for the mean hold at all points at once.
-        delta: The level where it is not the one that was asked for: NaN where it is not known.
-        curvature: ``"hessian"`` or ``"ggn"``, where the method rests on one.
-        solver: The solver's name, where there was one.
-        guarantee: A sentence in place of the claim's own.
-        why: What the warning says of points without limits: the likely cause and the remedy.
-        points: Test inputs as an array, where the method has made one of them.
+        delta: The level, if it differs from the requested one: NaN if it is not known.
+        curvature: ``"hessian"`` or ``"ggn"``, if the method uses one.
+        solver: Name of the solver, if one was used.
+        guarantee: A sentence that replaces the claim's own.
+        why: Text of the warning for points without limits: the likely cause and the remedy.
+        points: Test inputs as an array, if the method has converted them.
     """
 
     claim: Claim
@@ -86,16 +87,16 @@ class BaseFitted(ABC):
 
         Args:
             x: Test inputs, shaped like the training inputs.
-            delta: Probability of a miss; for methods that rest on a prior, posterior probability outside.
-            target: ``"mean"`` for what the guarantee says that the method covers, ``"observation"`` for a new response.
+            delta: Probability of a miss; for Bayesian methods, the posterior probability outside.
+            target: ``"mean"`` for the quantity named in the guarantee, ``"observation"`` for a new response.
 
         Returns:
             The interval, with the method's own sentence in ``guarantee``.
 
         Raises:
-            InputError: When the points cannot be used, or the method has no interval for this target.
-            NoiseError: When the noise has to be estimated and the fit interpolates.
-            NotPositiveDefinite: When the method rests on a matrix that is singular or indefinite for these data.
+            InputError: When the points cannot be used, or the method does not support this target.
+            NoiseError: When the noise must be estimated and the fit interpolates.
+            NotPositiveDefinite: When a matrix that the method inverts is singular or indefinite for these data.
         """
         asked = Question(x, self._check(delta, target), target)
         with self._scope():
@@ -105,7 +106,7 @@ class BaseFitted(ABC):
         if target == "observation" and answer.of == "mean":
             if noise is None:
                 noise = self._response_noise()
-            limits = widened(limits, noise, asked.delta, bias=answer.bias)
+            limits = response_limits(limits, noise, asked.delta, bias=answer.bias)
         level = asked.delta
         if answer.delta is not None:
             level = answer.delta
@@ -130,10 +131,10 @@ class BaseFitted(ABC):
 
     @abstractmethod
     def _answer(self, asked: Question) -> Answer:
-        """Compute limits for the mean, and say what is claimed for them."""
+        """Compute limits for the mean, and the claim that goes with them."""
 
     def _check(self, delta: float, target: Target) -> float:
-        """Return delta after checking it and the target; override to refuse a target."""
+        """Return delta after checking it and the target; override this to refuse a target."""
         return check_question(type(self).__name__, delta, target)
 
     def _scope(self) -> AbstractContextManager[Any]:
@@ -141,12 +142,17 @@ class BaseFitted(ABC):
         return nullcontext()
 
     def _response_noise(self) -> Noise:
-        """Return the noise of a new response, for methods whose limits of the mean rest on none."""
+        """Return the noise of a new response, for methods whose limits for the mean use none."""
         raise NotImplementedError(f"{type(self).__name__} has to give the noise in its Answer, or _response_noise().")
 
 
 class FittedToModel(BaseFitted):
-    """A method that answers from one fitted model, ``fitted``, under ``options`` that may give a noise level."""
+    """A method that computes its intervals from one fitted model.
+
+    Attributes:
+        options: The options; a field ``noise`` is the noise level of a new response.
+        fitted: The fitted model. ``_answer`` runs in the framework state of its problem.
+    """
 
     options: Any
     fitted: FittedModel
@@ -159,11 +165,11 @@ class FittedToModel(BaseFitted):
 
 
 def noise_of_response(fitted: FittedModel, noise: float | None) -> Noise:
-    """Return the noise that was given, or its estimate from residuals, for a new response.
+    """Return the noise of a new response: the given level, or an estimate from the residuals.
 
     Raises:
         InputError: When the loss is not a function of ``f - y``.
-        NoiseError: When the noise has to be estimated and the fit interpolates.
+        NoiseError: When the noise must be estimated and the fit interpolates.
     """
     require_residuals(fitted, "target='observation'")
     return find_noise(fitted, noise)

@@ -1,4 +1,4 @@
-"""Several predictors, and the interval that their spread gives: the fitted form of all ensemble methods."""
+"""Intervals from the spread of several predictors: the fitted form of all ensemble methods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 
 from vhat.errors import InputError
 from vhat.methods.base.answering import Answer, BaseFitted, Question, noise_of_response
-from vhat.methods.base.method import Claim, Limits, Predictor, normal_limits
+from vhat.methods.base.guarantee import Claim
+from vhat.methods.base.limits import Limits, normal_limits
+from vhat.methods.base.method import Predictor
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
@@ -20,24 +22,24 @@ __all__ = ["Ensemble", "predictions"]
 
 
 def predictions(members: Sequence[Predictor], x: Any) -> np.ndarray:
-    """Return what each member predicts, (members, points) or (members, points, outputs)."""
+    """Return the predictions of all members, (members, points) or (members, points, outputs)."""
     return np.stack([member.predict(x) for member in members])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ensemble(BaseFitted):
-    """A fitted ensemble: mean and standard deviation over the members, and normal limits from these.
+    """A fitted ensemble: mean and standard deviation over the members, with normal or Student's limits.
 
     Attributes:
-        members: What predicts.
+        members: The predictors.
         claim: What the method claims for its intervals.
-        base: The fitted model from whose residuals the noise is estimated.
-        noise: The noise level that was given, or None.
-        center: What predicts the center, or None: the mean over the members.
-        spread: ``"population"``: the members' own standard deviation with the normal quantile; ``"sample"``: with one
-            degree of freedom less and Student's quantile, for members that are independent draws; ``"draws"``: that
-            times ``sqrt(1 + 1/members)``, for draws of a posterior from which the truth is taken to be one more: its
-            distance from their mean has their variance and that of the mean.
+        base: The fitted model whose residuals estimate the noise.
+        noise: The given noise level; None estimates it.
+        center: The predictor of the center; None takes the mean over the members.
+        spread: ``"population"``: standard deviation over the members, with the normal quantile. ``"sample"``: sample
+            standard deviation with Student's quantile, for members that are independent draws. ``"draws"``: the same
+            times ``sqrt(1 + 1/members)``, for draws from a posterior. The truth is then taken to be one more draw: the
+            variance of its distance from the mean is that of one draw plus that of the mean.
     """
 
     members: tuple[Predictor, ...]
@@ -59,19 +61,20 @@ class Ensemble(BaseFitted):
             )
         with self.base.problem.scope():
             self.base.problem.inputs(asked.x)  # refuses unusable points, whatever the members would accept
-        found = predictions(self.members, asked.x)
-        middle = found.mean(axis=0) if self.center is None else self.center.predict(asked.x)
+        predicted = predictions(self.members, asked.x)
+        center = predicted.mean(axis=0) if self.center is None else self.center.predict(asked.x)
         # One member has no sample standard deviation; for a new response its spread counts as zero.
         sample = self.spread != "population" and len(self) > 1
-        error = found.std(axis=0, ddof=1 if sample else 0)
-        return Answer(self.claim, middle, self._limits(middle, error, asked.delta, sample), standard_error=error)
+        error = predicted.std(axis=0, ddof=1 if sample else 0)
+        return Answer(self.claim, center, self._limits(center, error, asked.delta, sample), standard_error=error)
 
-    def _limits(self, middle: np.ndarray, error: np.ndarray, delta: float, sample: bool) -> Limits:
-        reach = 1.0
+    def _limits(self, center: np.ndarray, error: np.ndarray, delta: float, sample: bool) -> Limits:
+        """Return limits from the standard deviation over the members; ``sample`` if it is the sample's."""
+        factor = 1.0
         if self.spread == "draws":
-            reach = np.sqrt(1 + 1 / len(self))
+            factor = np.sqrt(1 + 1 / len(self))
         df = len(self) - 1 if sample else None
-        return normal_limits(middle, reach * error, delta, df=df)
+        return normal_limits(center, factor * error, delta, df=df)
 
     def _response_noise(self) -> Noise:
         return noise_of_response(self.base, self.noise)

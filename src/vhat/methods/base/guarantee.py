@@ -1,4 +1,4 @@
-"""What a method claims for its intervals, and the guarantee sentence composed from it."""
+"""What a method claims for its intervals, and the guarantee sentence composed from the claim."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ from vhat.level import level_text
 if TYPE_CHECKING:
     from vhat.variance.noise import Noise
 
-__all__ = ["Claim", "Target"]
+__all__ = ["PRIOR_MEAN", "PRIOR_RESPONSE", "Claim", "Target", "gaussian_noise"]
 
 Target = Literal["mean", "observation"]
+
+PRIOR_MEAN = "the regression function, in the belief that the decay expresses as a prior"
+"""What Bayesian methods with the weight decay as the prior cover for ``target="mean"``."""
+PRIOR_RESPONSE = "a new response, in the belief that the decay expresses as a prior"
+"""What they cover for ``target="observation"``."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a method claims for its intervals; the guarantee is composed from it.
+    """What a method claims for its intervals.
 
     Attributes:
-        name: The method's name, which the interval carries as its ``bound``.
+        name: Name of the method, which the interval carries as its ``bound``.
         covers: What ``target="mean"`` covers.
-        by: The argument for it.
+        by: The argument for the level.
         assumed: Assumptions that were not checked, one clause each.
         checked: Assumptions that were checked.
         response: What ``target="observation"`` covers.
-        nominal: Whether the level is only a nominal one; False where the argument proves it.
+        nominal: Whether the level is only nominal; False if the argument proves it.
     """
 
     name: str
@@ -39,13 +44,13 @@ class Claim:
     nominal: bool = True
 
     def sentence(self, delta: float, target: Target, noise: Noise | None = None, *, simultaneous: bool = False) -> str:
-        """Compose the guarantee.
+        """Compose the guarantee sentence.
 
         Args:
-            delta: The probability of a miss; NaN where the level is not known.
-            target: What the interval is of.
-            noise: The noise, where a new response was given some.
-            simultaneous: Whether the level is that of all points at once.
+            delta: Probability of a miss; NaN if the level is not known.
+            target: ``"mean"`` or ``"observation"``.
+            noise: The noise added for a new response, if any.
+            simultaneous: Whether the level holds at all points at once.
         """
         covers = self.covers
         assumed = self.assumed
@@ -66,3 +71,8 @@ class Claim:
         if self.nominal:
             return f"Nominal {level_text(delta)}"
         return level_text(delta)
+
+
+def gaussian_noise(noise: Noise) -> str:
+    """Return the assumption of Gaussian noise as a clause that names where its level comes from."""
+    return f"Gaussian noise, its level {noise.source}"

@@ -1,4 +1,4 @@
-"""Standard errors that one fit gives by its derivatives, through the solvers of the library's own intervals."""
+"""First-order standard errors from one fit, by the solvers of the library's own intervals."""
 
 from __future__ import annotations
 
@@ -16,11 +16,17 @@ if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
     from vhat.variance.noise import Noise
 
-__all__ = ["LocalError", "left_out_predictions", "propagated_error", "shortfall"]
+__all__ = ["LocalError", "left_out_predictions", "propagated_error", "stationarity_caveat"]
 
 
 class LocalError(NamedTuple):
-    """A standard error at every point; NaN where a solve failed."""
+    """A standard error at every point.
+
+    Attributes:
+        value: The standard error, (points,) or (points, outputs); NaN where a solve failed.
+        curvature: ``"hessian"`` or ``"ggn"``.
+        solver: Name of the solver.
+    """
 
     value: np.ndarray
     curvature: str
@@ -28,7 +34,7 @@ class LocalError(NamedTuple):
 
 
 def propagated_error(fitted: FittedModel, x: Any, sigma: np.ndarray, *, curvature: str = "auto") -> LocalError:
-    """Return the first-order effect of independent errors of the training responses on each prediction.
+    """Return the first-order standard error of each prediction for independent errors of the training responses.
 
     ::
 
@@ -37,7 +43,7 @@ def propagated_error(fitted: FittedModel, x: Any, sigma: np.ndarray, *, curvatur
     Args:
         fitted: The fitted model.
         x: Test inputs.
-        sigma: The standard deviation of every response, (n, K); residuals in their place give the sandwich.
+        sigma: Standard deviation of every response, (n, K). Residuals in its place give the sandwich error.
         curvature: As in :meth:`vhat.FittedModel.interval`.
     """
     problem = fitted.problem
@@ -46,8 +52,8 @@ def propagated_error(fitted: FittedModel, x: Any, sigma: np.ndarray, *, curvatur
         inputs = problem.inputs(x)
         chosen = work.choose_curvature(curvature, quiet=True)
         prepared = work.own_solver(chosen.curvature)
-        found = measure(problem, prepared, gradient_blocks(problem, inputs), sigma)
-    error = np.sqrt(found.variance / problem.n).reshape(-1, problem.outputs)
+        measured = measure(problem, prepared, gradient_blocks(problem, inputs), sigma)
+    error = np.sqrt(measured.variance / problem.n).reshape(-1, problem.outputs)
     if problem.squeeze:
         error = error[:, 0]
     return LocalError(error, chosen.curvature, prepared.name)
@@ -56,21 +62,35 @@ def propagated_error(fitted: FittedModel, x: Any, sigma: np.ndarray, *, curvatur
 def left_out_predictions(fitted: FittedModel, x: Any) -> np.ndarray:
     """Return predictions without each training row in turn, to first order, (n, points[, outputs]).
 
-    ``f_-i(x) = f(x) - d f(x)/d y_i (y_i - f_-i(x_i))``: exact for models linear in their parameters.
+    ``f_-i(x) = f(x) - d f(x)/d y_i (y_i - f_-i(x_i))``, which is exact for models linear in their parameters.
+
+    Args:
+        fitted: The fitted model.
+        x: Test inputs.
 
     Raises:
-        InputError: For a loss that has no residual.
+        InputError: When the loss is not a function of ``f - y``.
     """
     require_residuals(fitted, "leaving rows out to first order")
     residual = cast(np.ndarray, fitted.leave_one_out().residual)
-    slope = fitted.sensitivity(x)
-    # (points, n), or (points, outputs, n) with the residuals of all outputs summed.
-    moved = slope * residual if fitted.problem.squeeze else np.einsum("pkib,ib->pki", slope, residual)
-    return np.moveaxis(fitted.predict(x)[..., None] - moved, -1, 0)
+    sensitivity = fitted.sensitivity(x)
+    predicted = fitted.predict(x)[..., None]
+    if fitted.problem.squeeze:
+        return np.moveaxis(predicted - sensitivity * residual, -1, 0)
+    # (points, outputs, n): the sum over the outputs b of the row that is left out.
+    change = np.einsum("pkib,ib->pki", sensitivity, residual)
+    return np.moveaxis(predicted - change, -1, 0)
 
 
-def shortfall(fitted: FittedModel, noise: Noise | None, curvature: str, seed: int = 0) -> tuple[str, ...]:
-    """Return the caveat for parameters that are not a minimum, as clauses of a guarantee; empty at a minimum."""
+def stationarity_caveat(fitted: FittedModel, noise: Noise | None, curvature: str, seed: int = 0) -> tuple[str, ...]:
+    """Return the caveat for parameters that are not a minimum, as clauses of a guarantee; empty at a minimum.
+
+    Args:
+        fitted: The fitted model.
+        noise: The noise; None estimates it.
+        curvature: ``"hessian"`` or ``"ggn"``.
+        seed: Seed of random probes.
+    """
     with fitted.problem.scope():
         line = stationarity_line(fitted.workspace, cast(Curvature, curvature), noise, seed)
     if line.verdict == "holds":

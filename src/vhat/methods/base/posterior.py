@@ -1,7 +1,7 @@
-"""The posterior that a penalised square loss stands for, and predictors drawn from it.
+"""The posterior that corresponds to a penalised square loss, and predictors drawn from it.
 
-With Gaussian noise of standard deviation sigma, in the unit in which the loss of a row is half its square, and a prior
-of variance ``sigma^2 / (n lam_j)`` for parameter j::
+Let the noise be Gaussian with standard deviation sigma, in the unit in which the loss of a row is half its square, and
+let parameter j have a Gaussian prior of variance ``sigma^2 / (n lam_j)``. Then::
 
     log p(theta | y) = -(n / sigma^2) (L(theta) + 1/2 sum_j lam_j theta_j^2) + constant
 """
@@ -16,7 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from vhat.errors import InputError
-from vhat.methods.base.noise_levels import different, one_level, scaled_levels, unlike_rows
+from vhat.methods.base.guarantee import PRIOR_MEAN, PRIOR_RESPONSE, Claim
+from vhat.methods.base.limits import without_output_axis
+from vhat.methods.base.noise_levels import level_range, one_level, scaled_levels, weights_contradict_noise
 from vhat.methods.base.requirements import require_square_loss
 
 if TYPE_CHECKING:
@@ -25,20 +27,20 @@ if TYPE_CHECKING:
     from vhat.models.problem import Problem
     from vhat.variance.noise import Noise
 
-__all__ = ["Drawn", "Posterior", "as_posterior", "log_density", "members", "noise_clause"]
+__all__ = ["Drawn", "Posterior", "as_posterior", "log_density", "members", "posterior_claim"]
 
 
 class Posterior(NamedTuple):
-    """What the log density depends on beside the model and theta.
+    """The data and hyperparameters of the log density.
 
     Attributes:
         fixed: The parameters that were not trained.
         X: Rows.
         y: Responses, (n, K).
-        weights: One weight a row.
-        decay: One lam a parameter.
-        noise: sigma, in the loss's own unit.
-        shift: ``decay`` times the prior mean, (p,); None where that is zero.
+        weights: Row weights, (n,).
+        decay: lam of each parameter, (p,).
+        noise: sigma, in the unit of the loss.
+        shift: ``decay`` times the prior mean, (p,); None for a prior mean of zero.
     """
 
     fixed: Any
@@ -51,10 +53,16 @@ class Posterior(NamedTuple):
 
 
 def as_posterior(fitted: FittedModel, noise: Noise, method: str) -> tuple[Model, Posterior]:
-    """Return the model and the posterior of a fitted JAX model, inside its float64 scope.
+    """Return the model and the posterior of a fitted JAX model; call this inside its float64 scope.
+
+    Args:
+        fitted: The fitted model.
+        noise: The noise.
+        method: The method's name, for messages.
 
     Raises:
-        InputError: When the model is not a JAX function, its loss not the square loss, or its outputs differ in noise.
+        InputError: When the model is not a JAX function, the loss is not the square loss, or the outputs differ in
+            noise.
     """
     from vhat.models.jax.autodiff import JaxAutodiff
 
@@ -72,13 +80,21 @@ def as_posterior(fitted: FittedModel, noise: Noise, method: str) -> tuple[Model,
 
 
 def log_density(model: Model, theta: Any, posterior: Posterior, batch: Any = None) -> Any:
-    """Return the log density of the posterior; from some rows alone, an unbiased estimate of it."""
+    """Return the log density of the posterior up to a constant, or an unbiased estimate of it from a batch.
+
+    Args:
+        model: The model.
+        theta: The parameters, (p,).
+        posterior: Data and hyperparameters.
+        batch: Row numbers of the batch; None for all rows.
+    """
     X = posterior.X
     y = posterior.y
     weights = posterior.weights
     n = len(y)
     if batch is not None:
         X, y, weights = jax.tree.map(lambda leaf: leaf[batch], (X, y, weights))
+    # The mean loss of a batch is unbiased for that of all rows; the penalty does not depend on the batch.
     loss = model.total(posterior.fixed, theta, X, y, weights) * (n / len(y))
     penalty = 0.5 * n * jnp.sum(posterior.decay * theta**2)
     if posterior.shift is not None:
@@ -88,7 +104,7 @@ def log_density(model: Model, theta: Any, posterior: Posterior, batch: Any = Non
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """A model at parameters that were drawn.
+    """A model at parameters drawn from the posterior.
 
     Attributes:
         problem: The training problem.
@@ -102,8 +118,8 @@ class Drawn:
         """Return predictions, (points,) or (points, outputs)."""
         problem = self.problem
         with problem.scope():
-            found = problem.at(problem.native(self.theta)).predict(problem.inputs(x))
-        return found[:, 0] if problem.squeeze else found
+            predicted = problem.at(problem.native(self.theta)).predict(problem.inputs(x))
+        return without_output_axis(predicted, problem.squeeze)
 
 
 def members(fitted: FittedModel, draws: np.ndarray) -> tuple[Drawn, ...]:
@@ -111,14 +127,33 @@ def members(fitted: FittedModel, draws: np.ndarray) -> tuple[Drawn, ...]:
     return tuple(Drawn(fitted.problem, theta) for theta in draws)
 
 
-def noise_clause(fitted: FittedModel, noise: Noise) -> str:
-    """Return what a guarantee says of the noise in the likelihood."""
-    apart = different(scaled_levels(fitted, noise))
+def posterior_claim(name: str, fitted: FittedModel, noise: Noise, *, by: str, assumed: tuple[str, ...]) -> Claim:
+    """Return the claim of a method whose members are drawn from this posterior.
+
+    Args:
+        name: Name of the method.
+        fitted: The fitted model.
+        noise: The noise in the likelihood.
+        by: The argument for the level.
+        assumed: What the method assumes beside the prior and the noise.
+    """
+    return Claim(
+        name=name,
+        covers=PRIOR_MEAN,
+        response=PRIOR_RESPONSE,
+        by=by,
+        assumed=("that the truth is a draw from that prior", _noise_clause(fitted, noise), *assumed),
+    )
+
+
+def _noise_clause(fitted: FittedModel, noise: Noise) -> str:
+    """Return the assumption of the likelihood about the noise, with its violations in capitals."""
+    levels = level_range(scaled_levels(fitted, noise))
     outputs = ""
     if fitted.problem.outputs > 1:
         outputs = " of one level for all outputs"
-    if apart:
-        outputs += f", WHICH DIFFER ({apart} in the unit of the loss)"
-    if unlike_rows(fitted, noise):
+    if levels:
+        outputs += f", WHICH DIFFER ({levels} in the unit of the loss)"
+    if weights_contradict_noise(fitted, noise):
         outputs += ", IN ROWS WHOSE WEIGHTS DO NOT FOLLOW IT"
     return f"Gaussian noise{outputs}, its level {noise.source}"

@@ -1,32 +1,74 @@
-"""Checks that a recipe's model has what a method needs."""
+"""Checks that a method has what it needs: an installed package, a loss, weights and outputs of the recipe's model."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.errors import InputError
+from vhat.errors import InputError, MissingPackage
 
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
 
-__all__ = ["require_one_output", "require_one_weight", "require_residuals", "require_square_loss"]
+__all__ = [
+    "require_one_output",
+    "require_one_weight",
+    "require_package",
+    "require_residuals",
+    "require_square_loss",
+]
+
+_ROUNDING = 1e-9
+"""Relative difference between ``dl/df`` and ``c (f - y)`` below which a loss counts as the square loss."""
+
+
+def require_package(module: str, refusal: str) -> Any:
+    """Import a module of an optional package and return it.
+
+    Args:
+        module: Its full name, such as ``"sklearn.ensemble"``.
+        refusal: The error message if the package is missing: what needs it, and how to install it.
+
+    Raises:
+        MissingPackage: When the package is not installed.
+    """
+    package = module.partition(".")[0]
+    try:
+        import_module(package)  # the package first, as in "from package import module"
+        return import_module(module)
+    except ImportError as error:
+        raise MissingPackage(refusal) from error
 
 
 def require_square_loss(fitted: FittedModel, method: str) -> None:
-    """Refuse a model whose loss is not the square loss, which the method reads as Gaussian noise."""
+    """Refuse a loss other than the square loss, which the method interprets as Gaussian noise.
+
+    Raises:
+        InputError: When the first derivative of the loss is not its second derivative times ``f - y``.
+    """
     problem = fitted.problem
     with problem.scope():
         loss = problem.loss_derivatives
         residual = problem.fitted_values - problem.targets
-    rounding = 1e-9 * float(np.abs(loss.first).max())
-    if loss.curvature.ndim != 2 or not np.allclose(loss.first, loss.curvature * residual, rtol=1e-9, atol=rounding):
+    rounding = _ROUNDING * float(np.abs(loss.first).max())
+    # A loss that couples the outputs has a (K, K) curvature in each row.
+    coupled = loss.curvature.ndim != 2
+    if coupled or not np.allclose(loss.first, loss.curvature * residual, rtol=_ROUNDING, atol=rounding):
         raise InputError(f"{method} reads the square loss as Gaussian noise, and this model has another loss.")
 
 
 def require_residuals(fitted: FittedModel, what: str) -> None:
-    """Refuse what needs ``y - f`` to be a residual where the loss is not a function of it."""
+    """Refuse a loss that is not a function of ``f - y``: then ``y - f`` is not a residual.
+
+    Args:
+        fitted: The fitted model.
+        what: What needs the residuals, for the message.
+
+    Raises:
+        InputError: When the loss is not a function of ``f - y``.
+    """
     with fitted.problem.scope():
         location = fitted.problem.loss_derivatives.location
     if not location:
@@ -37,7 +79,11 @@ def require_residuals(fitted: FittedModel, what: str) -> None:
 
 
 def require_one_weight(fitted: FittedModel, method: str) -> None:
-    """Refuse a model that was trained on rows of different weights, where the method has rows without any."""
+    """Refuse unequal training weights, for methods that also use rows the model was not trained on.
+
+    Raises:
+        InputError: When the weights differ.
+    """
     with fitted.problem.scope():
         weights = fitted.problem.numpy(fitted.problem.weights)
     if np.ptp(weights) > 0:
@@ -48,6 +94,10 @@ def require_one_weight(fitted: FittedModel, method: str) -> None:
 
 
 def require_one_output(outputs: int, method: str) -> None:
-    """Refuse several outputs."""
+    """Refuse several outputs.
+
+    Raises:
+        InputError: When there is more than one output.
+    """
     if outputs != 1:
         raise InputError(f"{method} is for one output, and there are {outputs}. Fit one column of y at a time.")

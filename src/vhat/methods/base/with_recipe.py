@@ -1,4 +1,4 @@
-"""A method that brings its own recipe."""
+"""A method combined with a recipe of its own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["WithRecipe"]
 
 @dataclass(frozen=True)
 class WithRecipe:
-    """A method trained by a recipe of its own, whatever recipe it is given.
+    """A method that always trains by its own recipe and ignores the one passed to ``fit``.
 
-    Some methods prescribe how a network is trained (:class:`MCDropout`, :class:`UnrolledDescent`); this lets them take
-    part in a :func:`vhat.compare` whose recipe is another one.
+    Some methods need a particular recipe (:class:`MCDropout`, :class:`UnrolledDescent`). This class lets them take part
+    in a :func:`vhat.compare` with another recipe.
 
     Attributes:
         method: The method.
@@ -38,7 +38,7 @@ class WithRecipe:
 
     def __post_init__(self) -> None:
         if isinstance(self.method, type) or not callable(getattr(self.method, "fit", None)):
-            raise InputError(f"method={self.method!r} is no method: it has no fit(recipe, X, y, seed=...).")
+            raise InputError(f"method={self.method!r} is not a method: it has no fit(recipe, X, y, seed=...).")
         check_recipe(self.recipe)
 
     def fit(self, recipe: Recipe | None, X: Any, y: Any, *, seed: int = 0) -> FittedMethod:  # noqa: ARG002
@@ -48,6 +48,6 @@ class WithRecipe:
             recipe: Not used.
             X: Rows.
             y: Responses.
-            seed: As in the method.
+            seed: Seed of the training and of all random draws.
         """
         return self.method.fit(self.recipe, X, y, seed=seed)

@@ -1,4 +1,4 @@
-"""One method on one split: what it answered, and what that cost."""
+"""The result of one method on one split: its intervals, their measures and their cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSWERED", "FAILED", "INCOMPLETE", "MEASURES", "REFUSED", "Job", "Outcome"]
 
-# The statuses of an outcome; the docstring of Outcome says what they mean.
+# The statuses of an outcome; see the docstring of Outcome.
 ANSWERED = "answered"
 INCOMPLETE = "incomplete"
 REFUSED = "refused"
@@ -43,24 +43,25 @@ class Outcome:
     """One method on one split.
 
     Attributes:
-        method: The method's name.
-        split: The number of the split.
-        seed: The seed that the method was given, by which its cell can be had alone.
-        status: ``"answered"``; ``"incomplete"`` where some points have no limits, which then count as misses and leave
-            widths and score NaN; ``"refused"`` where the method said that it cannot; ``"failed"`` where it, or the
-            recipe, broke off with an error that is no sentence of this library.
-        reason: What it said; of a failure the kind of error and its message.
-        coverage: Share of test points whose interval holds the truth, or the held-out response.
+        method: Name of the method.
+        split: Number of the split.
+        seed: Seed passed to the method; with it the outcome can be computed again alone.
+        status: ``"answered"``; ``"incomplete"`` if some points have no limits: these count as misses, and the widths
+            and the score are NaN; ``"refused"`` if the method raised an error of this library; ``"failed"`` if the
+            method or the recipe raised another error.
+        reason: Message of the error; for a failure with the type of the error.
+        coverage: Share of test points whose interval contains the truth, or the held-out response.
         mean_width: Mean width.
         median_width: Median width.
-        winkler: Mean interval score at delta: width plus what misses cost; smaller is better.
-        fit_seconds: Wall time of training. Whoever trains a kind of network first also compiles it.
+        winkler: Mean interval score at delta: width plus a penalty for misses; smaller is better.
+        fit_seconds: Wall time of training. It includes compilation for the first method that trains a kind of network.
         interval_seconds: Wall time of the intervals.
-        cpu_seconds: Time that all threads of the process worked, training and intervals together: other work on the
-            machine lengthens it little.
-        peak_megabytes: Most memory that was resident above what there was at the start; NaN where the system does not
-            tell. What the process had set free before is not counted again: the first method pays for it.
-        interval: The intervals themselves.
+        cpu_seconds: CPU time of all threads of the process, for training and intervals together: it depends little on
+            other work on the machine.
+        peak_megabytes: Largest resident memory above that at the start, in megabytes; NaN if the system does not
+            report it. Memory that the process has freed before is reused without being counted: the first method
+            looks more expensive than the others.
+        interval: The intervals.
     """
 
     method: str
@@ -106,7 +107,7 @@ class Job(NamedTuple):
             judgement = _judge(band, self.rows.judge, self.delta)
         except VhatError as error:
             return Outcome(self.name, self.split, self.seed, REFUSED, str(error))
-        except Exception as error:  # whatever breaks one method, the others' work is not lost
+        except Exception as error:  # an error in one method must not lose the results of the others
             reason = f"{type(error).__name__}: {error}".removesuffix(": ")
             return Outcome(self.name, self.split, self.seed, FAILED, reason)
         return Outcome(
@@ -123,6 +124,8 @@ class Job(NamedTuple):
 
 
 class _Judgement(NamedTuple):
+    """The status and measures of an :class:`Outcome`; see there."""
+
     status: str
     reason: str
     coverage: float
@@ -132,10 +135,19 @@ class _Judgement(NamedTuple):
 
 
 def _judge(band: Interval, judge: np.ndarray, delta: float) -> _Judgement:
-    """Compare intervals with what they should hold."""
+    """Compare intervals with the values that they should contain.
+
+    Args:
+        band: The intervals.
+        judge: The truth or the responses, in the size of the predictions.
+        delta: Probability of a miss that the intervals claim.
+
+    Raises:
+        InputError: When the number of predictions differs from that of the values.
+    """
     shape = np.shape(band.center)
     if judge.size != np.size(band.center):
-        raise InputError(f"it answered with shape {shape} where {judge.shape} was asked for.")
+        raise InputError(f"its predictions have shape {shape}, not {judge.shape}.")
     judge = judge.reshape(shape)
     covered = metrics.coverage(band.lower, band.upper, judge)
     missing = np.isnan(band.lower) | np.isnan(band.upper)

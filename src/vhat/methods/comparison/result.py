@@ -1,4 +1,4 @@
-"""What a comparison found: a table, a summary, and pictures."""
+"""The result of a comparison: a table, a summary, and plots."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from vhat.intervals.interval import Interval
+
 __all__ = ["Comparison"]
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """What :func:`vhat.compare` found.
+    """The result of :func:`vhat.compare`.
 
     Attributes:
-        outcomes: One a method and split.
-        delta: The probability of a miss that every method claimed.
+        outcomes: One per method and split.
+        delta: Probability of a miss that every method claimed.
         target: ``"mean"``, judged by the truth, or ``"observation"``, judged by responses.
         splits: Training and test rows of each split.
     """
@@ -38,23 +40,24 @@ class Comparison:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The names, in the order they were given."""
+        """Names of the methods, in the order in which they were given."""
         return tuple(dict.fromkeys(each.method for each in self.outcomes))
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a method and split: method, split, seed, status, reason and every measure."""
+        """One row per method and split: method, split, seed, status, reason and all measures."""
         import pandas as pd
 
         names = ("method", "split", "seed", "status", "reason", *MEASURES)
         return pd.DataFrame([{name: getattr(each, name) for name in names} for each in self.outcomes])
 
     def summary(self) -> pd.DataFrame:
-        """One row a method: the mean of every measure over splits, and the standard error of coverage and Winkler.
+        """Return one row per method: means of all measures over the splits, standard errors of coverage and Winkler.
 
-        ``answered`` counts the splits that a mean is over. The standard error is the spread over splits by the root of
-        their number: NaN for a single split, and where all splits have the same data (``test=``), since seeds alone
-        would then speak. Random splits share most of their rows, so it is low.
+        ``answered`` is the number of splits in each mean. The standard error is the standard deviation over the splits
+        divided by the root of their number. It is NaN for a single split, and if all splits have the same data
+        (``test=``): their spread would then show only the effect of the seeds. Random splits share most of their rows,
+        so that the standard error is too small.
         """
         import pandas as pd
 
@@ -62,18 +65,21 @@ class Comparison:
         return pd.DataFrame(rows).set_index("method")
 
     def _answers(self, method: str) -> list[Outcome]:
-        """Return the outcomes that a method's means are over: answered in full or in part."""
+        """Return the outcomes that enter a method's means: answered or incomplete."""
         return [each for each in self.outcomes if each.method == method and each.status in (ANSWERED, INCOMPLETE)]
 
     def _means(self, method: str) -> dict[str, float]:
-        found = self._answers(method)
-        told_apart = not all(self.splits[each.split].same_data(self.splits[found[0].split]) for each in found)
-        values = {name: np.array([getattr(each, name) for each in found]) for name in MEASURES}
-        row = {name: float(value.mean()) if len(found) else np.nan for name, value in values.items()}
+        """Return a row of the summary."""
+        answers = self._answers(method)
+        data_differ = not all(self.splits[each.split].same_data(self.splits[answers[0].split]) for each in answers)
+        row = {"answered": float(len(answers))}
+        values = {name: np.array([getattr(each, name) for each in answers]) for name in MEASURES}
+        for name, value in values.items():
+            row[name] = float(value.mean()) if answers else np.nan
         for name in ("coverage", "winkler"):
-            spread = values[name].std(ddof=1) if told_apart else np.nan
-            row[f"{name}_error"] = float(spread / np.sqrt(max(len(found), 1)))
-        return {"answered": float(len(found)), **row}
+            deviation = values[name].std(ddof=1) if data_differ else np.nan
+            row[f"{name}_error"] = float(deviation / np.sqrt(max(len(answers), 1)))
+        return row
 
     def __repr__(self) -> str:
         judged = "the truth" if self.target == "mean" else "held-out responses"
@@ -81,24 +87,25 @@ class Comparison:
         columns = ("method", "coverage", "mean width", "median", "Winkler", "seconds", "CPU s", "MB")
         rows = [columns, *(self._row(name) for name in self.methods)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
-        lines = [
-            "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths)))  # noqa: B905
-            for row in rows
-        ]
-        return "\n".join([head, *lines, *self._short(), *self._reasons()])
+        lines = []
+        for name, *cells in rows:
+            aligned = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+            lines.append("  ".join([name.ljust(widths[0]), *aligned]))
+        return "\n".join([head, *lines, *self._footnotes(), *self._reasons()])
 
     def _marked(self, method: str) -> str:
-        """Return the name, with a star where its means are over some of the splits only."""
+        """Return the name, with a star if its means are over some of the splits only."""
         if 0 < len(self._answers(method)) < len(self.splits):
             return f"{method}*"
         return method
 
-    def _short(self) -> list[str]:
+    def _footnotes(self) -> list[str]:
         """Return the footnotes of the stars."""
         counts = {name: len(self._answers(name)) for name in self.methods if self._marked(name) != name}
         return [f"* {name}: over {count} of {len(self.splits)} splits" for name, count in counts.items()]
 
     def _row(self, method: str) -> tuple[str, ...]:
+        """Return a row of the printed table."""
         mean = self._means(method)
         if not mean["answered"]:
             return (method, self.silence(method), *[""] * 6)
@@ -106,41 +113,48 @@ class Comparison:
         return (
             self._marked(method),
             f"{100 * mean['coverage']:.1f}%",
-            *(_written(mean[name], ".3g") for name in ("mean_width", "median_width", "winkler")),
-            _written(seconds, ".1f"),
-            _written(mean["cpu_seconds"], ".1f"),
-            _written(mean["peak_megabytes"], ".0f"),
+            *(_format(mean[name], ".3g") for name in ("mean_width", "median_width", "winkler")),
+            _format(seconds, ".1f"),
+            _format(mean["cpu_seconds"], ".1f"),
+            _format(mean["peak_megabytes"], ".0f"),
         )
 
     def silence(self, method: str) -> str:
-        """Return whether a method without any answer refused or failed."""
+        """Return the statuses of a method without any answer: ``"refused"``, ``"failed"`` or both."""
         return " and ".join(dict.fromkeys(each.status for each in self.outcomes if each.method == method))
 
     def _reasons(self) -> list[str]:
-        """Return the reasons of methods that did not answer everything, each sentence once a method."""
-        said: dict[tuple[str, str], int] = {}
+        """Return one line for each distinct reason of each method, with its number of splits if not all."""
+        counts: dict[tuple[str, str], int] = {}
         for each in self.outcomes:
             if each.reason:
-                said[each.method, each.reason] = said.get((each.method, each.reason), 0) + 1
+                counts[each.method, each.reason] = counts.get((each.method, each.reason), 0) + 1
         total = len(self.splits)
-        return [
-            f"{name}{f' ({count} of {total} splits)' if count < total else ''}: {reason}"
-            for (name, reason), count in said.items()
-        ]
+        lines = []
+        for (name, reason), count in counts.items():
+            where = ""
+            if count < total:
+                where = f" ({count} of {total} splits)"
+            lines.append(f"{name}{where}: {reason}")
+        return lines
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw coverage against median width, one mark a method; see :func:`vhat.plot.coverage_plane`.
+        """Draw coverage against median width, one mark per method; see :func:`vhat.plot.coverage_plane`.
 
-        A star marks means over fewer splits than there are. A method that has no width to draw, because it left points
-        or all splits without an answer, is named below the picture.
+        A star marks means over fewer splits than were compared. A method without a finite median width is named below
+        the plot.
+
+        Args:
+            ax: Axes to draw on; None makes a figure.
 
         Raises:
-            InputError: When no method answered.
+            InputError: When no method has intervals at all points.
         """
         from vhat.plot import coverage_plane
 
-        marks = {name: self._means(name) for name in self.methods}
-        usable = {name: mean for name, mean in marks.items() if np.isfinite(mean["median_width"])}
+        means = {name: self._means(name) for name in self.methods}
+        usable = {name: mean for name, mean in means.items() if np.isfinite(mean["median_width"])}
+        not_drawn = [self._not_drawn(name) for name in means if name not in usable]
         if not usable:
             raise InputError("there is nothing to draw: no method answered at every point. Print the comparison.")
         return coverage_plane(
@@ -149,29 +163,30 @@ class Comparison:
             np.array([mean["coverage"] for mean in usable.values()]),
             np.array([mean["coverage_error"] for mean in usable.values()]),
             level=1 - self.delta,
-            notes=[*self._short(), *(self._undrawn(name) for name in marks if name not in usable)],
+            notes=[*self._footnotes(), *not_drawn],
             ax=ax,
         )
 
-    def _undrawn(self, method: str) -> str:
-        holes = sum(each.status == INCOMPLETE for each in self.outcomes if each.method == method)
+    def _not_drawn(self, method: str) -> str:
+        """Return the note below the plot for a method without a median width."""
+        incomplete = sum(each.status == INCOMPLETE for each in self.outcomes if each.method == method)
         why = self.silence(method)
-        if holes:
-            why = f"points without an interval in {holes} of {len(self.splits)} splits"
+        if incomplete:
+            why = f"points without an interval in {incomplete} of {len(self.splits)} splits"
         return f"{method} is not drawn: {why}"
 
     def gallery(
         self, split: int = 0, *, truth: Any = None, gap: tuple[float, float] | None = None, columns: int = 3
     ) -> Figure:
-        """Draw the band of every method over a single input, one panel each on the same axes, with its coverage.
+        """Draw the band of every method over a single input, in one panel per method with the same axes.
 
-        A method that refused has its reason in its panel.
+        Each panel shows the coverage of its method, or the reason why it has no intervals.
 
         Args:
-            split: Which split.
-            truth: The regression function, where it is known.
-            gap: Ends of a stretch without data, to be shaded.
-            columns: Panels in a row.
+            split: Number of the split.
+            truth: The regression function, if it is known.
+            gap: Ends of an interval without data, which is shaded.
+            columns: Panels per row.
 
         Raises:
             InputError: When there is no such split, the inputs have more than one column, or no method answered.
@@ -184,16 +199,25 @@ class Comparison:
         if rows.X_test.reshape(len(rows.X_test), -1).shape[1] != 1:
             raise InputError("a gallery is drawn over one input, and X has several columns. Use plot().")
         shown = [each for each in self.outcomes if each.split == split]
+        panels: dict[str, Interval | str] = {}
+        notes: dict[str, str] = {}
+        for each in shown:
+            if each.interval is None:
+                panels[each.method] = each.reason
+            else:
+                panels[each.method] = each.interval
+                notes[each.method] = f"covers {100 * each.coverage:.0f}%"
         return gallery(
-            {each.method: each.reason if each.interval is None else each.interval for each in shown},
+            panels,
             rows.X_test,
             truth=None if truth is None else np.asarray(truth(rows.X_test)),
             data=(rows.X_train, rows.y_train),
             gap=gap,
-            notes={each.method: f"covers {100 * each.coverage:.0f}%" for each in shown if each.interval is not None},
+            notes=notes,
             columns=columns,
         )
 
 
-def _written(value: float, form: str) -> str:
+def _format(value: float, form: str) -> str:
+    """Return a number as text, a dash if it is not finite."""
     return format(value, form) if np.isfinite(value) else "-"

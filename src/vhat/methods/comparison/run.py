@@ -1,4 +1,4 @@
-"""Ask several methods the same questions."""
+"""``vhat.compare``: several methods on the same data, splits and seeds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vhat.checks import check_choice, check_count, check_delta
-from vhat.errors import InputError, Interrupted, MissingPackage
+from vhat.errors import InputError, Interrupted
+from vhat.methods.base.requirements import require_package
 from vhat.methods.comparison.outcome import Job, Outcome
 from vhat.methods.comparison.result import Comparison
 from vhat.methods.comparison.splits import make_splits
@@ -37,33 +38,33 @@ def compare(
     seed: int = 0,
     n_jobs: int = 1,
 ) -> Comparison:
-    """Ask several methods the same questions on the same data.
+    """Compare several methods on the same data.
 
-    Every method trains by ``recipe`` on the same rows (a copy of its own), from the same seed, and answers at the same
-    points. A method that cannot answer, or breaks off with an error, is a row with its reason; the others go on.
+    Every method trains by ``recipe`` on a copy of the same rows, from the same seed, and gives intervals at the same
+    points. If a method raises an error, the table shows the reason in its row, and the other methods continue.
 
     Args:
-        methods: Those of :mod:`vhat.methods`, or anything with their ``fit``; a mapping gives them names.
+        methods: Methods of :mod:`vhat.methods`, or objects with the same ``fit``; a mapping gives them names.
         X: Rows, an array.
         y: Responses, (n,) or (n, outputs).
         recipe: How models are trained: one of :mod:`vhat.fit`, or your own
             ``recipe(X, y, *, seed, sample_weight=None) -> fitted``.
-        truth: The regression function, from inputs to means, where it is known: intervals for the mean are then judged
-            by it. None judges intervals for a new response by responses that were held out.
-        test: Points to ask about in place of held-out rows; all rows are then trained on, and ``splits`` counts seeds.
-            Inputs, if ``truth`` is given, or a pair of inputs and responses.
-        delta: Probability of a miss that every method is to claim.
-        target: ``"mean"`` or ``"observation"``; None for what ``truth`` implies.
-        splits: How many random splits, a fifth of the rows held out in each; or a scikit-learn splitter; or pairs of
-            training and test row numbers.
-        seed: Draws splits and everything that methods draw.
-        n_jobs: Processes, by joblib; -1 for one a core.
+        truth: The regression function, from inputs to means, if it is known: it then judges intervals for the mean.
+            None judges intervals for a new response by held-out responses.
+        test: Test points in place of held-out rows: inputs if ``truth`` is given, else a pair of inputs and responses.
+            All rows are then used for training, and ``splits`` is the number of seeds.
+        delta: Probability of a miss that every method claims.
+        target: ``"mean"`` or ``"observation"``; None takes ``"mean"`` if ``truth`` is given.
+        splits: Number of random splits, with a fifth of the rows held out in each; or a scikit-learn splitter; or pairs
+            of training and test row numbers.
+        seed: Seed of the splits and of all methods.
+        n_jobs: Number of processes (joblib); -1 for one per core.
 
     Returns:
-        The measures, the intervals, and pictures of them.
+        The comparison: measures, intervals and plots.
 
     Raises:
-        InputError: For options or data that cannot be used.
+        InputError: When an option or the data cannot be used.
         Interrupted: On Ctrl-C; its ``record`` is the comparison so far.
 
     Examples:
@@ -76,7 +77,7 @@ def compare(
         >>> found.methods
         ('Proposed', 'Wald')
     """
-    named = _named(methods)
+    methods_by_name = _with_names(methods)
     delta = check_delta(delta)
     check_count("seed", seed)
     if not target:
@@ -88,16 +89,16 @@ def compare(
     rows = tuple(make_splits(X, y, truth if target == "mean" else None, test, splits, seed))
     if not rows:
         raise InputError("splits= has no pair of training and test rows.")
-    seeds = [int(np.random.SeedSequence([seed, i]).generate_state(1)[0]) for i in range(len(rows))]
-    jobs = [
-        Job(name, method, i, recipe, split, delta, target, seeds[i])
-        for i, split in enumerate(rows)
-        for name, method in named.items()
-    ]
+    jobs = []
+    for number, split in enumerate(rows):
+        # All methods of a split share a seed, which depends on its number alone.
+        own_seed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+        for name, method in methods_by_name.items():
+            jobs.append(Job(name, method, number, recipe, split, delta, target, own_seed))
     outcomes: list[Outcome] = []
     try:
         with bar("methods", len(jobs)) as advance:
-            for outcome in _done(jobs, n_jobs):
+            for outcome in _outcomes(jobs, n_jobs):
                 outcomes.append(outcome)
                 advance(f"{outcome.method}, {outcome.status}")
     except KeyboardInterrupt:
@@ -109,16 +110,18 @@ def compare(
     return Comparison(tuple(outcomes), delta, target, rows)
 
 
-def _done(jobs: list[Job], n_jobs: int) -> Iterator[Outcome]:
-    """Do the jobs, here or in other processes, in the order they are listed."""
+def _outcomes(jobs: list[Job], n_jobs: int) -> Iterator[Outcome]:
+    """Run the jobs in this process or in others, and return their outcomes in the order of the jobs.
+
+    Raises:
+        MissingPackage: When joblib is needed and not installed.
+    """
     if n_jobs == 1:
         return (job() for job in jobs)
-    try:
-        from joblib import Parallel, delayed
-    except ImportError as error:
-        raise MissingPackage("n_jobs needs joblib. Install it: pip install joblib, or use n_jobs=1.") from error
-    found: Iterator[Outcome] = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(job)() for job in jobs)
-    return found
+    joblib = require_package("joblib", "n_jobs needs joblib. Install it: pip install joblib, or use n_jobs=1.")
+    parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator")
+    outcomes: Iterator[Outcome] = parallel(joblib.delayed(job)() for job in jobs)
+    return outcomes
 
 
 def _check_jobs(n_jobs: Any) -> None:
@@ -126,23 +129,36 @@ def _check_jobs(n_jobs: Any) -> None:
         raise InputError(f"n_jobs={n_jobs!r} is not a number of processes. Use 1, 2, ..., or -1 for one a core.")
 
 
-def _named(methods: Any) -> dict[str, Method]:
-    """Return the methods with a name each: the class's own, numbered where it occurs more than once."""
+def _with_names(methods: Any) -> dict[str, Method]:
+    """Return the methods by name: that of the class, with a number if several methods have the same class.
+
+    Raises:
+        InputError: When there is no method, or an object is not a method.
+    """
     if isinstance(methods, Mapping):
-        named = {str(name): method for name, method in methods.items()}
+        methods_by_name = {str(name): method for name, method in methods.items()}
     else:
-        # a method that brings its recipe along goes by its own name
-        kinds = [type(getattr(method, "method", method)).__name__ for method in methods]
-        places = [kinds[: i + 1].count(kind) for i, kind in enumerate(kinds)]
-        names = [kind if kinds.count(kind) == 1 else f"{kind} {at}" for kind, at in zip(kinds, places, strict=True)]
-        named = dict(zip(names, methods, strict=True))
-    if not named:
+        methods_by_name = dict(zip(_class_names(methods), methods, strict=True))
+    if not methods_by_name:
         raise InputError("no method was given. vhat.methods has them: [vhat.methods.Proposed(), ...].")
-    for name, method in named.items():
+    for name, method in methods_by_name.items():
         if isinstance(method, type) or not callable(getattr(method, "fit", None)):
             hint = ""
             if isinstance(method, type):
-                called = method.__name__ if name == "type" else name
-                hint = f" Write {called}()."
-            raise InputError(f"{method!r} is no method: it has no fit(recipe, X, y, seed=...).{hint}")
-    return named
+                class_name = method.__name__ if name == "type" else name
+                hint = f" Write {class_name}()."
+            raise InputError(f"{method!r} is not a method: it has no fit(recipe, X, y, seed=...).{hint}")
+    return methods_by_name
+
+
+def _class_names(methods: Sequence[Any]) -> list[str]:
+    """Return the class name of each method, with a number if it occurs more than once."""
+    # A method inside WithRecipe has the name of its own class.
+    classes = [type(getattr(method, "method", method)).__name__ for method in methods]
+    names = []
+    for position, name in enumerate(classes):
+        if classes.count(name) > 1:
+            names.append(f"{name} {classes[: position + 1].count(name)}")
+        else:
+            names.append(name)
+    return names

@@ -1,4 +1,4 @@
-"""Which rows the methods train on, where they are asked, and what judges their answers."""
+"""Splits of a comparison: training rows, test points, and the values that judge the intervals there."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ from vhat.fit.splits import Table, check_table
 
 __all__ = ["Split", "make_splits"]
 
-_HELD_OUT = 0.2
+_HELD_OUT_SHARE = 0.2
+"""Share of the rows that a random split holds out."""
 
 
 class Split(NamedTuple):
-    """Rows to train on, points to ask about, and what their intervals should hold."""
+    """One split.
+
+    Attributes:
+        X_train: Rows to train on.
+        y_train: Their responses.
+        X_test: Test points.
+        judge: The values that intervals at the test points should contain: the truth or responses.
+    """
 
     X_train: Any
     y_train: np.ndarray
@@ -25,11 +33,11 @@ class Split(NamedTuple):
     judge: np.ndarray
 
     def copied(self) -> Split:
-        """Return the same rows in memory of their own: what works in place on them changes no one else's."""
+        """Return a copy, so that a method that changes its rows in place does not affect the others."""
         return Split(*(np.array(part) for part in self))
 
     def same_data(self, other: Split) -> bool:
-        """Whether both train on the same data and ask at the same points, so that only seeds tell them apart."""
+        """Return whether both splits have equal training rows and test points, so that only their seeds differ."""
         return all(np.array_equal(mine, its) for mine, its in zip(self, other, strict=True))
 
 
@@ -39,13 +47,13 @@ def make_splits(X: Any, y: Any, truth: Any, test: Any, splits: Any, seed: int) -
     Args:
         X: Rows.
         y: Responses.
-        truth: The regression function that judges; None where responses do.
+        truth: The regression function that judges the intervals; None for responses.
         test: Points, or points and responses, in place of held-out rows; None holds rows out.
         splits: As in :func:`vhat.compare`.
-        seed: Draws random splits.
+        seed: Seed of random splits.
 
     Raises:
-        InputError: For data or splits that cannot be used.
+        InputError: When the data or the splits cannot be used.
     """
     table = check_table(X, y)
     if test is not None:
@@ -61,7 +69,13 @@ def make_splits(X: Any, y: Any, truth: Any, test: Any, splits: Any, seed: int) -
 
 
 def _points(test: Any, truth: Any, table: Table) -> tuple[np.ndarray, np.ndarray]:
-    if truth is None and not (isinstance(test, tuple) and len(test) == 2):
+    """Return given test points and the values that judge the intervals there.
+
+    Raises:
+        InputError: When responses are needed and missing, or the shapes do not match the training rows.
+    """
+    is_pair = isinstance(test, tuple) and len(test) == 2
+    if truth is None and not is_pair:
         raise InputError("test= without truth= must be a pair (X_test, y_test): intervals are judged by responses.")
     points = as_numbers("test", test[0] if isinstance(test, tuple) else test)
     check_finite("test", points)
@@ -73,11 +87,16 @@ def _points(test: Any, truth: Any, table: Table) -> tuple[np.ndarray, np.ndarray
 
 
 def _means(truth: Any, points: np.ndarray, table: Table) -> np.ndarray:
+    """Return the checked values of the regression function at points."""
     return _judge("truth(x)", truth(points), len(points), table)
 
 
 def _judge(name: str, values: Any, points: int, table: Table) -> np.ndarray:
-    """Return one value a point and output, finite."""
+    """Return finite values, one per point and output.
+
+    Raises:
+        InputError: When the values have another shape, or are not finite.
+    """
     judge = as_numbers(name, values)
     outputs = table.y.size // len(table)
     if judge.shape not in ((points,), (points, outputs)) or judge.size != points * outputs:
@@ -90,12 +109,22 @@ def _judge(name: str, values: Any, points: int, table: Table) -> np.ndarray:
 
 
 def _pairs(table: Table, splits: Any, seed: int, *, overlap: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield row numbers to train on and to ask about."""
+    """Yield the numbers of the training rows and of the held-out rows of each split.
+
+    Args:
+        table: The rows.
+        splits: As in :func:`vhat.compare`.
+        seed: Seed of random splits.
+        overlap: Whether a row may be in both parts.
+
+    Raises:
+        InputError: When a split is not a pair of row numbers, or overlaps without permission.
+    """
     n = len(table)
     if hasattr(splits, "split"):
         given = splits.split(table.X, table.y)
     elif isinstance(splits, int | np.integer):
-        yield from _random(n, splits, seed)
+        yield from _random_pairs(n, splits, seed)
         return
     else:
         given = splits
@@ -103,14 +132,18 @@ def _pairs(table: Table, splits: Any, seed: int, *, overlap: bool) -> Iterator[t
         train, held = (_rows(f"split {number}", rows, n) for rows in pair)
         if not overlap and np.intersect1d(train, held).size:
             raise InputError(
-                f"split {number} asks about rows that it trains on: responses judge fairly only where they were held "
-                "out. Give truth=, or other rows."
+                f"split {number} has test rows that are also training rows: intervals can be judged only by responses "
+                "that were held out. Give truth=, or other rows."
             )
         yield train, held
 
 
 def _rows(name: str, rows: Any, n: int) -> np.ndarray:
-    """Return row numbers; a mask is turned into them."""
+    """Return row numbers between 0 and n, from row numbers or a mask.
+
+    Raises:
+        InputError: When they are neither.
+    """
     array = np.asarray(rows)
     if array.dtype == bool and array.shape == (n,):
         array = np.flatnonzero(array)
@@ -119,10 +152,14 @@ def _rows(name: str, rows: Any, n: int) -> np.ndarray:
     return array % n
 
 
-def _random(n: int, splits: Any, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Hold a fifth of the rows out, at random."""
+def _random_pairs(n: int, splits: Any, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield random splits that hold out a fifth of the rows.
+
+    Raises:
+        InputError: When there are too few rows.
+    """
     check_count("splits", splits, least=1)
-    held_out = round(_HELD_OUT * n)
+    held_out = round(_HELD_OUT_SHARE * n)
     if held_out < 1 or n - held_out < 2:
         raise InputError(f"{n} rows are too few to hold a fifth of them out. Give test=, or more rows.")
     for i in range(int(splits)):
