@@ -18,7 +18,7 @@ import vhat
 from vhat.errors import ConditioningWarning, InputError, StoreError
 from vhat.fit import AdamW, Minimum, Network
 from vhat.study import cached_recipe, exact_draw, selection
-from vhat.study.cached_recipe import Remembered
+from vhat.study.cached_recipe import CachedRecipe
 from vhat.study.cell import VERSIONS, Cell
 from vhat.study.experiments import EXPERIMENTS, Plan, in_order, variants
 from vhat.study.measure import measure, plain
@@ -208,7 +208,7 @@ def test_a_remembered_fit_is_the_fit_to_the_last_bit_and_is_not_made_twice(tmp_p
         trained.append(seed)
         return inner(X, y, seed=seed, sample_weight=sample_weight)
 
-    kept = Remembered(recipe, tmp_path)
+    kept = CachedRecipe(recipe, tmp_path)
     first, again, other = kept(x, y, seed=0), kept(x, y, seed=0), kept(x, y, seed=0, sample_weight=np.full(20, 2.0))
     assert trained == [0, 0]
     np.testing.assert_array_equal(again.predict(x), first.predict(x))
@@ -232,7 +232,7 @@ def test_the_fit_to_the_data_is_shared_with_its_warnings_and_resamples_are_not(t
     x = np.linspace(-1, 1, 20)[:, None]
     y, trained = x[:, 0] ** 2, []
     recipe = warned_fit(trained)
-    one, other = (Remembered(recipe, tmp_path / name, tmp_path / "shared") for name in ("one", "other"))
+    one, other = (CachedRecipe(recipe, tmp_path / name, tmp_path / "shared") for name in ("one", "other"))
     with pytest.warns(ConditioningWarning, match="hardly determined"):
         first = one(x, y, seed=0)
     with pytest.warns(ConditioningWarning, match="hardly determined"):
@@ -255,7 +255,7 @@ def test_the_fit_to_the_data_is_shared_with_its_warnings_and_resamples_are_not(t
 def test_a_damaged_fit_and_one_of_other_versions_are_trained_again(tmp_path):
     x = np.linspace(-1, 1, 20)[:, None]
     y, trained = x[:, 0] ** 2, []
-    kept = Remembered(warned_fit(trained), tmp_path, made_by="jax 1")
+    kept = CachedRecipe(warned_fit(trained), tmp_path, made_by="jax 1")
     first = kept(x, y, seed=0)
     (arrays,) = tmp_path.glob("*/v*/arrays.safetensors")
     arrays.write_bytes(arrays.read_bytes()[:-8])
@@ -263,7 +263,7 @@ def test_a_damaged_fit_and_one_of_other_versions_are_trained_again(tmp_path):
     assert trained == [0, 0]
     kept(x, y, seed=0)
     assert trained == [0, 0]
-    Remembered(kept.recipe, tmp_path, made_by="jax 2")(x, y, seed=0)
+    CachedRecipe(kept.recipe, tmp_path, made_by="jax 2")(x, y, seed=0)
     assert trained == [0, 0, 0]
 
 
@@ -271,7 +271,7 @@ def test_a_damaged_fit_and_one_of_other_versions_are_trained_again(tmp_path):
 def test_a_writer_that_is_killed_leaves_nothing_that_is_taken_for_a_fit(tmp_path, monkeypatch):
     x = np.linspace(-1, 1, 20)[:, None]
     y, trained = x[:, 0] ** 2, []
-    kept = Remembered(warned_fit(trained), tmp_path)
+    kept = CachedRecipe(warned_fit(trained), tmp_path)
 
     def killed(folder, _kind, _document):
         (folder / "vhat.json").write_text("{}")
@@ -294,7 +294,7 @@ import sys, time
 from pathlib import Path
 import numpy as np
 from vhat.fit import Adam, Network
-from vhat.study.cached_recipe import Remembered
+from vhat.study.cached_recipe import CachedRecipe
 
 class Slow:
     def __call__(self, X, y, *, seed, sample_weight=None):
@@ -305,7 +305,7 @@ class Slow:
         return "Slow()"
 
 x = np.linspace(-1, 1, 9)[:, None]
-fitted = Remembered(Slow(), Path(sys.argv[1]) / "kept")(x, x[:, 0] ** 2, seed=0)
+fitted = CachedRecipe(Slow(), Path(sys.argv[1]) / "kept")(x, x[:, 0] ** 2, seed=0)
 print(fitted.predict(x).tobytes().hex())
 """
 

@@ -13,7 +13,7 @@ import pytest
 
 from vhat.errors import InputError
 from vhat.study import trade_off as trade_off_module
-from vhat.study.delta_per_point import reread
+from vhat.study.delta_per_point import rescore
 from vhat.study.experiments import Plan
 from vhat.study.figures import bands
 from vhat.study.measure import plain, score
@@ -252,7 +252,7 @@ def test_a_cell_read_again_at_its_own_delta_is_judged_as_it_was(d):
     plan = Plan(experiment, sizes=(100,), trials=2, methods=("proposed",), versions=("published",), truths=("matern",))
     for cell in plan.cells():
         result = Results(STUDY).read(cell)
-        again, wider = reread(cell, result, level(cell)), reread(cell, result, level(cell) / 10)
+        again, wider = rescore(cell, result, level(cell)), rescore(cell, result, level(cell) / 10)
         for name, value in again.items():
             assert value == pytest.approx(result["metrics"][name], rel=1e-9), name
         assert wider["mean width, all"] > 1.05 * again["mean width, all"]

@@ -142,7 +142,7 @@ def test_a_cell_reports_from_its_process_and_the_words_of_a_crash_are_free_of_re
 
 @pytest.mark.slow
 def test_two_cells_at_once_both_say_how_far_they_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(cell_progress, "_QUIET", 0.0)
+    monkeypatch.setattr(cell_progress, "_LINE_SECONDS", 0.0)
     cells = [Cell("published", "matern", 10, 100, 1e-3, "bootstrap", trial, 2) for trial in range(2)]
     said = []
     done = run(cells, tmp_path, jobs=2, say=said.append)

@@ -1,4 +1,4 @@
-"""The controlled study: truths that are known, and data drawn from them."""
+"""The controlled study: known regression functions, and data drawn from them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A recipe that keeps its fits on disk: killed work goes on where it was, and cells share a fit that all of them need.
+"""A recipe that caches its fits on disk, so that a killed run resumes, and several cells share the fits they need.
 
-A fit is written under a temporary name and renamed, so that a killed writer leaves nothing that would be taken for a
-fit. A fit is locked while it is trained: a second process that needs it waits and loads it. The lock ends with the
-process that holds it.
+A fit is written under a temporary name and then renamed, so that a killed process leaves no incomplete fit. A fit is
+locked while it is trained: a second process that needs it waits and then loads it. The lock is released when its
+process ends.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ from vhat.store import describe, read, restore, write
 if TYPE_CHECKING:
     from vhat.fitted.model import FittedModel
 
-__all__ = ["Remembered"]
+__all__ = ["CachedRecipe"]
 
 _KIND = "remembered fit"
+"""The kind of document in the files of a cached fit."""
 
 
 @dataclass(frozen=True)
-class Remembered:
+class CachedRecipe:
     """Train by ``recipe``, once for each data set and seed.
 
     Attributes:
-        recipe: How to train.
-        folder: Where fits are kept, each in a directory of its own.
-        shared: Where fits without sample weights are kept, which other cells of the same data need too; None keeps
-            them in ``folder``.
-        made_by: The versions of what computes the fits; fits of other versions are not used.
+        recipe: The recipe.
+        folder: Directory of the fits, each in a subdirectory.
+        shared: Directory of the fits without sample weights, which other cells of the same data need too; None is
+            ``folder``.
+        made_by: Versions of the software that computes the fits; fits of other versions are ignored.
     """
 
     recipe: Recipe
@@ -52,26 +53,26 @@ class Remembered:
     made_by: str = ""
 
     def __call__(self, X: Any, y: Any, *, seed: int, sample_weight: Any = None) -> FittedModel:
-        """Return the fit that was kept, or train and keep it; either way with the warnings of its training."""
+        """Return the cached fit, or train and cache it; in both cases emit the warnings of its training."""
         folder = self.folder
         if self.shared is not None and sample_weight is None:
             folder = self.shared
-        place = folder / self._name(X, y, seed, sample_weight)
+        path = folder / self._name(X, y, seed, sample_weight)
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(place.with_suffix(".lock")):
-            kept = _load(place)
-            if kept is not None:
-                return kept
-            with warnings.catch_warnings(record=True) as caught:
+        with _locked(path.with_suffix(".lock")):
+            cached = _load(path)
+            if cached is not None:
+                return cached
+            with warnings.catch_warnings(record=True) as recorded:
                 warnings.simplefilter("always")
                 fitted = self.recipe(X, y, seed=seed, sample_weight=sample_weight)
-            said = [(each.category, str(each.message)) for each in caught]
-            _save(place, fitted, said)
-        _repeat(said)
+            warned = [(each.category, str(each.message)) for each in recorded]
+            _save(path, fitted, warned)
+        _warn_again(warned)
         return fitted
 
     def _name(self, X: Any, y: Any, seed: int, sample_weight: Any) -> str:
-        """A name made from everything that the fit depends on."""
+        """Return a name of the fit: a hash of recipe, seed, versions and data."""
         digest = hashlib.sha256(f"{self.recipe!r} {seed} {self.made_by}".encode())
         for array in (X, y, () if sample_weight is None else sample_weight):
             digest.update(np.ascontiguousarray(array, dtype=np.float64).tobytes())
@@ -80,10 +81,10 @@ class Remembered:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Wait until no other process trains this fit."""
+    """Hold a file lock, after waiting until no other process holds it."""
     lock = FileLock(path, fallback_to_soft=False)
-    # Without a lock both processes train, which costs time and nothing else: where a file system has no locks, or where
-    # another run has removed the directory.
+    # The file system may have no locks, or another run may have removed the directory. Without a lock both processes
+    # train, which only costs time.
     with suppress(OSError):
         lock.acquire()
     try:
@@ -92,33 +93,34 @@ def _locked(path: Path) -> Iterator[None]:
         lock.release()
 
 
-def _load(place: Path) -> FittedModel | None:
-    """Return the fit kept at ``place``; None where there is none, or what is there is damaged, which is removed."""
-    if not place.is_dir():
+def _load(path: Path) -> FittedModel | None:
+    """Return the fit stored at ``path``, or None if there is none; a damaged fit is removed."""
+    if not path.is_dir():
         return None
     try:
-        document: Any = read(place, _KIND)
+        document: Any = read(path, _KIND)
         fitted = assemble(restore(document["fitted"]))
     except StoreError:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
         return None
-    _repeat([(getattr(errors, name), message) for name, message in document["warnings"]])
+    _warn_again([(getattr(errors, name), message) for name, message in document["warnings"]])
     return fitted
 
 
-def _save(place: Path, fitted: FittedModel, said: Sequence[tuple[type[Warning], str]]) -> None:
-    """Keep a fit and the library's warnings of its training."""
-    own = [[kind.__name__, message] for kind, message in said if issubclass(kind, VhatWarning)]
-    place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=".", dir=place.parent))
+def _save(path: Path, fitted: FittedModel, warned: Sequence[tuple[type[Warning], str]]) -> None:
+    """Store a fit, with those warnings of its training that are this library's."""
+    own = [[kind.__name__, message] for kind, message in warned if issubclass(kind, VhatWarning)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=".", dir=path.parent))
     try:
         write(temporary, _KIND, {"fitted": describe(fitted), "warnings": own})
-        with suppress(OSError):  # another process, where there are no locks, has put the same fit there
-            temporary.rename(place)
+        with suppress(OSError):  # without locks, another process may have stored the same fit
+            temporary.rename(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _repeat(said: Sequence[tuple[type[Warning], str]]) -> None:
-    for kind, message in said:
+def _warn_again(warned: Sequence[tuple[type[Warning], str]]) -> None:
+    """Emit recorded warnings."""
+    for kind, message in warned:
         warnings.warn(message, kind, stacklevel=3)

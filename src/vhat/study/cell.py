@@ -1,4 +1,4 @@
-"""A cell: the unit of work of the study, with a name and a seed that depend on nothing but what it is."""
+"""A cell: the unit of work of the study, with a name and a seed that depend only on its fields."""
 
 from __future__ import annotations
 
@@ -19,19 +19,27 @@ Version = Literal["published", "met", "penalised"]
 TruthName = Literal["matern", "smooth"]
 
 VERSIONS: tuple[Version, ...] = ("published", "met")
-"""As published; and with every assumption met: those of the tables and figures."""
+"""The versions in the tables and figures: as published, and with every assumption met."""
 EVERY_VERSION: tuple[Version, ...] = (*VERSIONS, "penalised")
-"""And as published but for the decay, which is inside the loss (Adam on L_lam)."""
+"""All versions; ``"penalised"`` is as published, but with the decay inside the loss (Adam on L_lam)."""
 TRUTHS: tuple[TruthName, ...] = ("matern", "smooth")
-"""The paper's truth, which cannot be learned in ten dimensions; and one of a longer length scale, which can."""
+"""The paper's truth, which cannot be learned in ten dimensions, and one with a longer length scale, which can."""
 STEPS = 10_000
 """Passes over the training data in the paper."""
 _METHOD = re.compile(r"[a-z][a-z0-9-]*")
+"""Valid names of methods."""
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """What is drawn in a cell, each from a seed of its own."""
+    """Seeds of all draws in a cell.
+
+    Attributes:
+        train: Training points.
+        test: Test points.
+        validation: Validation points.
+        fit: Training of the models.
+    """
 
     train: int
     test: int
@@ -44,11 +52,11 @@ class Cell:
     """One method on one draw of the data.
 
     Attributes:
-        version: ``"published"``: trained and bounded as in the paper; ``"met"``: every assumption met;
-            ``"penalised"``: as published, but trained by Adam on ``L_lam`` in place of AdamW.
+        version: ``"published"``: training and bound of the paper; ``"met"``: every assumption met; ``"penalised"``: as
+            published, but trained by Adam on ``L_lam`` in place of AdamW.
         truth: ``"matern"``, the paper's, or ``"smooth"``, the same process with a longer length scale.
         d: Number of inputs.
-        n: Training points drawn, before those in the box are removed.
+        n: Number of training points drawn, before those in the box are removed.
         lam: The weight decay.
         method: ``"proposed"``, ``"bootstrap"``, or another of :mod:`vhat.methods` in lower case with hyphens.
         trial: Number of the draw of the data.
@@ -81,15 +89,16 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The name under which the result is kept."""
+        """Name of the result."""
         return self._named(f"-{self.method}")
 
     @property
     def fit_key(self) -> str:
-        """The name of the fit to the data, which all methods have in common."""
+        """Name of the fit to the data, which all methods share."""
         return f"fit-{self._named('')}"
 
     def _named(self, method: str) -> str:
+        """Return a name from all fields, with ``method`` as the part of the method."""
         reduced = "" if self.steps == STEPS else f"-steps{self.steps}"
         return (
             f"{self.version}-{self.truth}-d{self.d}-n{self.n}-lam{decay_text(self.lam)}{method}"
@@ -98,26 +107,26 @@ class Cell:
 
     @property
     def seed(self) -> int:
-        """The seed of the cell: that of its truth, d, n and trial.
+        """Seed of the cell, from its truth, d, n and trial.
 
-        Methods, versions and decays of one trial share it, so that they are compared on the same data and begin
-        from the same draw of the weights.
+        Methods, versions and decays of one trial share it, so that they are compared on the same data and start from
+        the same random weights.
         """
         text = f"vhat study: {self.truth}, d={self.d}, n={self.n}, trial={self.trial}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
     @property
     def seeds(self) -> Seeds:
-        """The seeds of everything that is drawn in the cell."""
+        """Seeds of all draws in the cell."""
         return Seeds(*(int(each) for each in np.random.SeedSequence(self.seed).generate_state(4)))
 
     def config(self) -> dict[str, Any]:
-        """Return the fields, from which ``Cell(**config)`` makes the cell again."""
+        """Return the fields; ``Cell(**config)`` is the cell."""
         return asdict(self)
 
 
 def decay_text(lam: float) -> str:
-    """Write a decay in full and short: ``1e-3``.
+    """Return a decay as short text without loss of digits: ``1e-3``.
 
     Examples:
         >>> decay_text(1e-3), decay_text(2.5e-4)

@@ -39,22 +39,35 @@ Scheduler = Annotated[
 ]
 Report = Annotated[bool, typer.Option("--report", help="Compute nothing: make outputs from what is there.")]
 
+# Defaults of the options. They repeat constants of vhat.study.cell and vhat.study.experiments, which are imported only
+# when a command runs.
 _STEPS = 10_000
 _OUT = Path("study/results")
+_METHODS = "proposed,bootstrap"
+_VERSIONS = "published,met"
+_TRUTHS = "matern,smooth"
+
 _PAGES = (Path("docs/reproduction.md"), Path("docs/reproduction-tables.md"))
-_METHODS, _VERSIONS, _TRUTHS = "proposed,bootstrap", "published,met", "matern,smooth"
+"""Pages that `vhat study page` updates by default."""
 
 
 def _command(
-    experiments: tuple[str, ...], about: str, known_methods: str = _METHODS, known_versions: str = _VERSIONS
+    experiments: tuple[str, ...], about: str, default_methods: str = _METHODS, default_versions: str = _VERSIONS
 ) -> Callable[..., None]:
-    """Make the command of one or more experiments; all of them have the same options."""
+    """Return the command of one or more experiments.
+
+    Args:
+        experiments: Names of the experiments.
+        about: Help text.
+        default_methods: Default of ``--methods``.
+        default_versions: Default of ``--versions``.
+    """
 
     def command(
         trials: Trials = 5,
         sizes: Sizes = "",
-        methods: Methods = known_methods,
-        versions: Versions = known_versions,
+        methods: Methods = default_methods,
+        versions: Versions = default_versions,
         truths: Truths = _TRUTHS,
         steps: Steps = _STEPS,
         out: Out = _OUT,
@@ -121,8 +134,8 @@ app.command("variants", epilog="Example: vhat study variants --trials 1")(
     _command(
         ("variants",),
         "The proposed method at n = 100 by the paper's own iteration, and with lam inside the loss.",
-        known_methods="proposed,paper-cg,bootstrap",
-        known_versions="published,penalised",
+        default_methods="proposed,paper-cg,bootstrap",
+        default_versions="published,penalised",
     )
 )
 

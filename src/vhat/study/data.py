@@ -1,4 +1,4 @@
-"""Data of the study: Gaussian inputs with a box cut out, noisy responses of a known truth."""
+"""Data of the study: Gaussian inputs with a box cut out, and noisy responses of a known truth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from vhat.errors import InputError
 
 __all__ = ["Sample", "Truth", "sample"]
 
-_STREAM = 2  # keeps these draws apart from a truth drawn with the same seed
+_STREAM = 2
+"""Number of the stream of random numbers, different from those of :mod:`vhat.study.truth`, which may have the same
+seed."""
 
 
 class Truth(Protocol):
@@ -28,14 +30,14 @@ class Truth(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Rows, responses and what the responses are without noise.
+    """Rows, responses, and the responses without noise.
 
     Attributes:
         X: Inputs, (rows, d).
         y: ``truth + noise z``, (rows,).
         truth: The regression function at the rows, (rows,).
         noise: Standard deviation of the noise.
-        gap: Half the side of the box ``[-gap, gap]^d`` that holds no row; None where nothing was cut.
+        gap: Half the side of the box ``[-gap, gap]^d`` without rows; None if there is none.
     """
 
     X: np.ndarray
@@ -46,16 +48,15 @@ class Sample:
 
 
 def sample(truth: Truth, n: int, *, seed: int, noise: float = 0.1, gap: float | None = 0.5) -> Sample:
-    """Draw ``n`` inputs from N(0, I_d) with noisy responses, then remove those inside ``[-gap, gap]^d``.
+    """Draw ``n`` inputs from N(0, I_d) with noisy responses, and remove those inside ``[-gap, gap]^d``.
 
-    As in the paper the removed points are not replaced: in one dimension a gap of 0.5 leaves 62% of ``n``,
-    in ten dimensions all but 0.007%. The same seed with ``gap=None`` gives the same points and those that
-    were removed.
+    As in the paper, removed points are not replaced. In one dimension a gap of 0.5 leaves 62% of ``n``, in ten
+    dimensions all but 0.007%. The same seed with ``gap=None`` gives the same points together with the removed ones.
 
     Args:
         truth: The regression function; ``truth.dimension`` is d.
         n: Number of points drawn, before the cut.
-        seed: Fixes inputs and noise.
+        seed: Seed of inputs and noise.
         noise: Standard deviation of the noise.
         gap: Half the side of the box; None keeps every point, as for test sets.
 
@@ -78,7 +79,8 @@ def sample(truth: Truth, n: int, *, seed: int, noise: float = 0.1, gap: float | 
     errors = noise * rng.standard_normal(n)
     if gap is not None:
         outside = np.abs(X).max(axis=1) > gap
-        X, errors = X[outside], errors[outside]
+        X = X[outside]
+        errors = errors[outside]
     if not len(X):
         raise InputError(f"the cut of [-{gap}, {gap}]^{truth.dimension} left none of n={n} points. Draw more.")
     values = truth(X)

@@ -23,24 +23,30 @@ if TYPE_CHECKING:
 
 __all__ = ["Demo", "run", "show"]
 
-DRAWN = 160  # the cut of the gap leaves about 100
+DRAWN = 160
+"""Training points drawn; about 100 remain outside of the gap."""
 NOISE = 0.1
+"""Standard deviation of the noise."""
 GAP = 0.5
+"""Half the length of the interval about 0 without training points."""
 DECAY = 3e-5
+"""Weight decay."""
 GRID = np.linspace(-3.5, 3.5, 281)
+"""Points of the band."""
 SHOWN = (-3.0, -1.5, -0.25, 0.0, 0.25, 1.5, 3.0)
+"""Points of the printed table."""
 
 
 @dataclass(frozen=True, eq=False)
 class Demo:
-    """What the demonstration computed.
+    """The results of the demonstration.
 
     Attributes:
         data: The training data.
         fitted: The network at its minimum.
         grid: Points of the band, (points, 1).
         truth: The regression function on the grid.
-        band: The interval on the grid, 95% for all its points at once.
+        band: The interval on the grid, 95% for all points at once.
     """
 
     data: Sample
@@ -51,12 +57,12 @@ class Demo:
 
 
 def run(seed: int = 0) -> Demo:
-    """Draw the data, train, move to a certified minimum and compute the band."""
+    """Draw the data, train, move to a certified minimum, and compute the band."""
     from vhat.fit import AdamW, Network, glorot, normal
 
     truth = MaternTruth(dimension=1, seed=seed)
     data = sample(truth, DRAWN, seed=seed, noise=NOISE, gap=GAP)
-    # Wide first-layer weights and biases: the hidden units turn at different places, and steeply enough.
+    # Wide first-layer weights and biases, so that the hidden units bend at different inputs, and steeply enough.
     network = Network((1, 64, 1), "tanh", initial=(normal(3.0), glorot()))
     recipe = AdamW(network, weight_decay=DECAY, steps=3_000, learning_rate=1e-2)
     fitted = recipe(data.X, data.y, seed=seed).polish()
@@ -65,12 +71,12 @@ def run(seed: int = 0) -> Demo:
 
 
 def show(out: Path, *, seed: int = 0, console: Console | None = None) -> Path:
-    """Run the demonstration, print what it found and write ``band.png``.
+    """Run the demonstration, print its results and write ``band.png``.
 
     Args:
-        out: Directory for the picture, made where it does not exist.
-        seed: Draws the truth, the data and the first parameters.
-        console: Where to print; None is standard output.
+        out: Directory for the picture, created if it does not exist.
+        seed: Seed of the truth, the data and the first parameters.
+        console: Console to print to; None is standard output.
 
     Returns:
         The path of the picture.
@@ -91,18 +97,18 @@ def show(out: Path, *, seed: int = 0, console: Console | None = None) -> Path:
 
 
 def _report(demo: Demo, console: Console) -> None:
-    """Print the problem, the audit, a few points, the guarantee and the share of the truth that was held."""
+    """Print the problem, the audit, a few points, the guarantee and the coverage of the truth."""
     from vhat.metrics import coverage
 
     band = demo.band
-    held = coverage(band.lower, band.upper, demo.truth)
+    covered = coverage(band.lower, band.upper, demo.truth)
     parts = (
         f"A tanh network 1-64-1 fitted to {len(demo.data.X)} points with noise {NOISE}, "
         f"none of them in [-{GAP}, {GAP}], and moved to a minimum.",
         demo.fitted.audit(),
         _table(demo),
         f"Guarantee. {band.guarantee}",
-        f"Noise {float(band.noise):.3f}, {band.noise_source}. The band holds the truth at {held:.0%} of "
+        f"Noise {float(band.noise):.3f}, {band.noise_source}. The band holds the truth at {covered:.0%} of "
         f"{len(demo.grid)} grid points; it measures variance, and the network's bias is not in it.",
     )
     for part in parts:
@@ -125,7 +131,7 @@ def _table(demo: Demo) -> Table:
 
 
 def _where(demo: Demo, x: float) -> str:
-    """Say where a point lies against the data."""
+    """Return the position of a point relative to the data, as text."""
     if abs(x) < GAP:
         return "in the gap"
     inside = demo.data.X.min() <= x <= demo.data.X.max()
@@ -133,7 +139,7 @@ def _where(demo: Demo, x: float) -> str:
 
 
 def _draw(demo: Demo, path: Path) -> Path:
-    """Write the picture."""
+    """Write the picture, and return its path."""
     from vhat import plot
 
     ax = plot.band(

@@ -1,4 +1,4 @@
-"""What can be said of a fit in the light of the method's assumptions, as plain values for the record."""
+"""Evidence for the method's assumptions at a fit, as plain values for a result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["audit_lines", "evidence"]
 
 
 def evidence(fitted: FittedModel) -> dict[str, Any]:
-    """Return how near the parameters are to a minimum: cheap, for every cell.
+    """Return diagnostics of how close the parameters are to a minimum, cheap enough for every cell.
 
     The alignment ``|grad L + lam theta| / (lam |theta|)`` is 0 at a minimum and 1 where the decay never acted.
     """
@@ -36,6 +36,6 @@ def evidence(fitted: FittedModel) -> dict[str, Any]:
 
 
 def audit_lines(fitted: FittedModel, noise: float) -> list[dict[str, Any]]:
-    """Return the audit, line by line."""
+    """Return the lines of the audit as dictionaries."""
     names = ("name", "verdict", "value", "threshold", "meaning", "remedy")
     return [{name: getattr(line, name) for name in names} for line in fitted.audit(noise=noise)]

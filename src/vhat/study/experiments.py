@@ -1,4 +1,4 @@
-"""Which cells each table and figure is made of, and in what order they are computed."""
+"""The cells of each table and figure, and the order in which they are computed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ __all__ = [
 Experiment = Literal["table1", "table2", "figure1", "figure2", "variants"]
 EXPERIMENTS: tuple[Experiment, ...] = ("table1", "table2", "figure1", "figure2", "variants")
 METHODS = ("proposed", "bootstrap")
+"""Methods of the tables and figures."""
 VARIANT_METHODS = ("proposed", PAPER_CG, "bootstrap")
+"""Methods of the variants."""
 VARIANT_VERSIONS: tuple[Version, ...] = ("published", "penalised")
+"""Versions of the variants."""
 
 _DIMENSIONS: dict[str, tuple[int, ...]] = {
     "table1": (10,),
@@ -43,22 +46,22 @@ _SIZES: dict[str, tuple[int, ...]] = {
     "figure2": (100, 1000, 10_000),
     "variants": (100,),
 }
-_FEW = 100
-"""Training points up to which the paper's iteration is run."""
+_MOST_FOR_PAPER_CG = 100
+"""Largest number of training points with which figure 1 shows the paper's iteration."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for.
+    """A table or figure, with the options of its cells.
 
     Attributes:
         experiment: ``"table1"`` (d = 10), ``"table2"`` (d = 100), ``"figure1"`` (d = 1), ``"figure2"`` (both d > 1,
             over the decays) or ``"variants"`` (both d > 1 at n = 100; see :func:`variants`).
         sizes: Numbers of training points; empty for the paper's.
-        trials: Draws of the data; figure 1 shows the first.
+        trials: Number of draws of the data; figure 1 shows the first.
         methods: Names of methods.
         versions: ``"published"``, ``"met"``, ``"penalised"``.
-        truths: ``"matern"``, and for d = 10 ``"smooth"``.
+        truths: ``"matern"``, and ``"smooth"`` for d = 10.
         steps: Passes over the training data.
     """
 
@@ -93,36 +96,45 @@ class Plan:
 
 
 def variants(trials: int = 5) -> Plan:
-    """Return the plan of two doubts about the published rows at n = 100: how V was computed, and how lam was applied.
+    """Return the plan for two questions about the published rows at n = 100: how V was computed and lam applied.
 
-    The paper's iteration stands beside Gauss-Newton, and Adam on ``L_lam`` beside AdamW, on the same data.
+    It compares the paper's iteration with Gauss-Newton, and Adam on ``L_lam`` with AdamW, on the same data.
     """
     return Plan("variants", trials=trials, methods=VARIANT_METHODS, versions=VARIANT_VERSIONS)
 
 
 def decay_of(version: Version, d: int) -> float:
-    """Return the decay of the tables and of figure 1: the paper's, wherever a minimum can be certified with it."""
-    return MET_DECAY_1D if version == "met" and d == 1 else PUBLISHED_DECAY[d]
+    """Return the decay of the tables and of figure 1: the paper's, if a minimum can be certified with it."""
+    if version == "met" and d == 1:
+        return MET_DECAY_1D
+    return PUBLISHED_DECAY[d]
 
 
 def in_order(plans: Sequence[Plan]) -> list[Cell]:
     """Return the cells of several plans, each once, in the order in which they are computed.
 
-    Tables and figure 1 first, the small sizes of every dimension before the large ones; then figure 2 trial by trial,
-    so that each trial that is complete can be drawn.
+    Tables and figure 1 come first, the small sizes of every dimension before the large ones. Then comes figure 2, trial
+    by trial, so that every complete trial can be drawn.
     """
-    tables = [cell for plan in plans if plan.experiment != "figure2" for cell in _at_one_decay(plan)]
-    pareto = [cell for plan in plans if plan.experiment == "figure2" for cell in _over_decays(plan)]
-    tables.sort(key=lambda cell: (_rank(cell), cell.trial))
-    pareto.sort(key=lambda cell: (cell.n, cell.trial, _rank(cell)))
-    return list(dict.fromkeys([*tables, *pareto]))
+    at_one_decay: list[Cell] = []
+    over_decays: list[Cell] = []
+    for plan in plans:
+        if plan.experiment == "figure2":
+            over_decays.extend(_over_decays(plan))
+        else:
+            at_one_decay.extend(_at_one_decay(plan))
+    at_one_decay.sort(key=lambda cell: (_rank(cell), cell.trial))
+    over_decays.sort(key=lambda cell: (cell.n, cell.trial, _rank(cell)))
+    return list(dict.fromkeys([*at_one_decay, *over_decays]))
 
 
 def _rank(cell: Cell) -> tuple[int, int, int, int]:
+    """Return the sort key of a cell: size, truth, dimension, version."""
     return (cell.n, TRUTHS.index(cell.truth), cell.d, EVERY_VERSION.index(cell.version))
 
 
 def _at_one_decay(plan: Plan) -> Iterable[Cell]:
+    """Yield the cells of a table, of figure 1 or of the variants."""
     trials = 1 if plan.experiment == "figure1" else plan.trials
     for d in plan.dimensions:
         for truth in _truths(plan, d):
@@ -135,12 +147,15 @@ def _at_one_decay(plan: Plan) -> Iterable[Cell]:
 
 
 def _methods(plan: Plan, version: Version, n: int) -> tuple[str, ...]:
-    """Figure 1 has the paper's own iteration beside the proposed method, where n is small enough for it."""
-    asked = plan.experiment == "figure1" and version == "published" and "proposed" in plan.methods
-    return (*plan.methods, PAPER_CG) if asked and n <= _FEW else plan.methods
+    """Return the methods of a version and size; figure 1 adds the paper's iteration if n is small enough for it."""
+    shows_paper_cg = plan.experiment == "figure1" and version == "published" and "proposed" in plan.methods
+    if shows_paper_cg and n <= _MOST_FOR_PAPER_CG:
+        return (*plan.methods, PAPER_CG)
+    return plan.methods
 
 
 def _over_decays(plan: Plan) -> Iterable[Cell]:
+    """Yield the cells of figure 2."""
     for d in plan.dimensions:
         for version in plan.versions:
             for n in plan.sizes:
@@ -151,7 +166,7 @@ def _over_decays(plan: Plan) -> Iterable[Cell]:
 
 
 def _truths(plan: Plan, d: int) -> tuple[TruthName, ...]:
-    """The smooth truth belongs to the table of ten dimensions: it is there to be learned."""
+    """Return the truths of a dimension: the smooth one, which can be learned, only for d = 10."""
     if plan.experiment == "variants":
         return ("matern",)
     return tuple(truth for truth in plan.truths if truth == "matern" or d == 10)

@@ -1,4 +1,4 @@
-"""The paper's figure 1, drawn from results that are there: bands in one dimension, and below them their widths."""
+"""The paper's figure 1 from stored results: bands in one dimension, and below them their widths."""
 
 from __future__ import annotations
 
@@ -21,20 +21,28 @@ if TYPE_CHECKING:
 
 __all__ = ["bands"]
 
-_FEW = 200
-"""Training points that are drawn one by one; more are a cloud of small grey dots under the band."""
-_TALL = 3.0
-"""Bands beyond this many times the range of the truth are drawn on an axis that is logarithmic outside of it."""
-_LINEAR_SHARE = 2.5
+_FEW_POINTS = 200
+"""Largest number of training points drawn above the band; more are small grey dots under it."""
+_TALL_BAND = 3.0
+"""Height of a band, in units of the range of the truth, above which the axis is logarithmic outside of that range."""
+_LINEAR_DECADES = 2.5
 """Height of the linear half of that axis, in decades of the logarithmic part."""
-_CUT = 0.03
-"""Share of a band's limits that may leave the frame of a linear axis; the widths below show them."""
+_CUT_SHARE = 0.03
+"""Share of a band's limits that may lie outside of a linear axis; the widths below show them."""
 _PAPER_CG_LABEL = "the paper's 1000 CG steps"
 
 
 @dataclass(frozen=True)
 class _Band:
-    """What a result holds of a band."""
+    """A band from a result.
+
+    Attributes:
+        x: Test points, (points,).
+        center: Predictions.
+        lower: Lower limits.
+        upper: Upper limits.
+        curvature: ``"hessian"``, ``"ggn"`` or empty.
+    """
 
     x: np.ndarray
     center: np.ndarray
@@ -50,13 +58,17 @@ class _Band:
 def bands(cells: Sequence[Cell], results: Results) -> Figure:
     """Draw figure 1 for the cells of one version.
 
-    A column for each n that has a result, a row for each method, and a last row with the widths of all methods. Where
-    bands are far larger than the truth the vertical axes are linear over its range and logarithmic beyond.
+    There is a column for each n that has a result, a row for each method, and a last row with the widths of all
+    methods. If bands are far larger than the truth, the vertical axes are linear over its range and logarithmic beyond.
     """
     from matplotlib.figure import Figure
 
-    methods = [m for m in dict.fromkeys(cell.method for cell in cells) if m != PAPER_CG]
-    found = {(cell.method, cell.n): band for cell in cells if (band := _read(cell, results)) is not None}
+    methods = [method for method in dict.fromkeys(cell.method for cell in cells) if method != PAPER_CG]
+    found: dict[tuple[str, int], _Band] = {}
+    for cell in cells:
+        band = _read(cell, results)
+        if band is not None:
+            found[cell.method, cell.n] = band
     sizes = sorted({n for _, n in found}) or sorted({cell.n for cell in cells})
     by_size = {cell.n: cell for cell in cells if cell.method != PAPER_CG}
     heights = [*(1.8 for _ in methods), 1.35]
@@ -84,6 +96,7 @@ def bands(cells: Sequence[Cell], results: Results) -> Figure:
 
 
 def _read(cell: Cell, results: Results) -> _Band | None:
+    """Return the band of a cell; None if it has no result, or a failed one."""
     result: dict[str, Any] | None = results.read(cell)
     if result is None or result["status"] != "done":
         return None
@@ -92,7 +105,15 @@ def _read(cell: Cell, results: Results) -> _Band | None:
 
 
 def _draw_band(ax: Axes, cell: Cell, method: str, band: _Band | None, iterated: _Band | None) -> None:
-    """Many data under the band, the band with its edges, few data above it, then the prediction and the truth."""
+    """Draw a band with its edges, the training data, the prediction and the truth.
+
+    Args:
+        ax: The panel.
+        cell: A cell of this size, for its data.
+        method: Name of the method.
+        band: Its band; None if it is missing.
+        iterated: The intervals of the paper's iteration, if shown.
+    """
     if band is None:
         write_inside(ax, "not computed")
         return
@@ -102,12 +123,20 @@ def _draw_band(ax: Axes, cell: Cell, method: str, band: _Band | None, iterated: 
     ax.fill_between(band.x, band.lower, band.upper, label=f"{method}", zorder=2, **edges)  # type: ignore[arg-type]
     ax.plot(band.x, band.center, color=colour, linewidth=0.9, label="prediction", zorder=3)
     ax.plot(band.x, data.test.truth, "--", color=BLACK, linewidth=0.9, label="truth", zorder=5)
-    few = len(data.train.X) <= _FEW
+    few = len(data.train.X) <= _FEW_POINTS
+    # Few data are large dots above the band, many are small dots under it.
     size, shade, height = (2.2, "0.35", 4) if few else (0.9, "0.68", 1)
     ax.plot(
-        data.train.X[:, 0], data.train.y, "o", color=shade, markersize=size, markeredgewidth=0, zorder=height,
-        label="data", rasterized=not few,
-    )  # fmt: skip
+        data.train.X[:, 0],
+        data.train.y,
+        "o",
+        color=shade,
+        markersize=size,
+        markeredgewidth=0,
+        zorder=height,
+        label="data",
+        rasterized=not few,
+    )
     _shade_gap(ax)
     if iterated is not None:
         ax.vlines(
@@ -116,7 +145,7 @@ def _draw_band(ax: Axes, cell: Cell, method: str, band: _Band | None, iterated: 
 
 
 def _draw_widths(ax: Axes, by_method: dict[str, _Band | None]) -> None:
-    """The widths of all methods on one logarithmic axis."""
+    """Draw the widths of all methods on a logarithmic axis."""
     _shade_gap(ax)
     ax.set_yscale("log")
     for method, band in by_method.items():
@@ -129,16 +158,17 @@ def _draw_widths(ax: Axes, by_method: dict[str, _Band | None]) -> None:
 
 
 def _shade_gap(ax: Axes) -> None:
+    """Shade the interval without training data."""
     ax.axvspan(-GAP, GAP, color=GREY, alpha=0.2, linewidth=0, zorder=0, label="no data")
 
 
 def _scale(axes: np.ndarray, found: Sequence[_Band], truth: np.ndarray) -> None:
     """Set the vertical axes of all bands: linear, or logarithmic beyond the range of the truth."""
     top = float(np.max(np.abs(truth)))
-    lows = [float(np.nanquantile(band.lower, _CUT)) for band in found]
-    highs = [float(np.nanquantile(band.upper, 1 - _CUT)) for band in found]
+    lows = [float(np.nanquantile(band.lower, _CUT_SHARE)) for band in found]
+    highs = [float(np.nanquantile(band.upper, 1 - _CUT_SHARE)) for band in found]
     far = max([top, *(float(np.nanmax(np.abs([band.lower, band.upper]))) for band in found)])
-    tall = max([top, *(abs(each) for each in (*lows, *highs))]) > _TALL * top
+    tall = max([top, *(abs(each) for each in (*lows, *highs))]) > _TALL_BAND * top
     for ax in axes.flat:
         ax.set_xlim(-3.0, 3.0)
         if tall:
@@ -149,8 +179,8 @@ def _scale(axes: np.ndarray, found: Sequence[_Band], truth: np.ndarray) -> None:
 
 
 def _scale_by_logarithm(ax: Axes, *, linear: int, far: float) -> None:
-    """Make an axis linear between give and take ``linear``, which dotted lines mark, and logarithmic beyond."""
-    ax.set_yscale("symlog", linthresh=linear, linscale=_LINEAR_SHARE)
+    """Make an axis linear from ``-linear`` to ``linear``, marked by dotted lines, and logarithmic up to ``far``."""
+    ax.set_yscale("symlog", linthresh=linear, linscale=_LINEAR_DECADES)
     ax.set_ylim(-1.3 * far, 1.3 * far)
     powers = [10.0**k for k in range(2, math.floor(math.log10(far)) + 1, 2)]
     near = [-linear / 2, 0, linear / 2]
@@ -162,7 +192,7 @@ def _scale_by_logarithm(ax: Axes, *, linear: int, far: float) -> None:
 
 
 def _tick(value: float) -> str:
-    """Small numbers in full, tens and more as powers."""
+    """Return a tick label: numbers below ten in full, larger ones as powers of ten."""
     if abs(value) < 10:
         return f"{value:g}".replace("-", "\N{MINUS SIGN}")
     sign = "-" if value < 0 else ""

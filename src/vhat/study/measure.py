@@ -1,4 +1,4 @@
-"""From a cell to its result: draw, train, compute intervals, judge them."""
+"""The computation of a cell: draw the data, train, compute intervals, and score them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from vhat.errors import InputError, VhatError, VhatWarning
 from vhat.methods.proposed import FittedProposed
 from vhat.metrics import coverage, width, winkler
-from vhat.study.cached_recipe import Remembered
+from vhat.study.cached_recipe import CachedRecipe
 from vhat.study.cell import Cell
 from vhat.study.data import Sample
 from vhat.study.evidence import audit_lines, evidence
@@ -28,25 +28,27 @@ if TYPE_CHECKING:
 
 __all__ = ["measure", "score"]
 
-_REMEMBERED = ("proposed", "bootstrap", "deep-ensemble", "perturbed-responses", "paper-cg")
-"""Methods that need nothing of a recipe but its fits: each fit is remembered until the cell is done, so that a killed
-cell goes on where it was, and the fit to the data until no other cell needs it."""
+_CACHED_METHODS = ("proposed", "bootstrap", "deep-ensemble", "perturbed-responses", "paper-cg")
+"""Methods that use a recipe only by calling it. Their fits are cached until the cell is done, so that a killed cell
+resumes; the fit to the data is cached until no other cell needs it."""
 _LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "optax")
+"""Packages whose versions are recorded with a result."""
 
 
 def measure(cell: Cell, scratch: Path | None = None) -> dict[str, Any]:
-    """Compute the result of a cell: plain values only, and the same ones whenever and wherever it is computed.
+    """Return the result of a cell as plain values; it does not depend on when and where it is computed.
 
     Args:
         cell: The cell.
-        scratch: Where fits may be remembered, those of this cell alone in ``cell.key`` and those that other methods
-            need too in ``cell.fit_key``; None remembers nothing.
+        scratch: Directory of cached fits: those of this cell in ``cell.key``, those that other methods need too in
+            ``cell.fit_key``; None caches nothing.
 
     Returns:
-        The config, the seed, the versions, the metrics, the limits at every point, the guarantee, and every warning.
+        The config, the seed, the versions, the metrics, the limits at every point, the guarantee, and all warnings.
         A cell that ends in an error of the library has the status ``"failed"`` and the reason.
     """
-    data, method = draw(cell), make_method(cell)
+    data = draw(cell)
+    method = make_method(cell)
     delta = level(cell)
     result: dict[str, Any] = {
         "protocol": PROTOCOL,
@@ -73,10 +75,11 @@ def measure(cell: Cell, scratch: Path | None = None) -> dict[str, Any]:
 
 
 def _answers(cell: Cell, data: Data, method: Method, delta: float, scratch: Path | None) -> dict[str, Any]:
+    """Train the method of a cell, and return its intervals and their metrics."""
     recipe: Any = make_recipe(cell)
-    if scratch is not None and cell.method in _REMEMBERED:
+    if scratch is not None and cell.method in _CACHED_METHODS:
         made_by = f"protocol {PROTOCOL}, {_versions()}"
-        recipe = Remembered(recipe, scratch / cell.key, scratch / cell.fit_key, made_by)
+        recipe = CachedRecipe(recipe, scratch / cell.key, scratch / cell.fit_key, made_by)
     fitted = method.fit(recipe, data.train.X, data.train.y, seed=cell.seeds.fit)
     samples = [data.test] if data.validation is None else [data.test, data.validation]
     points = len(data.test.X)
@@ -87,7 +90,7 @@ def _answers(cell: Cell, data: Data, method: Method, delta: float, scratch: Path
     else:
         band = fitted.interval(x, delta)
     test = _part(band, slice(None, points))
-    found: dict[str, Any] = {
+    answers: dict[str, Any] = {
         "metrics": score(test, data.test, data.train),
         "guarantee": band.guarantee,
         "curvature": band.curvature,
@@ -95,25 +98,31 @@ def _answers(cell: Cell, data: Data, method: Method, delta: float, scratch: Path
         "test": test,
     }
     if data.validation is not None:
-        found["validation"] = _part(band, slice(points, None))
-        found["metrics"]["validation winkler"] = _winkler(found["validation"], data.validation)
+        answers["validation"] = _part(band, slice(points, None))
+        answers["metrics"]["validation winkler"] = _winkler(answers["validation"], data.validation)
     if isinstance(fitted, FittedPaperCG):
-        found["descent"] = vars(descent)
+        answers["descent"] = vars(descent)
     if isinstance(fitted, FittedProposed):
-        found["fit"] = evidence(fitted.fitted)
+        answers["fit"] = evidence(fitted.fitted)
         if cell.trial == 0:
-            found["audit"] = audit_lines(fitted.fitted, NOISE)
-    return found
+            answers["audit"] = audit_lines(fitted.fitted, NOISE)
+    return answers
 
 
 def score(band: dict[str, Any], test: Sample, train: Sample) -> dict[str, Any]:
-    """Judge intervals, ``{"center", "lower", "upper"}``, by everything that the study reports.
+    """Return all metrics of the study for intervals with ``"center"``, ``"lower"`` and ``"upper"``.
 
-    A width or score is None where some interval is missing: leaving it out would flatter the method.
+    A width or score is None if some interval is missing: a mean over the others would be too good.
+
+    Args:
+        band: The intervals.
+        test: The test points.
+        train: The training points, for the widths near these.
     """
-    lower, upper = np.asarray(band["lower"], dtype=float), np.asarray(band["upper"], dtype=float)
+    lower = np.asarray(band["lower"], dtype=float)
+    upper = np.asarray(band["upper"], dtype=float)
     center = np.asarray(band["center"], dtype=float)
-    found: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         "mse": float(np.mean((center - test.y) ** 2)),
         "mse of the truth": float(np.mean((center - test.truth) ** 2)),
         "coverage": coverage(lower, upper, test.truth),
@@ -121,22 +130,24 @@ def score(band: dict[str, Any], test: Sample, train: Sample) -> dict[str, Any]:
         "answered": int(np.sum(np.isfinite(lower) & np.isfinite(upper))),
         "points": len(center),
     }
+    # The published filter keeps test points near the training data; with it, and without it.
     for where, inputs in (("near", {"X_test": test.X, "X_train": train.X}), ("all", {})):
         try:
             widths = width(lower, upper, **inputs)  # type: ignore[arg-type]
         except InputError:
-            found |= {f"{name} width, {where}": None for name in ("mean", "median", "median half")}
+            metrics |= {f"{name} width, {where}": None for name in ("mean", "median", "median half")}
             continue
-        found |= {
+        metrics |= {
             f"mean width, {where}": widths.mean,
             f"median width, {where}": widths.median,
             f"median half width, {where}": widths.median_half,
             f"points, {where}": widths.kept,
         }
-    return found
+    return metrics
 
 
 def _winkler(band: dict[str, Any], sample: Sample) -> float | None:
+    """Return the mean interval score at the study's level; None if some interval is missing."""
     try:
         return winkler(band["lower"], band["upper"], sample.y, ALPHA)
     except InputError:
@@ -144,6 +155,7 @@ def _winkler(band: dict[str, Any], sample: Sample) -> float | None:
 
 
 def _part(band: Interval, rows: slice) -> dict[str, Any]:
+    """Return the intervals of some of the points, as stored in a result."""
     return {
         "center": band.center[rows],
         "lower": band.lower[rows],
@@ -155,12 +167,17 @@ def _part(band: Interval, rows: slice) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
+    """Return the versions of this library, Python and the packages in ``_LIBRARIES``."""
     own = {"vhat": metadata.version("vhat"), "python": platform.python_version()}
     return own | {name: metadata.version(name) for name in _LIBRARIES}
 
 
 def plain(value: Any) -> Any:
-    """Turn arrays and numbers into what JSON has; NaN and infinities become None."""
+    """Return a value as JSON types; NaN and infinities become None.
+
+    Raises:
+        TypeError: When a value has another type.
+    """
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, np.ndarray):

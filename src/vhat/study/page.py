@@ -1,7 +1,7 @@
-"""The page on the reproduction: its words are written by hand, its numbers come from the results.
+"""The pages on the reproduction: text written by hand, with numbers from the results.
 
-A part between ``<!-- study: NAME -->`` and ``<!-- end -->`` is made anew from the results; everything else is left as
-it is. The names are those of :data:`PARTS`.
+The parts between ``<!-- study: NAME -->`` and ``<!-- end -->`` are replaced by text made from the results; the rest of
+the page stays. The names are those of :data:`PARTS`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _PART = re.compile(r"(<!-- study: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.
 
 
 def refresh(page: Path, out: Path) -> None:
-    """Fill the parts of a page from the results in ``out``.
+    """Replace the parts of a page by those made from the results in ``out``.
 
     Raises:
-        InputError: When the page does not exist or names a part that there is not.
+        InputError: When the page does not exist, or names an unknown part.
     """
     if not page.is_file():
         raise InputError(f"{page} does not exist. Give a page with parts such as <!-- study: table1 --> <!-- end -->.")
@@ -38,71 +38,82 @@ def refresh(page: Path, out: Path) -> None:
 
 
 def fill(text: str, results: Results) -> str:
-    """Return the text with every part made from the results."""
+    """Return the text of a page with its parts made from the results.
 
-    def made(part: re.Match[str]) -> str:
+    Raises:
+        InputError: When the text names an unknown part.
+    """
+
+    def replacement(part: re.Match[str]) -> str:
         name = part["name"]
         if name not in PARTS:
             raise InputError(f"the page names a part {name!r}. Known are {', '.join(PARTS)}.")
         return f"{part[1]}\n{PARTS[name](results).strip()}\n\n{part[3]}"
 
-    return _PART.sub(made, text)
+    return _PART.sub(replacement, text)
 
 
 def _table(experiment: Experiment) -> Callable[[Results], str]:
-    def made(results: Results) -> str:
+    """Return a function that makes the table of an experiment."""
+
+    def make(results: Results) -> str:
         cells = Plan(experiment).cells()
         return to_markdown(table_rows(cells, results), gaps(cells, results))
 
-    return made
+    return make
 
 
-def _chosen(results: Results) -> str:
+def _selection(results: Results) -> str:
+    """Return the table of the choice of lam."""
     return selection.to_markdown(selection.choose(Plan("figure2").cells(), results))
 
 
 def _regions(results: Results) -> str:
+    """Return the table below figure 1."""
     return regions.to_markdown(Plan("figure1").cells(), results)
 
 
 def _missing(experiment: Experiment) -> Callable[[Results], str]:
-    def made(results: Results) -> str:
+    """Return a function that lists the missing cells of a figure."""
+
+    def make(results: Results) -> str:
         lines = gaps(Plan(experiment).cells(), results).lines()
         return "\n\n".join(lines) or "Every cell of this figure is there."
 
-    return made
+    return make
 
 
 def _evidence(results: Results) -> str:
-    """How near the fits of the proposed method are to a minimum, over trials."""
+    """Return a table of medians over trials that show how close the proposed method's fits are to a minimum."""
     lines = [
         "| version | truth | d | n | trials | training MSE | gradient of the loss | pull of the decay | imbalance |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
+    names = ("training mse", "gradient of the loss", "pull of the decay", "alignment")
     cells = [cell for name in ("table1", "table2") for cell in Plan(name, methods=("proposed",)).cells()]
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for cell in cells:
         result = results.read(cell)
         if result is not None and result["status"] == "done":
             groups.setdefault((cell.version, cell.truth, cell.d, cell.n), []).append(result["fit"])
-    for place, fits in groups.items():
-        names = ("training mse", "gradient of the loss", "pull of the decay", "alignment")
+    for group, fits in groups.items():
         medians = [f"{np.median([fit[name] for fit in fits]):.1e}" for name in names]
-        lines.append(f"| {' | '.join(map(str, place))} | {len(fits)} | {' | '.join(medians)} |")
+        lines.append(f"| {' | '.join(map(str, group))} | {len(fits)} | {' | '.join(medians)} |")
     return "\n".join(lines)
 
 
 def _audits(results: Results) -> str:
-    """The audit of the first trial of each version at d = 10 and the smallest n, and of figure 1."""
-    shown = []
+    """Return the audits of the first trial of each version, at n = 100, for d = 10 and for figure 1."""
+    audits = []
     for experiment in ("table1", "figure1"):
         for version in ("published", "met"):
             plan = Plan(experiment, sizes=(100,), trials=1, versions=(version,), methods=("proposed",))
-            shown += [_audit(cell, results) for cell in plan.cells()[:1]]
-    return "\n\n".join(shown)
+            audits += [_audit(cell, results) for cell in plan.cells()[:1]]
+    return "\n\n".join(audits)
 
 
 def _audit(cell: Cell, results: Results) -> str:
+    """Return the audit of a cell as a table."""
     result = results.read(cell)
     head = f"Cell `{cell.key}`:"
     if result is None or result["status"] != "done":
@@ -110,19 +121,18 @@ def _audit(cell: Cell, results: Results) -> str:
     lines = [head, "", "| line | verdict | value | what it is |", "|---|---|---|---|"]
     for line in result["audit"]:
         value = "" if line["value"] is None else f"{line['value']:.3g}"
-        lines.append(
-            f"| {line['name']} | {line['verdict']} | {value} | {line['meaning'].replace('|', chr(92) + '|')} |"
-        )
+        meaning = line["meaning"].replace("|", r"\|")
+        lines.append(f"| {line['name']} | {line['verdict']} | {value} | {meaning} |")
     return "\n".join(lines)
 
 
 def _versions(results: Results) -> str:
-    """The versions by which the cells that are there were computed."""
-    kinds: dict[str, int] = {}
+    """Return the software versions of the stored cells, with the number of cells of each."""
+    counts: dict[str, int] = {}
     for result in results.every():
         text = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-        kinds[text] = kinds.get(text, 0) + 1
-    return "\n".join(f"- {count} cells: {text}" for text, count in kinds.items()) or "No cell is there yet."
+        counts[text] = counts.get(text, 0) + 1
+    return "\n".join(f"- {count} cells: {text}" for text, count in counts.items()) or "No cell is there yet."
 
 
 PARTS: dict[str, Callable[[Results], str]] = {
@@ -131,7 +141,7 @@ PARTS: dict[str, Callable[[Results], str]] = {
     "published": short_tables.published_rows,
     "variants": short_tables.variant_rows,
     "unshared": delta_per_point.to_markdown,
-    "selection": _chosen,
+    "selection": _selection,
     "figure1": _regions,
     "figure1-missing": _missing("figure1"),
     "figure2-missing": _missing("figure2"),
@@ -139,4 +149,4 @@ PARTS: dict[str, Callable[[Results], str]] = {
     "audits": _audits,
     "versions": _versions,
 }
-"""The parts that a page can have, and how each is made."""
+"""The known parts of a page, with the function that makes each."""

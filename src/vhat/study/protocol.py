@@ -1,6 +1,6 @@
-"""The protocol: truths, sizes, networks, recipes and methods of every cell.
+"""The protocol of the study: truths, sizes, networks, recipes and methods of every cell.
 
-Where the paper is silent, what was chosen instead is said beside the constant.
+Choices that the paper does not state are documented at their constants.
 """
 
 from __future__ import annotations
@@ -41,44 +41,60 @@ __all__ = [
 ]
 
 PROTOCOL = 1
-"""Raised whenever the same cell would give other numbers for a reason other than rounding; results of another protocol
-count as missing.
+"""Version of the protocol. Raise it if the same cell would give other numbers for a reason other than rounding. Results
+of another protocol count as missing.
 
-Rounding: above 1000 rows the trainer sums the gradient in blocks, and the five cells of n = 10,000 computed before it
-did so are kept; up to 1000 rows nothing changed. In float64 the trained predictions agree to 1e-15. The published cells
-train in float32, where Adam and ReLU enlarge rounding. At d = 10, n = 10,000 (predictions of order 0.1) they move by
-3e-6 in 100 steps, 5e-3 in 500 and 0.09 in 2000; another order of the training rows, summed as before, moves them by
-4e-6 in 100 and by 0.06 in 2000. After all 10,000 steps trial 0 has a coverage of 0.97 in place of 0.99, and a median
-width of 0.783 in place of 0.784: one trial of that size says no more than that.
+Rounding: above 1000 rows the trainer sums the gradient in blocks. The five cells of n = 10,000 computed before this
+change are kept; up to 1000 rows nothing changed. In float64 the trained predictions agree to 1e-15. The published cells
+train in float32, where Adam and ReLU amplify rounding. At d = 10, n = 10,000 (predictions of order 0.1) the predictions
+change by 3e-6 in 100 steps, 5e-3 in 500 and 0.09 in 2000. Another order of the training rows, summed as before, changes
+them by 4e-6 in 100 steps and by 0.06 in 2000. After all 10,000 steps trial 0 has a coverage of 0.97 instead of 0.99,
+and a median width of 0.783 instead of 0.784: a single trial of that size is no more precise than that.
 """
 
 NOISE = 0.1
+"""Standard deviation of the responses about the truth."""
 GAP = 0.5
+"""Half the side of the box without training points."""
 ALPHA = 0.01
 """One minus the level: delta of the proposed method before the union bound, and the bootstrap's alpha."""
 POINTS = 100
-"""Test points for d > 1. The paper does not say how many validation points there were: as many here."""
+"""Number of test points for d > 1, and of validation points. The paper does not state the latter."""
 GRID = np.linspace(-3.0, 3.0, 121)
-"""Test points for d = 1; the paper says no more than that they are a uniform grid."""
+"""Test points for d = 1. The paper states only that they are a uniform grid."""
 PUBLISHED_DECAY = {1: 1e-8, 10: 1e-3, 100: 1e-4}
+"""The paper's weight decay in its tables and figure 1, by d."""
 DECAYS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-"""Figure 2's."""
+"""The weight decays of figure 2."""
 MET_DECAY_1D = 1e-5
-"""In one dimension the paper's 1e-8 leaves directions undetermined, so that no minimum can be certified."""
+"""The weight decay for d = 1 with every assumption met: the paper's 1e-8 leaves directions undetermined, so that no
+minimum can be certified."""
+PAPER_CG = "paper-cg"
+"""Name of the proposed method computed by the paper's own iteration: at 20 points of figure 1, or at the test points
+for d > 1."""
 
 _TRUTH_SEED = 0
-_AMPLITUDE = {"matern": 0.1, "smooth": 1.0}  # d > 1; for d = 1 it is 1
+"""Seed of the regression function, the same in all trials."""
+_AMPLITUDE = {"matern": 0.1, "smooth": 1.0}
+"""Standard deviation of the truth for d > 1; for d = 1 it is 1."""
 _LENGTH_SCALE = {"matern": 1.0, "smooth": 10.0}
-PAPER_CG = "paper-cg"
-"""The proposed method by the paper's own iteration: on 20 points of figure 1, or at the test points for d > 1."""
-_SOME = np.linspace(0, len(GRID) - 1, 20).round().astype(int)
+_PAPER_CG_ROWS = np.linspace(0, len(GRID) - 1, 20).round().astype(int)
+"""Numbers of the points of ``GRID`` at which the paper's iteration is run."""
 _RESAMPLES = 10
+"""The paper's number of bootstrap resamples."""
 _UNITS = 1024
+"""The paper's number of hidden units."""
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The data of a cell: what is trained on, what is judged on, and (None for ``paper-cg``) what lam is chosen on."""
+    """The data of a cell.
+
+    Attributes:
+        train: Training points.
+        test: Test points, where intervals are scored.
+        validation: Points for the choice of lam; None for ``paper-cg``.
+    """
 
     train: Sample
     test: Sample
@@ -92,11 +108,15 @@ def make_truth(cell: Cell) -> MaternTruth:
 
 
 def draw(cell: Cell) -> Data:
-    """Draw the data of a cell; the paper's iteration is slow: it gets no validation points, and 20 of the grid."""
-    truth, seeds = make_truth(cell), cell.seeds
+    """Draw the data of a cell.
+
+    The paper's iteration is slow: it gets no validation points, and only 20 points of the grid.
+    """
+    truth = make_truth(cell)
+    seeds = cell.seeds
     train = sample(truth, cell.n, seed=seeds.train, noise=NOISE, gap=GAP)
     if cell.d == 1:
-        rows = _SOME if cell.method == PAPER_CG else slice(None)
+        rows = _PAPER_CG_ROWS if cell.method == PAPER_CG else slice(None)
         test = _grid(truth, seeds.test, rows)
     else:
         test = sample(truth, POINTS, seed=seeds.test, noise=NOISE, gap=None)
@@ -106,38 +126,38 @@ def draw(cell: Cell) -> Data:
 
 
 def _grid(truth: MaternTruth, seed: int, rows: np.ndarray | slice = slice(None)) -> Sample:
+    """Return some points of the grid with noisy responses; the noise is drawn for the whole grid."""
     values = truth(GRID[:, None])
     y = values + NOISE * np.random.default_rng(seed).standard_normal(len(GRID))
     return Sample(GRID[rows, None], y[rows], values[rows], NOISE, None)
 
 
 def make_recipe(cell: Cell) -> NetworkRecipe:
-    """Return how the networks of a cell are trained.
+    """Return the recipe of a cell.
 
-    *As published*: ReLU, AdamW. In one dimension two hidden layers with "variance scaling with standard deviation
-    100", read as the scale 100 that initialisers of that name take, a variance of 100 over the fan: with a standard
-    deviation of 100 over its root the loss is still above 10^6 after 2,500 steps. Biases alike; with zero biases every
-    kink would sit at 0. *Penalised*: the same, but Adam on ``L_lam``. *With every assumption met*: the same width and
-    first weights, a smooth activation, and a certified minimum of the objective; in one dimension one layer of 64 units
-    whose first weights and biases are wide.
+    - As published: ReLU, AdamW. In one dimension there are two hidden layers with "variance scaling with standard
+      deviation 100". This is read as the argument ``scale=100`` of the initialiser of that name, a variance of 100 over
+      the fan: with a standard deviation of 100 over the root of the fan, the loss is still above 10^6 after 2,500
+      steps. Biases have the same distribution; with zero biases every kink would be at 0.
+    - Penalised: the same, but Adam on ``L_lam``.
+    - With every assumption met: the same width and first weights, a smooth activation, and a certified minimum of the
+      objective. In one dimension there is one layer of 64 units with wide first weights and biases.
     """
     from vhat.fit import Adam, AdamW, Minimum, Network, VarianceScaling, glorot, normal
 
-    if cell.version != "met":
+    if cell.version == "met":
+        if cell.d == 1:
+            network = Network((1, 64, 1), "tanh", (normal(3.0), glorot()))
+        else:
+            network = Network((cell.d, _UNITS, 1), "gelu", glorot())
+        return Minimum(network, weight_decay=cell.lam, warmup=cell.steps)
+    if cell.d == 1:
         wide = VarianceScaling(scale=100.0, mode="fan_in", bias=None)
-        network = (
-            Network((1, _UNITS, 512, 1), "relu", wide)
-            if cell.d == 1
-            else Network((cell.d, _UNITS, 1), "relu", glorot())
-        )
-        train = AdamW if cell.version == "published" else Adam
-        return train(network, weight_decay=cell.lam, steps=cell.steps)
-    network = (
-        Network((1, 64, 1), "tanh", (normal(3.0), glorot()))
-        if cell.d == 1
-        else Network((cell.d, _UNITS, 1), "gelu", glorot())
-    )
-    return Minimum(network, weight_decay=cell.lam, warmup=cell.steps)
+        network = Network((1, _UNITS, 512, 1), "relu", wide)
+    else:
+        network = Network((cell.d, _UNITS, 1), "relu", glorot())
+    recipe = AdamW if cell.version == "published" else Adam
+    return recipe(network, weight_decay=cell.lam, steps=cell.steps)
 
 
 def make_method(cell: Cell) -> Method:
@@ -163,12 +183,14 @@ def make_method(cell: Cell) -> Method:
     if cell.method not in known:
         raise InputError(f"there is no method {cell.method!r}. Known are {', '.join(known)}.")
     kind: Any = known[cell.method]
-    # The others are given what the proposed method is given, the noise level, where they have a use for it.
-    return kind(**({"noise": NOISE} if "noise" in {field.name for field in fields(kind)} else {}))
+    # Like the proposed method, the others are given the noise level if they have such an option.
+    if "noise" in {field.name for field in fields(kind)}:
+        return kind(noise=NOISE)
+    return kind()
 
 
 def known_methods() -> dict[str, Any]:
-    """Return the methods of :mod:`vhat.methods` that need no argument, by the names that cells give them."""
+    """Return the methods of :mod:`vhat.methods` that have no required option, by their names in cells."""
     from vhat import methods
 
     kinds: dict[str, Any] = {_hyphenated(name): getattr(methods, name) for name in methods.__all__}
@@ -176,23 +198,24 @@ def known_methods() -> dict[str, Any]:
 
 
 def _is_method(kind: Any) -> bool:
+    """Return whether a class is a method whose options all have defaults."""
     if not is_dataclass(kind) or not hasattr(kind, "fit"):
         return False
     return all(field.default is not MISSING or field.default_factory is not MISSING for field in fields(kind))
 
 
 def _hyphenated(name: str) -> str:
-    """``DeepEnsemble`` as ``deep-ensemble``, ``MCDropout`` as ``mc-dropout``."""
+    """Return a class name with hyphens: ``DeepEnsemble`` as ``deep-ensemble``, ``MCDropout`` as ``mc-dropout``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
 
 
 def level(cell: Cell) -> float:
-    """Return delta of each interval: shared among the test points by the proposed method, as in the paper."""
+    """Return delta of each interval; the proposed method divides it by the number of test points, as in the paper."""
     points = len(GRID) if cell.d == 1 else POINTS
     return ALPHA / points if cell.method in ("proposed", PAPER_CG) else ALPHA
 
 
 def fits_of(cell: Cell) -> int:
-    """Return how many fits a cell trains: the one to the data, and those of the method."""
+    """Return the number of fits that a cell trains: the fit to the data, and those of the method."""
     method: Any = make_method(cell)
     return 1 + int(getattr(method, "resamples", getattr(method, "members", 1) - 1))

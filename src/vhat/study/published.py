@@ -7,10 +7,16 @@ from typing import NamedTuple
 __all__ = ["PUBLISHED", "PUBLISHED_TRIALS", "Value"]
 
 PUBLISHED_TRIALS = 5
+"""Number of trials in the paper."""
 
 
 class Value(NamedTuple):
-    """A mean over trials and the standard deviation over them, which one trial has not."""
+    """A mean over trials.
+
+    Attributes:
+        mean: The mean.
+        sd: Standard deviation over the trials; None for a single trial.
+    """
 
     mean: float
     sd: float | None
@@ -38,10 +44,14 @@ _ROWS: tuple[tuple[int, str, int, tuple[float, ...]], ...] = (
     (100, "bootstrap", 20000, (0.0309, 0.0060, 0.2254, 0.0030, 0.1091, 0.0024, 10.4342, 2.1573, 60.80, 5.78)),
 )
 
+
+def _by_column(numbers: tuple[float, ...]) -> dict[str, Value]:
+    """Return the value of each column from means and standard deviations in turn."""
+    pairs = zip(numbers[::2], numbers[1::2], strict=True)
+    return {name: Value(*pair) for name, pair in zip(_COLUMNS, pairs, strict=True)}
+
+
 PUBLISHED: dict[tuple[int, str, int], dict[str, Value]] = {
-    (d, method, n): {
-        name: Value(*pair) for name, pair in zip(_COLUMNS, zip(numbers[::2], numbers[1::2], strict=True), strict=True)
-    }
-    for d, method, n, numbers in _ROWS
+    (d, method, n): _by_column(numbers) for d, method, n, numbers in _ROWS
 }
-"""By dimension, method and n, the value of each column."""
+"""The value of each column, by dimension, method and n."""

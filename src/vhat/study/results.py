@@ -1,4 +1,4 @@
-"""Results of cells on disk: one JSON file a cell, written at once or not at all."""
+"""Results of cells on disk: one JSON file per cell, written atomically."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from vhat.study.protocol import PROTOCOL
 
 __all__ = ["Results", "to_text"]
 
-_SEAL = "sha256"
-"""The name of the checksum in the file of a cell. It finds accidents; it is no signature."""
-_AGAIN = "Delete it; the next run computes it again."
+_CHECKSUM = "sha256"
+"""Name of the checksum in the file of a cell. It detects accidental changes; it is not a signature."""
+_REMEDY = "Delete it; the next run computes it again."
+"""Remedy in the message about a damaged file."""
 
 
 @dataclass(frozen=True)
@@ -27,34 +28,34 @@ class Results:
     """The directory of a study.
 
     Attributes:
-        folder: It holds ``cells/``, one file a cell, and what is made from them.
+        folder: Its path. It contains ``cells/``, with one file per cell, and the outputs made from these.
     """
 
     folder: Path
 
     @property
     def scratch(self) -> Path:
-        """Where cells under way keep their fits.
+        """Directory of the cached fits of running cells.
 
-        The fits of one cell are removed when its result is written. The fit that several methods have in common is
-        removed by the run when none of its cells that share it is missing any more.
+        The fits of a cell are removed when its result is written. A run removes the fit that several methods share when
+        all of its cells have a result.
         """
         return self.folder / ".unfinished"
 
     @property
     def compiled(self) -> Path:
-        """Where cells keep what was compiled for them."""
+        """Directory of JAX's compilation cache."""
         return self.folder / ".compiled"
 
     def path(self, cell: Cell) -> Path:
-        """Return where the result of a cell is kept."""
+        """Return the path of the result of a cell."""
         return self.folder / "cells" / f"{cell.key}.json"
 
     def read(self, cell: Cell) -> dict[str, Any] | None:
-        """Return the result of a cell, or None where there is none by this protocol.
+        """Return the result of a cell; None if there is none of the current protocol.
 
         Raises:
-            StoreError: When the file is not what :meth:`write` has written.
+            StoreError: When the file is damaged, or belongs to another cell.
         """
         path = self.path(cell)
         try:
@@ -62,45 +63,52 @@ class Results:
         except FileNotFoundError:
             return None
         if result.get("cell") != cell.config():
-            raise StoreError(f"{path} holds another cell than its name says. {_AGAIN}")
-        return result if result.get("protocol") == PROTOCOL else None
+            raise StoreError(f"{path} holds another cell than its name says. {_REMEDY}")
+        if result.get("protocol") != PROTOCOL:
+            return None
+        return result
 
     def every(self) -> list[dict[str, Any]]:
-        """Return all results that are stored, of any plan and protocol, in the order of their names.
+        """Return all stored results, of any plan and protocol, in the order of their names.
 
         Raises:
-            StoreError: When a file is not what :meth:`write` has written.
+            StoreError: When a file is damaged.
         """
         return [_read_file(path) for path in sorted((self.folder / "cells").glob("[!.]*.json"))]
 
     def write(self, cell: Cell, text: str) -> None:
-        """Write the result of a cell: a reader, or a crash, sees the old file or the whole new one."""
+        """Write the result of a cell atomically, and remove its cached fits."""
         path = self.path(cell)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text.encode())
         shutil.rmtree(self.scratch / cell.key, ignore_errors=True)
 
     def drop_fit(self, cell: Cell) -> None:
-        """Remove the fit that the methods of a cell have in common."""
+        """Remove the cached fit that the methods of a cell share."""
         shutil.rmtree(self.scratch / cell.fit_key, ignore_errors=True)
 
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Return the cells without a result, in their order."""
+        """Return the cells without a result, in the given order."""
         return [cell for cell in cells if self.read(cell) is None]
 
     def found(self, cells: Sequence[Cell]) -> list[dict[str, Any]]:
-        """Return the results that there are, in the order of their cells."""
-        return [result for cell in cells if (result := self.read(cell)) is not None]
+        """Return the existing results of the cells, in the order of the cells."""
+        results = [self.read(cell) for cell in cells]
+        return [result for result in results if result is not None]
 
 
 def to_text(result: dict[str, Any]) -> str:
-    """Write a result as JSON with its checksum, the same text for the same result."""
-    content = {name: value for name, value in result.items() if name != _SEAL}
-    return json.dumps(content | {_SEAL: _seal(content)}, indent=1, allow_nan=False) + "\n"
+    """Return a result as JSON text with its checksum, the same text for the same result."""
+    content = {name: value for name, value in result.items() if name != _CHECKSUM}
+    return json.dumps(content | {_CHECKSUM: _checksum(content)}, indent=1, allow_nan=False) + "\n"
 
 
-def _seal(content: dict[str, Any]) -> str:
-    """Return the SHA-256 of the values, whatever the order of the names and the space between them."""
+def _checksum(content: dict[str, Any]) -> str:
+    """Return the SHA-256 of the values, independent of the order of the names and of white space.
+
+    Raises:
+        ValueError: When a value is NaN or infinite.
+    """
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -109,28 +117,30 @@ def _read_file(path: Path) -> dict[str, Any]:
     """Return a result without its checksum.
 
     Raises:
-        StoreError: When it is no JSON, has no checksum, or has that of other values.
+        StoreError: When the file is not JSON, has no checksum, or the checksum of other values.
     """
     try:
         result = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is damaged ({error}). {_AGAIN}") from error
-    if not isinstance(result, dict) or _SEAL not in result:
-        raise StoreError(f"{path} has no checksum ({_SEAL!r}), so that a changed number would not be noticed. {_AGAIN}")
-    said = result.pop(_SEAL)
-    try:
-        found = _seal(result)
-    except ValueError as error:  # NaN or an infinity, which no result has
-        raise StoreError(f"{path} is damaged ({error}). {_AGAIN}") from error
-    if found != said:
+        raise StoreError(f"{path} is damaged ({error}). {_REMEDY}") from error
+    if not isinstance(result, dict) or _CHECKSUM not in result:
         raise StoreError(
-            f"{path} has been changed since it was written: the checksum of its values is {found[:12]}..., not "
-            f"{str(said)[:12]}.... {_AGAIN}"
+            f"{path} has no checksum ({_CHECKSUM!r}), so that a changed number would not be noticed. {_REMEDY}"
+        )
+    stored = result.pop(_CHECKSUM)
+    try:
+        computed = _checksum(result)
+    except ValueError as error:  # NaN or infinity, which no result contains
+        raise StoreError(f"{path} is damaged ({error}). {_REMEDY}") from error
+    if computed != stored:
+        raise StoreError(
+            f"{path} has been changed since it was written: the checksum of its values is {computed[:12]}..., not "
+            f"{str(stored)[:12]}.... {_REMEDY}"
         )
     return result
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file at once or not at all."""
+    """Write a file atomically."""
     with replacing(path) as file:
         file.write(content)

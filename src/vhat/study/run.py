@@ -1,4 +1,4 @@
-"""Compute the cells that are missing, by one engine or another, and say how far it is."""
+"""Compute missing cells on one of several engines, and report progress."""
 
 from __future__ import annotations
 
@@ -19,20 +19,24 @@ from vhat.study.cell_progress import Display, Report, duration
 from vhat.study.results import Results
 from vhat.study.worker import CellCrashed, compute
 
-__all__ = ["ENGINES", "Engine", "Ran", "run"]
+__all__ = ["ENGINES", "Engine", "RunSummary", "run"]
 
 Engine = Literal["local", "dask", "ray"]
 ENGINES: tuple[Engine, ...] = ("local", "dask", "ray")
+Answer = tuple[Cell, str | None, str | None]
+"""A cell, its result as text or None, and the message of its crash or None."""
+_CONNECT_SECONDS = 20
+"""Time to wait for a Dask scheduler, in seconds."""
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What a run did.
+class RunSummary:
+    """The outcome of a run.
 
     Attributes:
-        computed: Cells computed now.
-        kept: How many had a result already.
-        crashed: Cells whose process ended without a result, with what it said; the next run tries them again.
+        computed: Cells computed in this run.
+        kept: Number of cells that already had a result.
+        crashed: Cells whose process ended without a result, with its last output; the next run tries them again.
     """
 
     computed: tuple[Cell, ...]
@@ -48,20 +52,19 @@ def run(
     jobs: int = 1,
     scheduler: str | None = None,
     say: Callable[[str], None] | None = None,
-) -> Ran:
-    """Compute the cells that have no result in ``out``; the numbers do not depend on anything else.
+) -> RunSummary:
+    """Compute the cells without a result in ``out``; the numbers do not depend on the engine or on ``jobs``.
 
     Args:
-        cells: In the order in which they are to be begun.
-        out: The directory of the study, made where it does not exist.
+        cells: The cells, in the order in which they are started.
+        out: Directory of the study, created if it does not exist.
         engine: ``"local"`` processes, a ``"dask"`` cluster or ``"ray"``.
-        jobs: How many cells at once, each with one thread.
-        scheduler: The address of a Dask scheduler or of a Ray cluster; None starts one on this machine.
-        say: Where a line goes after every cell, and where cells run on this machine before each; None prints to
-            standard error.
+        jobs: Number of cells at once, each with one thread.
+        scheduler: Address of a Dask scheduler or of a Ray cluster; None starts one on this machine.
+        say: Called with a line after every cell and, with local processes, before each; None prints to standard error.
 
     Returns:
-        What was computed, and what crashed.
+        The computed and the crashed cells.
 
     Raises:
         MissingPackage: When the engine is not installed.
@@ -83,7 +86,7 @@ def run(
     say(f"{len(cells)} cells: {kept} have a result, {len(missing)} are to be computed.")
     display = Display(say)
     progress = _Progress(missing, say, display)
-    sharing = Counter(cell.fit_key for cell in missing)
+    cells_of_fit = Counter(cell.fit_key for cell in missing)
     with _engine(engine, jobs, scheduler) as client, display:
         if engine == "dask":
             answers = _from_dask(client, missing, results)
@@ -92,25 +95,25 @@ def run(
         else:
             answers = _from_processes(missing, results, jobs, progress)
         for cell, text, crash in answers:
+            # A worker on another machine cannot write here; one on this machine has written already.
             if text is not None and results.read(cell) is None:
                 results.write(cell, text)
             if crash is None:
-                sharing[cell.fit_key] -= 1
-                if not sharing[cell.fit_key]:
+                cells_of_fit[cell.fit_key] -= 1
+                if not cells_of_fit[cell.fit_key]:
                     results.drop_fit(cell)
             progress.advance(cell, crash)
-    return Ran(tuple(cell for cell in missing if cell not in progress.crashed), kept, progress.crashed)
+    computed = tuple(cell for cell in missing if cell not in progress.crashed)
+    return RunSummary(computed, kept, progress.crashed)
 
 
-def _from_processes(
-    cells: Sequence[Cell], results: Results, jobs: int, progress: _Progress
-) -> Iterator[tuple[Cell, str | None, str | None]]:
-    """Yield each cell with its result, or with what its process said when it crashed, as they come."""
+def _from_processes(cells: Sequence[Cell], results: Results, jobs: int, progress: _Progress) -> Iterator[Answer]:
+    """Yield the answers of local processes as they finish."""
     if not cells:
         return
     from joblib import Parallel, delayed
 
-    # Threads that wait: each cell is a process of its own already.
+    # Threads suffice, since each only waits for the process of its cell.
     parallel = Parallel(
         n_jobs=jobs,
         backend="threading",
@@ -121,10 +124,10 @@ def _from_processes(
     yield from parallel(delayed(_attempt)(cell, results.folder, progress) for cell in cells)
 
 
-def _from_dask(client: Any, cells: Sequence[Cell], results: Results) -> Iterator[tuple[Cell, str | None, str | None]]:
-    """Yield what a cluster computes, as it comes.
+def _from_dask(client: Any, cells: Sequence[Cell], results: Results) -> Iterator[Answer]:
+    """Yield the answers of a Dask cluster as they finish.
 
-    Cells are given to the scheduler itself: joblib computes in this process where a cluster has one worker.
+    Cells are submitted to the scheduler directly, because joblib computes in this process if a cluster has one worker.
     """
     from distributed import as_completed
 
@@ -133,27 +136,25 @@ def _from_dask(client: Any, cells: Sequence[Cell], results: Results) -> Iterator
         yield done.result()
 
 
-def _from_ray(
-    ray: Any, cells: Sequence[Cell], results: Results, jobs: int
-) -> Iterator[tuple[Cell, str | None, str | None]]:
-    """Yield what a Ray cluster computes, as it comes, at most ``jobs`` cells at a time.
+def _from_ray(ray: Any, cells: Sequence[Cell], results: Results, jobs: int) -> Iterator[Answer]:
+    """Yield the answers of a Ray cluster as they finish, with at most ``jobs`` cells at a time.
 
-    Cells are given to Ray itself: its backend for joblib computes one job in this process, and yields nothing before
-    the last cell is done.
+    Cells are submitted to Ray directly, because its backend for joblib computes one job in this process, and yields
+    nothing before the last cell is done.
     """
     task = ray.remote(_attempt)
-    left = list(cells)
+    waiting = list(cells)
     running: list[Any] = []
-    while left or running:
-        while left and len(running) < jobs:
-            running.append(task.remote(left.pop(0), results.folder))
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            running.append(task.remote(waiting.pop(0), results.folder))
         done, running = ray.wait(running, num_returns=1)
         for answer in done:
             yield ray.get(answer)
 
 
-def _attempt(cell: Cell, out: Path, progress: _Progress | None = None) -> tuple[Cell, str | None, str | None]:
-    """Compute a cell; one that crashes does not end the others."""
+def _attempt(cell: Cell, out: Path, progress: _Progress | None = None) -> Answer:
+    """Compute a cell; a crash is returned, so that it does not stop the other cells."""
     report = None
     if progress is not None:
         progress.begin(cell)
@@ -166,7 +167,7 @@ def _attempt(cell: Cell, out: Path, progress: _Progress | None = None) -> tuple[
 
 @contextmanager
 def _engine(engine: Engine, jobs: int, scheduler: str | None) -> Iterator[Any]:
-    """Keep the engine for as long as the run lasts; yield the client of a Dask cluster, or Ray, else None."""
+    """Start the engine for the time of the run; yield the client of a Dask cluster, the module of Ray, or None."""
     if engine == "local":
         try:
             import joblib  # noqa: F401
@@ -183,13 +184,14 @@ def _engine(engine: Engine, jobs: int, scheduler: str | None) -> Iterator[Any]:
 
 @contextmanager
 def _dask(jobs: int, scheduler: str | None) -> Iterator[Any]:
+    """Yield a client of a Dask scheduler, or of a new cluster on this machine."""
     try:
         from distributed import Client, LocalCluster
     except ImportError:
         raise MissingPackage("engine='dask' needs Dask: pip install 'vhat[study]'.") from None
     if scheduler is not None:
         try:
-            client = Client(scheduler, timeout=20)
+            client = Client(scheduler, timeout=_CONNECT_SECONDS)
         except (OSError, TimeoutError, ValueError) as error:
             raise InputError(f"no Dask scheduler answers at {scheduler!r}: {error}") from error
         with client:
@@ -201,11 +203,12 @@ def _dask(jobs: int, scheduler: str | None) -> Iterator[Any]:
 
 @contextmanager
 def _ray(jobs: int, scheduler: str | None) -> Iterator[Any]:
+    """Yield Ray, connected to a cluster or started on this machine."""
     try:
         import ray
     except ImportError:
         raise MissingPackage("engine='ray' needs Ray: pip install 'ray[default]'.") from None
-    cpus = None if scheduler else jobs  # those of a cluster that is there already are as they are
+    cpus = None if scheduler else jobs  # the CPUs of an existing cluster cannot be set
     try:
         ray.init(address=scheduler, num_cpus=cpus, include_dashboard=False, log_to_driver=False)
     except (ConnectionError, ValueError) as error:
@@ -217,52 +220,81 @@ def _ray(jobs: int, scheduler: str | None) -> Iterator[Any]:
 
 
 class _Progress:
-    """Says which cells begin, how far they are, and after each how many are done and about how long the rest takes."""
+    """Reports started and finished cells, the number of cells done, and an estimate of the remaining time.
+
+    Args:
+        cells: The cells to compute.
+        say: Called with each line.
+        display: Shows the running cells.
+    """
 
     def __init__(self, cells: Sequence[Cell], say: Callable[[str], None], display: Display) -> None:
         self.crashed: dict[Cell, str] = {}
+        self._say = say
         self._display = display
-        self._total, self._done, self._say = len(cells), 0, say
-        self._left, self._worked = sum(map(work, cells)), 0.0
+        self._total = len(cells)
+        self._done = 0
+        self._work_left = sum(map(work, cells))
+        self._work_done = 0.0
         self._began = time.monotonic()
 
     def begin(self, cell: Cell) -> None:
+        """Report that a cell has started."""
         self._say(f"{cell.key} begins")
         self._display.begin(cell.key)
 
     def report(self, cell: Cell, report: Report) -> None:
+        """Show the progress of a running cell."""
         self._display.show(cell.key, report)
 
     def advance(self, cell: Cell, crash: str | None) -> None:
+        """Report that a cell is done, or has crashed with the given message."""
         if crash is not None:
             self.crashed[cell] = crash
         self._display.end(cell.key)
         self._done += 1
-        self._worked += work(cell)
-        self._left -= work(cell)
+        self._work_done += work(cell)
+        self._work_left -= work(cell)
         spent = time.monotonic() - self._began
-        left = f"about {duration(spent * self._left / self._worked)}" if self._done < self._total else "nothing"
+        left = "nothing"
+        if self._done < self._total:
+            # The same speed as so far.
+            left = f"about {duration(spent * self._work_left / self._work_done)}"
         how = "done" if crash is None else f"CRASHED: {crash}"
         self._say(f"[{self._done}/{self._total}] {cell.key} {how}; {duration(spent)} so far, {left} left")
 
 
+_START_SECONDS = 10.0
+"""Time to start a process and compile, in seconds (measured, like the numbers below)."""
+_MINIMUM_STEPS = 20_000
+"""Cost of a certified minimum, in steps of training."""
+_HESSIAN_STEPS = 60_000
+"""Cost of the exact Hessian at 200 points, in steps of training."""
+_PAPER_CG_STEPS_GRID = 40_000
+"""Cost of the paper's iteration at the 20 points for d = 1, in steps of training."""
+_PAPER_CG_STEPS_POINTS = 200_000
+"""Its cost at the test points for d > 1, where it takes all its iterations."""
+_BOOTSTRAP_FITS = 11
+"""Fits of a method that refits: those to ten resamples, and the one to the data."""
+
+
 def work(cell: Cell) -> float:
-    """Return about how many seconds of one core a cell takes; only ratios matter."""
-    # Measured, in steps of training: a certified minimum costs about 20,000, the exact Hessian at 200 points 60,000,
-    # the paper's conjugate gradients at 20 points 40,000 (five times that at the test points for d > 1, where they take
-    # all their steps); starting a process and compiling, ten seconds.
-    wide = cell.d == 1 and cell.version != "met"
-    step = 1e-2 + 3.6e-5 * cell.n if wide else 1e-7 * cell.n * (cell.d + 10)
-    fits = 1 if cell.method in ("proposed", "paper-cg") else 11
-    exact = cell.version == "met" and cell.method == "proposed"
+    """Return the approximate cost of a cell in seconds of one core; only ratios matter."""
+    if cell.d == 1 and cell.version != "met":
+        # Two wide hidden layers: the cost of a step has a constant part.
+        seconds_per_step = 1e-2 + 3.6e-5 * cell.n
+    else:
+        seconds_per_step = 1e-7 * cell.n * (cell.d + 10)
+    fits = 1 if cell.method in ("proposed", "paper-cg") else _BOOTSTRAP_FITS
+    training = _MINIMUM_STEPS if cell.version == "met" else cell.steps
     answers = 0
     if cell.method == "paper-cg":
-        answers = 40_000 if cell.d == 1 else 200_000
-    elif exact:
-        answers = 60_000
-    training = 20_000 if cell.version == "met" else cell.steps
-    return 10.0 + step * (fits * training + answers)
+        answers = _PAPER_CG_STEPS_GRID if cell.d == 1 else _PAPER_CG_STEPS_POINTS
+    elif cell.version == "met" and cell.method == "proposed":
+        answers = _HESSIAN_STEPS
+    return _START_SECONDS + seconds_per_step * (fits * training + answers)
 
 
 def _print(line: str) -> None:
+    """Print a line to standard error."""
     print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Lam by the mean Winkler score on the validation set, from cells that are there already."""
+"""The choice of lam by the mean Winkler score on the validation set, from stored cells."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Choice", "choose", "to_markdown"]
 
 @dataclass(frozen=True)
 class Choice:
-    """The scores of one method at one size over the decays.
+    """The scores of one method at one size, for all decays.
 
     Attributes:
-        first: A cell; all differ in decay and trial alone.
-        scores: Mean validation score at each decay, over the trials that every decay has; None where there is none.
-        trials: How many trials that are.
-        by_trial: The score of each of these trials at each decay.
+        first: One of the cells, which differ only in decay and trial.
+        scores: Mean validation score at each decay, over the trials that every decay has; None if there is none.
+        trials: Number of these trials.
+        by_trial: The scores of these trials at each decay.
     """
 
     first: Cell
@@ -33,14 +33,17 @@ class Choice:
 
     @property
     def best(self) -> float | None:
-        """The decay of the smallest score; None unless every decay has one."""
+        """The decay with the smallest score; None unless every decay has a score."""
         known = {lam: score for lam, score in self.scores.items() if score is not None}
-        return min(known, key=known.__getitem__) if known and len(known) == len(self.scores) else None
+        if not known or len(known) < len(self.scores):
+            return None
+        return min(known, key=known.__getitem__)
 
     def behind_best(self, lam: float) -> float | None:
-        """Return the mean score at ``lam`` less that of the best, in standard errors of that mean over trials.
+        """Return the mean over trials of the score at ``lam`` less that of the best decay, in its standard errors.
 
-        Trials are paired: both decays have the same data. None for the best itself, and for fewer than two trials.
+        The differences are paired, because both decays have the same data. The result is None for the best decay
+        itself, and for fewer than two trials.
         """
         if self.best is None or lam == self.best or self.trials < 2:
             return None
@@ -50,29 +53,34 @@ class Choice:
 
 
 def choose(cells: Sequence[Cell], results: Results) -> list[Choice]:
-    """Compare the decays of every version, dimension, size and method, on the trials that all of them have."""
+    """Return the scores of every version, dimension, size and method, over the trials that all decays have."""
     groups: dict[Cell, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(Cell(**(cell.config() | {"trial": 0, "lam": 1.0})), []).append(cell)
+        # A cell with fixed trial and decay stands for its group.
+        group = Cell(**(cell.config() | {"trial": 0, "lam": 1.0}))
+        groups.setdefault(group, []).append(cell)
     return [_choice(group, results) for group in groups.values()]
 
 
 def _choice(cells: Sequence[Cell], results: Results) -> Choice:
-    found: dict[float, dict[int, float]] = {}
+    """Return the scores of one group of cells."""
+    scores: dict[float, dict[int, float]] = {}  # by decay, then by trial
     for cell in cells:
-        scores = found.setdefault(cell.lam, {})
+        of_decay = scores.setdefault(cell.lam, {})
         result = results.read(cell)
-        score = None if result is None or result["status"] != "done" else result["metrics"]["validation winkler"]
+        if result is None or result["status"] != "done":
+            continue
+        score = result["metrics"]["validation winkler"]
         if score is not None:
-            scores[cell.trial] = score
-    shared = set.intersection(*(set(scores) for scores in found.values()))
-    by_trial = {lam: tuple(by[t] for t in sorted(shared)) for lam, by in sorted(found.items())}
-    means = {lam: float(np.mean(scores)) if scores else None for lam, scores in by_trial.items()}
+            of_decay[cell.trial] = score
+    shared = sorted(set.intersection(*(set(of_decay) for of_decay in scores.values())))
+    by_trial = {lam: tuple(of_decay[trial] for trial in shared) for lam, of_decay in sorted(scores.items())}
+    means = {lam: float(np.mean(values)) if values else None for lam, values in by_trial.items()}
     return Choice(cells[0], means, len(shared), by_trial)
 
 
 def to_markdown(choices: Sequence[Choice]) -> str:
-    """Write the scores as a table, the smallest in bold; how many have no trial with every decay is said below."""
+    """Return the scores as a table with the smallest in bold, and the number of incomplete combinations below."""
     compared = [choice for choice in choices if choice.trials]
     lines = _table(compared) if compared else []
     rest = len(choices) - len(compared)
@@ -83,6 +91,7 @@ def to_markdown(choices: Sequence[Choice]) -> str:
 
 
 def _table(choices: Sequence[Choice]) -> list[str]:
+    """Return the lines of the table."""
     decays = sorted({lam for choice in choices for lam in choice.scores})
     lines = [
         f"| version | d | n | method | trials | {' | '.join(f'lam = {decay_text(lam)}' for lam in decays)} "
@@ -90,7 +99,8 @@ def _table(choices: Sequence[Choice]) -> list[str]:
         f"|---|---|---|---|---|{'---|' * len(decays)}---|",
     ]
     for choice in choices:
-        cell, texts = choice.first, []
+        cell = choice.first
+        texts = []
         for lam in decays:
             score = choice.scores.get(lam)
             text = "" if score is None else f"{score:.2f}"

@@ -1,4 +1,4 @@
-"""The two tables on the page itself: the published rows beside ours, and the variants at n = 100, trial by trial."""
+"""The two tables of the page on the reproduction: our rows with the published ones, and the variants at n = 100."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NORMS = {"proposed": "Gauss-Newton", PAPER_CG: "the paper's CG", "bootstrap": "
 
 
 def published_rows(results: Results) -> str:
-    """Return ours and the published mean of every column, with the difference in standard errors."""
+    """Return a table of our and the published means of every column, with the difference in standard errors."""
     lines = [
         f"| d | method | n | trials | {' | '.join(column.title for column in _SHOWN)} |",
         f"|{'---|' * (4 + len(_SHOWN))}",
@@ -38,8 +38,9 @@ def published_rows(results: Results) -> str:
 
 
 def _compared(row: Row, column: Column) -> str:
-    """``0.98 / 2.13 (-1.9)``: ours, published, difference in standard errors."""
-    ours, published = row.ours[column.title], row.published.get(column.title)
+    """Return text such as ``0.98 / 2.13 (-1.9)``: ours, published, difference in standard errors."""
+    ours = row.ours[column.title]
+    published = row.published.get(column.title)
     if ours is None or published is None:
         return ""
     difference = row.difference(column.title)
@@ -48,7 +49,7 @@ def _compared(row: Row, column: Column) -> str:
 
 
 def variant_rows(results: Results) -> str:
-    """Return the variants at n = 100: mean widths of each trial, means over trials, and how the iteration went."""
+    """Return a table of the variants at n = 100: widths of each trial, means over trials, and the paper's iteration."""
     lines = [
         "| d | trained by | V by | mean width of each trial | mean width | median half width | interval score "
         "| coverage % | points with negative curvature | residual, median and largest |",
@@ -66,17 +67,19 @@ def variant_rows(results: Results) -> str:
 
 
 def _variant(row: Row, cells: Sequence[Cell], results: Results) -> str:
-    same = [c for c in cells if (c.d, c.version, c.method) == (row.first.d, row.first.version, row.first.method)]
-    found = [result for result in results.found(same) if result["status"] == "done"]
-    widths = ", ".join(f"{result['metrics']['mean width, near']:.3g}" for result in found)
+    """Return a line of the table of variants."""
+    first = row.first
+    trials = [cell for cell in cells if (cell.d, cell.version, cell.method) == (first.d, first.version, first.method)]
+    done = [result for result in results.found(trials) if result["status"] == "done"]
+    widths = ", ".join(f"{result['metrics']['mean width, near']:.3g}" for result in done)
     values = [_spread(row.ours[column.title]) for column in _SHOWN[1:]]
-    head = f"| {row.first.d} | {_TRAINING[row.first.version]} | {_NORMS[row.method]} | {widths} |"
-    return f"{head} {' | '.join(values)} | {_iteration(found)} |"
+    head = f"| {first.d} | {_TRAINING[first.version]} | {_NORMS[row.method]} | {widths} |"
+    return f"{head} {' | '.join(values)} | {_iteration(done)} |"
 
 
-def _iteration(found: Sequence[dict[str, Any]]) -> str:
-    """How many points of all trials met negative curvature, and what was left of the system."""
-    descents = [result["descent"] for result in found if "descent" in result]
+def _iteration(done: Sequence[dict[str, Any]]) -> str:
+    """Return two table cells: points of all trials with negative curvature, and the residuals of the iteration."""
+    descents = [result["descent"] for result in done if "descent" in result]
     if not descents:
         return " | "
     negative = np.concatenate([descent["negative"] for descent in descents])
@@ -85,6 +88,9 @@ def _iteration(found: Sequence[dict[str, Any]]) -> str:
 
 
 def _spread(value: Value | None) -> str:
+    """Return a mean with its standard deviation as text."""
     if value is None:
         return "missing"
-    return f"{value.mean:.3g}" if value.sd is None else f"{value.mean:.3g} ± {value.sd:.2g}"
+    if value.sd is None:
+        return f"{value.mean:.3g}"
+    return f"{value.mean:.3g} ± {value.sd:.2g}"

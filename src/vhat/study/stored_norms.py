@@ -1,6 +1,6 @@
-"""Intervals of a stored cell by another bound, or at another delta, from the weighted norms that its result holds.
+"""Intervals of a stored cell by another bound or at another delta, from the weighted norms in its result.
 
-Nothing is trained or solved anew: V and the predictions are those of the cell, and only the half widths differ.
+Nothing is trained or solved again: V and the predictions are those of the cell, and only the half widths differ.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from vhat.study.results import Results
 __all__ = ["ISOPERIMETRIC", "comparison", "has_isoperimetric", "isoperimetric_band", "read_isoperimetric", "with_half"]
 
 ISOPERIMETRIC = "proposed, isoperimetric"
-"""The name of the proposed method by the isoperimetric bound in tables. There are no cells of that name: its intervals
-are made from the cells of ``proposed``, which hold those of ``tight``."""
+"""Name of the proposed method with the isoperimetric bound in tables. It has no cells: its intervals are made from the
+cells of ``proposed``, which contain those of ``tight``."""
 
 
 def with_half(test: dict[str, Any], half: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the stored predictions give or take ``half``; where no interval is stored there is none here either."""
+    """Return intervals of half width ``half`` about the stored predictions; NaN where no interval is stored."""
     center = np.asarray(test["center"], dtype=float)
-    stored = [np.asarray(test[name], dtype=float) for name in ("lower", "upper")]
-    width = np.where(np.isfinite(stored[0]) & np.isfinite(stored[1]), half, np.nan)
-    return {"center": center, "lower": center - width, "upper": center + width}
+    lower = np.asarray(test["lower"], dtype=float)
+    upper = np.asarray(test["upper"], dtype=float)
+    half = np.where(np.isfinite(lower) & np.isfinite(upper), half, np.nan)
+    return {"center": center, "lower": center - half, "upper": center + half}
 
 
 def isoperimetric_band(test: dict[str, Any], n: int, delta: float) -> dict[str, np.ndarray]:
     """Return the intervals of the isoperimetric bound with its default tail.
 
     Args:
-        test: What a result of the proposed method holds of its test points.
-        n: Training rows.
+        test: The intervals at the test points in a result of the proposed method.
+        n: Number of training rows.
         delta: Probability of a miss at each point.
     """
     norm = np.asarray(test["weighted norm"], dtype=float)
@@ -45,17 +46,16 @@ def isoperimetric_band(test: dict[str, Any], n: int, delta: float) -> dict[str, 
 
 
 def has_isoperimetric(cell: Cell) -> bool:
-    """Tell whether the isoperimetric bound is shown beside a cell: the proposed method with every assumption met."""
+    """Return whether tables also show the isoperimetric bound for a cell: of ``proposed`` with every assumption met."""
     return cell.version == "met" and cell.method == "proposed"
 
 
 def read_isoperimetric(cell: Cell, results: Results) -> dict[str, Any] | None:
-    """Return what the result of a cell is by the isoperimetric bound: its limits and how they are judged.
-
-    The level is the cell's own. A result of a cell that failed has no limits and is returned as it is.
+    """Return the result of a cell with the isoperimetric bound, at the level of the cell.
 
     Returns:
-        A result with the status, the metrics and the limits of the test points; None where the cell is missing.
+        A result with the status, the metrics and the limits at the test points. A failed result is returned unchanged,
+        None for a missing one.
     """
     result = results.read(cell)
     if result is None or result["status"] != "done":
@@ -66,7 +66,7 @@ def read_isoperimetric(cell: Cell, results: Results) -> dict[str, Any] | None:
 
 
 def comparison(cell: Cell) -> str:
-    """Say what the isoperimetric bound assumes beside ``tight``, and how the half widths of both compare."""
+    """Return a note on the isoperimetric bound and ``tight``: their assumptions, and the ratio of their half widths."""
     delta = level(cell)
     unit = {"norm": 1.0, "n": 1, "noise": 1.0, "delta": delta}
     tight = float(bounds.tight(**unit))

@@ -1,4 +1,4 @@
-"""Tables of rows beside the published ones: Markdown, LaTeX and CSV."""
+"""Tables of our rows and the published ones in Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
@@ -35,20 +35,22 @@ _HEAD = (
 
 
 def to_markdown(rows: Sequence[Row], missing: Gaps) -> str:
-    """Write one table for each version and truth, what is missing below."""
+    """Return one table for each version and truth, with notes and missing cells below."""
     lines = [*_markdown_tables(rows), "", _NOTE]
-    if compared := _comparison(rows):
-        lines += ["", compared]
+    note = _isoperimetric_note(rows)
+    if note:
+        lines += ["", note]
     return "\n".join(lines) + missing.notes() + "\n"
 
 
-def _comparison(rows: Sequence[Row]) -> str:
-    """What is said of the isoperimetric bound; nothing where no row shows it."""
+def _isoperimetric_note(rows: Sequence[Row]) -> str:
+    """Return the note on the isoperimetric bound; empty if no row shows it."""
     shown = [row for row in rows if row.method == ISOPERIMETRIC and row.done]
     return comparison(shown[0].first) if shown else ""
 
 
 def _markdown_tables(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the lines of all tables."""
     for first, group in _grouped(rows):
         yield f"\n{_heading(first)}\n"
         yield f"| method | n | | {' | '.join(column.title for column in COLUMNS)} |"
@@ -60,7 +62,7 @@ def _markdown_tables(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def to_latex(rows: Sequence[Row], missing: Gaps) -> str:
-    """Write one ``tabular`` for each version and truth (package booktabs), what is missing as text below."""
+    """Return one ``tabular`` for each version and truth (package booktabs), with notes and missing cells below."""
     parts = ["% Made by `vhat study`."]
     for first, group in _grouped(rows):
         parts.append(f"% {_heading(first)}")
@@ -74,13 +76,13 @@ def to_latex(rows: Sequence[Row], missing: Gaps) -> str:
                 cells = " & ".join(_in_latex(text) for text in texts)
                 parts.append(rf"{head} & {name} & {cells} \\")
         parts += [r"\bottomrule", r"\end{tabular}", r"\par"]
-    said = [_comparison(rows).replace("`", ""), *missing.lines()]
-    parts += [_escaped(line) + r"\par" for line in said if line]
+    notes = [_isoperimetric_note(rows).replace("`", ""), *missing.lines()]
+    parts += [_escaped(line) + r"\par" for line in notes if line]
     return "\n".join(parts) + "\n"
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Write one line for each row and column, numbers in full."""
+    """Return one line for each row and column, with all digits."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_HEAD)
@@ -88,14 +90,15 @@ def to_csv(rows: Sequence[Row]) -> str:
         cell = row.first
         head = (cell.version, cell.truth, cell.d, cell.n, decay_text(cell.lam), row.method, cell.steps)
         for column in COLUMNS:
-            ours, published = _numbers(row.ours[column.title]), _numbers(row.published.get(column.title))
+            ours = _numbers(row.ours[column.title])
+            published = _numbers(row.published.get(column.title))
             difference = _number(row.difference(column.title))
             writer.writerow([*head, row.done, len(row.failed), column.title, *ours, *published, difference])
     return text.getvalue()
 
 
 def _grouped(rows: Sequence[Row]) -> Iterator[tuple[Cell, list[Row]]]:
-    """Rows of one version and truth, methods apart, sizes rising; without those that have nothing to show."""
+    """Yield the rows of each truth, version and d, sorted by method and size; empty rows are left out."""
 
     def order(row: Row) -> tuple[int, int, int]:
         cell = row.first
@@ -103,7 +106,7 @@ def _grouped(rows: Sequence[Row]) -> Iterator[tuple[Cell, list[Row]]]:
 
     for _, group in groupby(sorted(rows, key=order), key=order):
         every = list(group)
-        # The order of the methods does not depend on which of them have something to show.
+        # Before empty rows are left out, so that the order of the methods does not depend on them.
         methods = list(dict.fromkeys(row.method for row in every))
         members = [row for row in every if row.done or row.published]
         members.sort(key=lambda row: (methods.index(row.method), row.first.n))
@@ -112,12 +115,13 @@ def _grouped(rows: Sequence[Row]) -> Iterator[tuple[Cell, list[Row]]]:
 
 
 def _heading(cell: Cell) -> str:
+    """Return the heading of a table."""
     reduced = "" if cell.steps == STEPS else f" REDUCED to {cell.steps:,} steps."
     return f"d = {cell.d}, lam = {decay_text(cell.lam)}, {_TRUTHS[cell.truth]}, {_VERSIONS[cell.version]}.{reduced}"
 
 
 def _lines(row: Row) -> Iterator[tuple[str, list[str]]]:
-    """Ours, and where there are any, the published values and the differences."""
+    """Yield the lines of a row: ours and, if there are published values, these and the differences."""
     yield "ours", [_text(row.ours[column.title], column) if row.done else "missing" for column in COLUMNS]
     if row.published:
         yield "published", [_text(row.published[column.title], column) for column in COLUMNS]
@@ -127,24 +131,31 @@ def _lines(row: Row) -> Iterator[tuple[str, list[str]]]:
 
 
 def _text(value: Value | None, column: Column) -> str:
-    """Write a mean, with its standard deviation where it has one."""
+    """Return a mean as text, with its standard deviation if it has one."""
     if value is None:
         return "no width"
     return " ± ".join(f"{number:.{column.digits}f}" for number in value if number is not None)
 
 
 def _numbers(value: Value | None) -> list[str]:
-    return ["", ""] if value is None else [_number(value.mean), _number(value.sd)]
+    """Return mean and standard deviation with all digits, empty text if missing."""
+    if value is None:
+        return ["", ""]
+    return [_number(value.mean), _number(value.sd)]
 
 
 def _number(value: float | None) -> str:
+    """Return a number with all digits, empty text for None."""
     return "" if value is None else repr(float(value))
 
 
 def _in_latex(text: str) -> str:
-    """Numbers are mathematics, words are not."""
-    return text if not text or text[0].isalpha() else f"${text.replace('±', chr(92) + 'pm')}$"
+    """Return numbers in math mode, words as they are."""
+    if not text or text[0].isalpha():
+        return text
+    return "$" + text.replace("±", r"\pm") + "$"
 
 
 def _escaped(text: str) -> str:
+    """Return text with LaTeX's special characters escaped."""
     return text.replace("%", r"\%").replace("_", r"\_").replace("&", r"\&")

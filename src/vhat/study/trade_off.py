@@ -1,4 +1,4 @@
-"""The paper's figure 2: coverage against median width over the decays, a panel for each d and n."""
+"""The paper's figure 2: coverage against median width for all decays, in a panel for each d and n."""
 
 from __future__ import annotations
 
@@ -24,12 +24,18 @@ if TYPE_CHECKING:
 __all__ = ["trade_off"]
 
 _CLOSE = 12.0
-"""Points closer than this share a label, in points of the figure (1/72 inch): a little more than a label's height."""
+"""Distance below which marks share a label, in points (1/72 inch): a little more than the height of a label."""
 
 
 @dataclass(frozen=True)
-class _Spot:
-    """A mean over trials."""
+class _Mark:
+    """The mean of a row over its trials.
+
+    Attributes:
+        width: Median width.
+        coverage: Coverage in percent.
+        row: The row.
+    """
 
     width: Value
     coverage: Value
@@ -45,7 +51,7 @@ def trade_off(rows: Sequence[Row]) -> Figure:
     with own_style():
         figure = Figure(figsize=(2.45 * len(sizes) + 0.4, 1.95 * len(dimensions) + 0.4), layout="constrained")
         axes = figure.subplots(len(dimensions), len(sizes), sharex=True, sharey=True, squeeze=False)
-        panels: list[tuple[Axes, list[list[_Spot]]]] = []
+        panels: list[tuple[Axes, list[list[_Mark]]]] = []
         for i, d in enumerate(dimensions):
             for j, n in enumerate(sizes):
                 curves = _curves([row for row in rows if row.first.d == d and row.first.n == n])
@@ -56,55 +62,68 @@ def trade_off(rows: Sequence[Row]) -> Figure:
                 axes[i, j].set_ylabel("% of the truth covered" if j == 0 else "")
         _set_axes(axes, rows)
         write_legend(figure, axes)
-        write_caption(figure, _says(rows), rows[0].first.steps)
+        version = TITLES[rows[0].first.version]
+        caption = f"{version}; labels: λ; shades: standard deviations over trials; open marks: fewer trials"
+        write_caption(figure, caption, rows[0].first.steps)
+        # The labels come last: their places depend on the final axes.
         for ax, curves in panels:
             _label(ax, curves)
     return figure
 
 
-def _says(rows: Sequence[Row]) -> str:
-    return (
-        f"{TITLES[rows[0].first.version]}; labels: λ; shades: standard deviations over trials; open marks: fewer trials"
-    )
+def _curves(rows: Sequence[Row]) -> list[list[_Mark]]:
+    """Return the marks of each method, by ascending decay.
 
-
-def _curves(rows: Sequence[Row]) -> list[list[_Spot]]:
-    """The points of each method in the order of the decays, those with the most trials."""
+    Only decays with the largest number of trials are kept, because means over different trials do not form one curve.
+    """
     curves = []
     for method in dict.fromkeys(row.first.method for row in rows):
-        spots = []
+        marks = []
         for row in rows:
-            width, coverage = row.ours["median width"], row.ours["coverage %"]
+            width = row.ours["median width"]
+            coverage = row.ours["coverage %"]
             if row.first.method == method and width is not None and coverage is not None:
-                spots.append(_Spot(width, coverage, row))
-        most = max((spot.row.done for spot in spots), default=0)  # means over other trials are no points of one curve
-        if spots:
-            curves.append(sorted((s for s in spots if s.row.done == most), key=lambda s: s.row.first.lam))
+                marks.append(_Mark(width, coverage, row))
+        if marks:
+            most = max(mark.row.done for mark in marks)
+            complete = [mark for mark in marks if mark.row.done == most]
+            curves.append(sorted(complete, key=lambda mark: mark.row.first.lam))
     return curves
 
 
-def _draw_curves(ax: Axes, curves: Sequence[Sequence[_Spot]]) -> None:
-    """Points joined in the order of the decays, standard deviations shaded."""
+def _draw_curves(ax: Axes, curves: Sequence[Sequence[_Mark]]) -> None:
+    """Draw marks joined in the order of the decays, with standard deviations shaded."""
     from matplotlib.patches import Ellipse
 
     ax.axhline(100 * (1 - ALPHA), color=GREY, linewidth=0.6, linestyle=":", zorder=0)
     if not curves:
         write_inside(ax, "not computed")
-    for spots in curves:
-        method = spots[0].row.first.method
+    for marks in curves:
+        method = marks[0].row.first.method
         colour = COLOURS.get(method, GREY)
-        full = spots[0].row.done == spots[0].row.asked
-        x, y = [spot.width.mean for spot in spots], [spot.coverage.mean for spot in spots]
+        face = colour
+        label = method
+        if marks[0].row.done < marks[0].row.asked:
+            face = "white"
+            label = f"{method}, fewer trials"
+        x = [mark.width.mean for mark in marks]
+        y = [mark.coverage.mean for mark in marks]
         ax.plot(x, y, "-", color=colour, linewidth=0.8, zorder=2)
         ax.plot(
-            x, y, "o", color=colour, markersize=3.4, markerfacecolor=colour if full else "white", markeredgewidth=0.8,
-            label=method if full else f"{method}, fewer trials", zorder=3,
-        )  # fmt: skip
-        for spot in spots:
-            size = (2 * (spot.width.sd or 0.0), 2 * (spot.coverage.sd or 0.0))
-            ax.add_patch(
-                Ellipse((spot.width.mean, spot.coverage.mean), *size, color=colour, alpha=0.15, linewidth=0, zorder=1)
-            )
+            x,
+            y,
+            "o",
+            color=colour,
+            markersize=3.4,
+            markerfacecolor=face,
+            markeredgewidth=0.8,
+            label=label,
+            zorder=3,
+        )
+        for mark in marks:
+            center = (mark.width.mean, mark.coverage.mean)
+            axes = (2 * (mark.width.sd or 0.0), 2 * (mark.coverage.sd or 0.0))
+            ax.add_patch(Ellipse(center, *axes, color=colour, alpha=0.15, linewidth=0, zorder=1))
 
 
 def _set_axes(axes: np.ndarray, rows: Sequence[Row]) -> None:
@@ -117,28 +136,35 @@ def _set_axes(axes: np.ndarray, rows: Sequence[Row]) -> None:
     axes.flat[0].set_yticks(range(lowest, 101, 20))
 
 
-def _label(ax: Axes, curves: Sequence[Sequence[_Spot]]) -> None:
-    """Write the decays beside their points, those of points that lie close together as one."""
-    names, x, y, colours = [], [], [], []
-    for spots in curves:
-        place = np.array([(spot.width.mean, spot.coverage.mean) for spot in spots])
-        dots = ax.transData.transform(place) * 72 / ax.figure.figure.dpi
-        for near in _near(dots):
-            middle = near[len(near) // 2]
-            ends = [_power(spots[at].row.first.lam) for at in (near[0], near[-1])]
+def _label(ax: Axes, curves: Sequence[Sequence[_Mark]]) -> None:
+    """Write the decays beside their marks, with a common label for marks that are close together."""
+    names = []
+    x = []
+    y = []
+    colours = []
+    for marks in curves:
+        positions = np.array([(mark.width.mean, mark.coverage.mean) for mark in marks])
+        in_points = ax.transData.transform(positions) * 72 / ax.figure.figure.dpi
+        for group in _group_close(in_points):
+            middle = group[len(group) // 2]
+            ends = [_power(marks[at].row.first.lam) for at in (group[0], group[-1])]
             names.append(" to ".join(dict.fromkeys(ends)))
-            x.append(place[middle, 0])
-            y.append(place[middle, 1])
-            colours.append(COLOURS.get(spots[0].row.first.method, GREY))
+            x.append(positions[middle, 0])
+            y.append(positions[middle, 1])
+            colours.append(COLOURS.get(marks[0].row.first.method, GREY))
     if names:
         write_names(ax, names, np.array(x), np.array(y), line=100 * (1 - ALPHA), size=6.5, colours=colours)
 
 
-def _near(dots: np.ndarray) -> list[list[int]]:
-    """Group neighbours, (points, 2) as they lie on paper, that are too close together for a label each."""
+def _group_close(positions: np.ndarray) -> list[list[int]]:
+    """Return groups of consecutive marks that are too close together for separate labels.
+
+    Args:
+        positions: Positions in the figure, in points, (marks, 2).
+    """
     groups: list[list[int]] = []
-    for at in range(len(dots)):
-        if groups and np.linalg.norm(dots[at] - dots[groups[-1][0]]) <= _CLOSE:
+    for at in range(len(positions)):
+        if groups and np.linalg.norm(positions[at] - positions[groups[-1][0]]) <= _CLOSE:
             groups[-1].append(at)
         else:
             groups.append([at])
@@ -146,5 +172,8 @@ def _near(dots: np.ndarray) -> list[list[int]]:
 
 
 def _power(lam: float) -> str:
+    """Return a decay as LaTeX."""
     digits, power = decay_text(lam).split("e")
-    return f"$10^{{{power}}}$" if digits == "1" else f"${digits}\\cdot 10^{{{power}}}$"
+    if digits == "1":
+        return f"$10^{{{power}}}$"
+    return f"${digits}\\cdot 10^{{{power}}}$"

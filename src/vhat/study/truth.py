@@ -14,31 +14,39 @@ from vhat.errors import InputError
 
 __all__ = ["MaternTruth", "exact_draw", "matern_kernel"]
 
-_DEGREES = 3  # 2 nu: the spectral density of the Matern(3/2) kernel is a Student t with 3 degrees of freedom
-_STREAM = 1  # keeps these draws apart from data drawn with the same seed
+_DEGREES = 3
+"""Degrees of freedom 2 nu of the spectral density of the Matern(3/2) kernel, a Student t."""
+_STREAM = 1
+"""Number of the stream of random numbers, different from that of :mod:`vhat.study.data`, which may have the same
+seed."""
 _EXACT_STREAM = 3
-_MOST = 5000  # points of an exact draw: 200 MB of covariance
-_JITTER = 1e-10  # of the variance: what rounding takes from a covariance of points that nearly coincide
-_ROWS = 1024  # rows evaluated at once: 32 MB of features
+"""Number of the stream of exact draws."""
+_MOST_POINTS = 5000
+"""Largest number of points of an exact draw: 200 MB of covariance."""
+_JITTER = 1e-10
+"""Added to the diagonal of a covariance, in units of the variance: points that nearly coincide make it singular in
+rounding."""
+_BLOCK_ROWS = 1024
+"""Rows evaluated at once: 32 MB of features."""
 
 
 @dataclass(frozen=True)
 class MaternTruth:
     """A Gaussian process sample with the Matern(3/2) kernel, by random Fourier features.
 
-    The kernel is ``amplitude^2 (1 + sqrt(3) r/l) exp(-sqrt(3) r/l)``, r the Euclidean distance. Its spectral
+    The kernel is ``amplitude^2 (1 + sqrt(3) r/l) exp(-sqrt(3) r/l)`` with r the Euclidean distance. Its spectral
     density is the multivariate Student t with 3 degrees of freedom and scale ``1/l``: a frequency is
     ``z / (l sqrt(c/3))`` with ``z ~ N(0, I_d)`` and *one* chi-square c with 3 degrees of freedom for all its
     coordinates. The function is
 
         f(x) = amplitude / sqrt(m) sum_k rho_k cos(omega_k'x + phi_k)
 
-    with Rayleigh ``rho_k`` and uniform phases. Given the frequencies that is a Gaussian process; over them
-    its covariance is the kernel exactly, for any number m of features.
+    with Rayleigh ``rho_k`` and uniform phases. Given the frequencies, f is a Gaussian process. Averaged over them, its
+    covariance is exactly the kernel, for any number m of features.
 
     Attributes:
         dimension: Number of inputs d.
-        seed: Fixes the function.
+        seed: Seed of the function.
         length_scale: The l above.
         amplitude: Standard deviation of f(x) at any x.
         features: Number m of cosines.
@@ -68,7 +76,7 @@ class MaternTruth:
 
     @cached_property
     def _waves(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Frequencies (d, m), heights (m,) and phases (m,)."""
+        """Frequencies (d, m), amplitudes (m,) and phases (m,)."""
         rng = np.random.default_rng([self.seed, _STREAM])
         directions = rng.standard_normal((self.dimension, self.features))
         radii = np.sqrt(rng.chisquare(_DEGREES, self.features) / _DEGREES)
@@ -85,8 +93,8 @@ class MaternTruth:
         check_finite("x", rows)
         frequencies, heights, phases = self._waves
         values = np.empty(len(rows))
-        for start in range(0, len(rows), _ROWS):
-            block = slice(start, start + _ROWS)
+        for start in range(0, len(rows), _BLOCK_ROWS):
+            block = slice(start, start + _BLOCK_ROWS)
             values[block] = np.cos(rows[block] @ frequencies + phases) @ heights
         return values
 
@@ -100,22 +108,22 @@ def matern_kernel(a: Any, b: Any, *, length_scale: float = 1.0, amplitude: float
 
 
 def exact_draw(x: Any, *, seed: int, length_scale: float = 1.0, amplitude: float = 1.0) -> np.ndarray:
-    """Draw a Matern(3/2) process at the rows of ``x`` themselves, through the Cholesky factor of their covariance.
+    """Draw a Matern(3/2) process at the rows of ``x``, by the Cholesky factor of their covariance.
 
-    No features stand between: the values are jointly Gaussian with the kernel as covariance. The price is that the
-    function is known at these points alone, so that training, validation and test points must be drawn together.
+    The values are exactly jointly Gaussian with the kernel as covariance, without random features. But the function is
+    known only at these points: training, validation and test points must be drawn together.
 
     Args:
         x: Points, (rows, d).
-        seed: Fixes the draw.
-        length_scale: As in :class:`MaternTruth`.
-        amplitude: As there.
+        seed: Seed of the draw.
+        length_scale: Length scale, as in :class:`MaternTruth`.
+        amplitude: Amplitude, as in :class:`MaternTruth`.
 
     Returns:
         The values, (rows,).
 
     Raises:
-        InputError: When there are more points than a dense covariance is meant for.
+        InputError: When there are too many points for a dense covariance.
 
     Examples:
         >>> exact_draw(np.zeros((2, 3)), seed=0).shape
@@ -124,8 +132,8 @@ def exact_draw(x: Any, *, seed: int, length_scale: float = 1.0, amplitude: float
     rows = np.asarray(x, dtype=np.float64)
     if rows.ndim != 2 or not len(rows):
         raise InputError(f"x has shape {rows.shape}; give (rows, d).")
-    if len(rows) > _MOST:
-        raise InputError(f"{len(rows)} points are too many for an exact draw, at most {_MOST}. Use MaternTruth.")
+    if len(rows) > _MOST_POINTS:
+        raise InputError(f"{len(rows)} points are too many for an exact draw, at most {_MOST_POINTS}. Use MaternTruth.")
     check_finite("x", rows)
     covariance = matern_kernel(rows, rows, length_scale=length_scale, amplitude=amplitude)
     covariance[np.diag_indices_from(covariance)] += _JITTER * amplitude**2

@@ -1,4 +1,4 @@
-"""A study from beginning to end: compute what is missing, then make every output from what there is."""
+"""A whole study: compute the missing cells, then make all outputs from the stored results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from vhat.study.tables import to_csv, to_latex, to_markdown
 
 __all__ = ["conduct", "write_outputs"]
 
-_PICTURES: tuple[Literal["png", "pdf"], ...] = ("png", "pdf")
+_FIGURE_KINDS: tuple[Literal["png", "pdf"], ...] = ("png", "pdf")
+"""File types of the figures."""
 
 
 def conduct(
@@ -30,15 +31,15 @@ def conduct(
     scheduler: str | None = None,
     compute: bool = True,
 ) -> bool:
-    """Compute the cells of all plans that are missing, and write the tables and figures.
+    """Compute the missing cells of all plans, and write the tables and figures.
 
     Args:
-        plans: What is asked for.
-        out: The directory of the results.
-        engine: As for :func:`vhat.study.run`, like the next two.
-        jobs: As there.
-        scheduler: As there.
-        compute: Whether to compute what is missing; otherwise outputs are made from what there is.
+        plans: The tables and figures.
+        out: Directory of the results.
+        engine: ``"local"``, ``"dask"`` or ``"ray"``, see :func:`vhat.study.run.run`.
+        jobs: Number of cells at once.
+        scheduler: Address of a Dask scheduler or of a Ray cluster; None starts one on this machine.
+        compute: Whether to compute missing cells; otherwise outputs are made from the stored ones.
 
     Returns:
         Whether every cell has a result.
@@ -62,14 +63,20 @@ def conduct(
 
 
 def _check_methods(cells: Sequence[Cell]) -> None:
-    """Refuse a method that there is not before anything is computed."""
-    for method in {cell.method: cell for cell in cells}.values():
-        make_method(method)
+    """Refuse unknown methods before anything is computed.
+
+    Raises:
+        InputError: When a cell has an unknown method.
+    """
+    one_cell_per_method = {cell.method: cell for cell in cells}
+    for cell in one_cell_per_method.values():
+        make_method(cell)
 
 
 def write_outputs(plan: Plan, out: Path) -> list[Path]:
-    """Write the outputs of a plan from the results that there are, and return their paths."""
-    results, name = Results(Path(out)), plan.experiment
+    """Write the outputs of a plan from the stored results, and return their paths."""
+    results = Results(Path(out))
+    name = plan.experiment
     results.folder.mkdir(parents=True, exist_ok=True)
     cells = plan.cells()
     missing = gaps(cells, results)
@@ -78,8 +85,8 @@ def write_outputs(plan: Plan, out: Path) -> list[Path]:
         return [_write(results.folder / f"{name}.md", text), *_write_figures(plan, results)]
     if name == "figure2":
         written = [_write(results.folder / f"{name}.csv", to_csv(summarise(cells, results)))]
-        chosen = selection.to_markdown(selection.choose(cells, results))
-        text = f"Mean Winkler score on the validation set, the smallest in bold.\n\n{chosen}{missing.notes()}\n"
+        scores = selection.to_markdown(selection.choose(cells, results))
+        text = f"Mean Winkler score on the validation set, the smallest in bold.\n\n{scores}{missing.notes()}\n"
         return [*written, _write(results.folder / "selection.md", text), *_write_figures(plan, results)]
     rows = table_rows(cells, results)
     return [
@@ -90,7 +97,7 @@ def write_outputs(plan: Plan, out: Path) -> list[Path]:
 
 
 def _write_figures(plan: Plan, results: Results) -> list[Path]:
-    """Draw the figure of each version apart."""
+    """Draw a figure for each version, and return the paths of the files."""
     from vhat.study.figure_frame import save
     from vhat.study.figures import bands
     from vhat.study.trade_off import trade_off
@@ -101,7 +108,7 @@ def _write_figures(plan: Plan, results: Results) -> list[Path]:
         if not cells:
             continue
         figure = bands(cells, results) if plan.experiment == "figure1" else trade_off(summarise(cells, results))
-        for kind in _PICTURES:
+        for kind in _FIGURE_KINDS:
             path = results.folder / f"{plan.experiment}-{version}.{kind}"
             write_whole(path, save(figure, kind))
             written.append(path)
@@ -109,5 +116,6 @@ def _write_figures(plan: Plan, results: Results) -> list[Path]:
 
 
 def _write(path: Path, text: str) -> Path:
+    """Write a text file, and return its path."""
     write_whole(path, text.encode())
     return path
