@@ -103,9 +103,9 @@ def test_an_axis_shows_bands_whole_however_far_they_reach(tmp_path, half, scale)
 
 def test_decays_whose_points_lie_close_on_paper_share_a_label():
     dots = np.array([[10.0, 50], [14, 50], [18, 52], [60, 50], [60, 20]])
-    assert trade_off_module._near(dots) == [[0, 1, 2], [3], [4]]
+    assert trade_off_module._group_close(dots) == [[0, 1, 2], [3], [4]]
     # a chain of small steps is cut where its end is far from its beginning
-    assert trade_off_module._near(np.array([[0.0, 0], [9, 0], [18, 0]])) == [[0, 1], [2]]
+    assert trade_off_module._group_close(np.array([[0.0, 0], [9, 0], [18, 0]])) == [[0, 1], [2]]
 
 
 def test_figure_2_draws_means_with_their_spread_and_labels_every_decay(tmp_path):
