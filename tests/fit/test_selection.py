@@ -668,7 +668,7 @@ def test_a_choice_in_doubt_is_made_again_by_refits(monkeypatch, lowest):
     monkeypatch.setattr(quick_selection, "is_served", lambda *_: False)
     X, y = line_data()
     recipe = Minimum(Network((X.shape[1], 3, 1)), weight_decay=1.0)
-    found = quick_selection.choose_sparingly(recipe, X, y, sample_weight=None, seed=0)
+    found = quick_selection.choose_quickly(recipe, X, y, sample_weight=None, seed=0)
     assert asked[0] == ("leave_one_out", 5)
     # Of nine lams the sixth is chosen: the refits begin a decade, which is two lams, below it.
     assert asked[1:] == ([] if lowest == "converged" else [("cross_validation", 6)])

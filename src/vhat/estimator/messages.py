@@ -70,9 +70,9 @@ def refuse_kinks(recipe: str, activation: str) -> None:
 @contextmanager
 def warnings_reworded(recipe: Any, activation: str) -> Iterator[None]:
     """Reword warnings of a fit that is no minimum, so that they name the options of the estimator as the remedy."""
-    from vhat.fit.decay_path import heard
+    from vhat.fit.decay_path import collect_warnings
 
-    with heard() as recorded:
+    with collect_warnings() as recorded:
         yield
     for warning in recorded:
         warnings.warn(_reworded(warning, recipe, activation), stacklevel=outside())

@@ -87,8 +87,8 @@ class Decay:
         self, recipe: NetworkRecipe, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray, seed: int
     ) -> Selection:
         """Choose lam by leave-one-out: from the given grid, or by few fits along the estimator's own grid."""
-        from vhat.fit.quick_selection import choose_from, choose_sparingly
+        from vhat.fit.quick_selection import choose_from, choose_quickly
 
         if self.grid is None:
-            return choose_sparingly(recipe, X, y, sample_weight=sample_weight, seed=seed)
+            return choose_quickly(recipe, X, y, sample_weight=sample_weight, seed=seed)
         return choose_from(recipe, X, y, grid=self.grid, sample_weight=sample_weight, seed=seed)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vhat.models.networks import Network
     from vhat.models.problem import Problem
 
-__all__ = ["DecayPath", "Family", "Path", "check_grid", "default_grid", "family", "gradient_of", "heard"]
+__all__ = ["DecayPath", "Family", "Path", "check_grid", "default_grid", "family", "gradient_of", "collect_warnings"]
 
 Family = Callable[[float], Recipe]
 """A function from lam to the recipe with this decay."""
@@ -186,7 +186,7 @@ def gradient_of(fitted: FittedModel) -> float:
 
 
 @contextmanager
-def heard() -> Iterator[list[VhatWarning]]:
+def collect_warnings() -> Iterator[list[VhatWarning]]:
     """Collect the warnings of this library, the last of each type; emit all other warnings again at the end."""
     collected: list[VhatWarning] = []
     with warnings.catch_warnings(record=True) as recorded:

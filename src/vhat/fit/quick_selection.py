@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vhat.fit.recipe import NetworkRecipe
     from vhat.fit.score_curve import Curve
 
-__all__ = ["choose_from", "choose_sparingly"]
+__all__ = ["choose_from", "choose_quickly"]
 
 Choice = TypeVar("Choice", Selection, Tried)
 
@@ -33,9 +33,7 @@ _FALLING = 0.05
 """Relative decrease of the score between the two smallest lams above which it still falls towards smaller ones."""
 
 
-def choose_sparingly(
-    recipe: NetworkRecipe, X: np.ndarray, y: np.ndarray, *, sample_weight: Any, seed: int
-) -> Selection:
+def choose_quickly(recipe: NetworkRecipe, X: np.ndarray, y: np.ndarray, *, sample_weight: Any, seed: int) -> Selection:
     """Choose lam by leave-one-out: among large lams first, and among small ones only if the score falls towards them.
 
     Fits that nearly interpolate take many times as long, and first-order leave-one-out is then rough or undefined. If
@@ -71,7 +69,7 @@ def choose_sparingly(
 def choose_from(
     recipe: NetworkRecipe, X: np.ndarray, y: np.ndarray, *, grid: np.ndarray, sample_weight: Any, seed: int
 ) -> Selection:
-    """Choose lam by leave-one-out from an ascending grid given by the user; see :func:`choose_sparingly`."""
+    """Choose lam by leave-one-out from an ascending grid given by the user; see :func:`choose_quickly`."""
     table = check_table(X, y, sample_weight)
     if not is_served(recipe, len(table)):
         return choose_weight_decay(recipe, X, y, grid=grid, sample_weight=sample_weight, seed=seed)

@@ -20,7 +20,7 @@ from vhat.errors import (
     VhatWarning,
     outside,
 )
-from vhat.fit.decay_path import DecayPath, Path, gradient_of, heard
+from vhat.fit.decay_path import DecayPath, Path, collect_warnings, gradient_of
 from vhat.fit.score_curve import CONVERGED, FAILED, NEARLY_SINGULAR, NOT_A_MINIMUM, ROUGH, Curve, Entry, assemble
 from vhat.fit.scoring import Scored, Scoring
 from vhat.fit.splits import Part
@@ -107,7 +107,7 @@ class Search:
     def _entry(self, lam: float) -> Entry:
         """Fit and score one lam; an error of the fit or the score becomes a remark."""
         gradient = np.nan
-        with heard() as warned:
+        with collect_warnings() as warned:
             try:
                 fits = [path.fit(lam) for path in self.paths]
                 gradient = max(gradient_of(fitted) for fitted in fits)
@@ -187,8 +187,8 @@ def _mean(scored: list[Scored], parts: list[Part]) -> tuple[float, float]:
     tables = [part.train if part.test is None else part.test for part in parts]
     weights = np.concatenate([np.ones(len(t)) if t.weight is None else t.weight for t in tables])
     rows = np.concatenate([each.rows for each in scored])
-    # Kish's effective number of rows under unequal weights.
     mean = float(np.average(rows, weights=weights))
+    # Kish's effective number of rows under unequal weights.
     effective = np.sum(weights) ** 2 / np.sum(weights**2)
     spread = float(np.average((rows - mean) ** 2, weights=weights))
     return mean, float(np.sqrt(spread / max(effective - 1, 1.0)))
