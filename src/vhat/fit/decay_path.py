@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vhat.models.networks import Network
     from vhat.models.problem import Problem
 
-__all__ = ["DecayPath", "Family", "Path", "check_grid", "default_grid", "family", "gradient_of", "collect_warnings"]
+__all__ = ["DecayPath", "Family", "Path", "check_grid", "collect_warnings", "default_grid", "family", "gradient_of"]
 
 Family = Callable[[float], Recipe]
 """A function from lam to the recipe with this decay."""
