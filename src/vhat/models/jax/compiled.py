@@ -229,13 +229,15 @@ def product(model: Model, curvature: str, fixed: Any, theta: Any, data: Data, v:
     """Return ``n H v`` or ``J'CJ v`` for each row of v, (k, p)."""
 
     def hessian(part: Data) -> Any:
+        # Forward over reverse mode: the linearised gradient multiplies by the Hessian.
         _, linear = jax.linearize(lambda t: jax.grad(model.total, argnums=1)(fixed, t, *part), theta)
         return jax.lax.map(linear, v)
 
     def gauss_newton(part: Data) -> Any:
+        # `forward` multiplies by J and `backward` by J', both from one linearisation.
         f, forward = jax.linearize(lambda t: model(fixed, t, part.X), theta)
         backward = jax.linear_transpose(forward, theta)
-        weights = part.w[:, None, None] * jax.vmap(model.row_curvature)(f, part.y)
+        weights = part.w[:, None, None] * jax.vmap(model.row_curvature)(f, part.y)  # C, sample weights included
         return jax.lax.map(lambda u: backward(jnp.einsum("iab,ib->ia", weights, forward(u)))[0], v)
 
     return _accumulate(hessian if curvature == "hessian" else gauss_newton, data, jnp.zeros_like(v))
@@ -251,7 +253,7 @@ def residual_product(model: Model, fixed: Any, theta: Any, X: Any, first: Any, v
 
     def body(part: tuple[Any, Any]) -> Any:
         gradient = jax.grad(lambda t: jnp.sum(part[1] * model(fixed, t, part[0])))
-        _, linear = jax.linearize(gradient, theta)
+        _, linear = jax.linearize(gradient, theta)  # in float64; only the products below are float32
         return jax.lax.map(narrowed(linear, theta), v)
 
     return jax.lax.scan(lambda total, part: (total + body(part), None), jnp.zeros_like(v), (X, first))[0]
@@ -293,6 +295,7 @@ def jacobian_rows(model: Model, group: int, fixed: Any, theta: Any, X: Any) -> A
     """Return per-row gradients of every output, (m * K, p), ``group`` rows at a time."""
 
     def one(x: Any) -> Any:
+        # predict takes whole rows, so a single row is passed as a block of one.
         return jax.jacrev(lambda t: model(fixed, t, jax.tree.map(lambda leaf: leaf[None], x))[0])(theta)
 
     return _row_by_row(one, X, group).reshape(-1, theta.shape[0])
@@ -315,6 +318,7 @@ def _factors(model: Model, group: int, fixed: Any, theta: Any, X: Any) -> Factor
 @partial(jax.jit, static_argnums=(0, 1))
 def diagonal(model: Model, group: int, fixed: Any, theta: Any, data: Data) -> Any:
     """Return ``sum_i sum_a max(C_i[a, a], 0) g_ia^2``, (p,), ``group`` rows at a time."""
+    # From chunks to groups: per-row gradients take more memory than the other derivatives of a chunk.
     data = jax.tree.map(lambda leaf: leaf.reshape(-1, group, *leaf.shape[2:]), data)
 
     def body(part: Data) -> Any:

@@ -78,7 +78,7 @@ def numpy_problem(
     _check_functions(predict, jac, hess)
     given = as_parameters(theta)
     rows = as_inputs(X)
-    point = given.astype(np.float64)
+    point = given.astype(np.float64)  # the dtype of `given` is only reported
     p = len(point)
     output, deterministic = probe(predict, point, rows)
     targets = check_targets(y, output.shape)

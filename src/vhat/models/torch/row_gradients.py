@@ -34,6 +34,7 @@ def jacobian_blocks(
     varied = {name: trained[name] for name in names}
 
     def predict_row(varied: dict[str, Any], row: Rows) -> Any:
+        # The module takes whole rows, so a single row is passed as a block of one.
         return model.at(state.complete({**trained, **varied}), tuple(value[None] for value in row))[0]
 
     row_numbers = sum(value.numel() for value in varied.values()) * model.outputs
@@ -53,7 +54,7 @@ def row_gradients(model: TorchModel, theta: Any, rows: Rows) -> Any:
         return row_gradients_one_by_one(model, theta, rows)
     gradients = torch.empty(len(rows[0]), model.outputs, len(theta), dtype=torch.float64, device=theta.device)
     for block, parts in jacobian_blocks(model, theta, rows, model.state.names):
-        torch.cat(parts, dim=2, out=gradients[block])
+        torch.cat(parts, dim=2, out=gradients[block])  # in place, without another copy of the block
     return gradients
 
 

@@ -52,6 +52,7 @@ class Tape:
         with recording():
             self._theta = theta.detach().requires_grad_()
             self._f = model(self._theta, rows)
+            # The difference is zero, so u equals `first`; autograd records its dependence on theta through f.
             self._u = first + self._weigh(self._f - self._f.detach())
             (self._g,) = torch.autograd.grad(self._f, self._theta, self._u, create_graph=True)
         self.values = self._f.detach()
@@ -65,6 +66,7 @@ class Tape:
 
     def jvp(self, v: Any) -> Any:
         """Return ``J v`` for each row of v: (k, p) to (k, m, K)."""
+        # g = J'u, so that the transposed derivative of g in u is J.
         return self._backward(self._g, self._u, v)
 
     def vjp(self, t: Any) -> Any:

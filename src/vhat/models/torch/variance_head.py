@@ -187,6 +187,7 @@ def take_heads(
                 "(n, 1) each. Several outputs: give the mean as output=, loss='half_mse', sample_weight=1/variance "
                 "where all outputs have one, and interval(x, noise=...)."
             )
+    # Two functions of the same module: one returns the second head, the other (below) the mean.
     with_variance = TorchModel(module, state, layout, convention, 1, mean.ndim == 1, output=SpreadOf(output))
     head = VarianceHead(with_variance, theta.detach().clone(), kind, output)
     mean_state, mean_theta = _parameters_of_mean(replace(with_variance, output=MeanOf(output)), theta, few)
@@ -288,6 +289,7 @@ def warn_of_reading(head: VarianceHead, rows: Rows, residuals: np.ndarray) -> No
     if not np.all(raw > 0):
         return
 
+    # Only a head with positive values can be a variance; compare both interpretations by their likelihood.
     def negative_log_likelihood(log_variance: np.ndarray) -> float:
         """Return the mean over rows, up to a constant."""
         return float(np.mean(0.5 * (log_variance + residuals**2 * np.exp(-log_variance))))
