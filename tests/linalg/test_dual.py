@@ -21,8 +21,9 @@ from vhat.linalg.solvers.cg_loop import Iteration
 from vhat.linalg.solvers.corrected import Corrected
 from vhat.linalg.solvers.dual_gauss_newton import GaussNewton
 from vhat.linalg.solvers.interface import Solution, Stopped
-from vhat.linalg.solvers.jacobian_factors import _terms, compress, find_structure, read_features
+from vhat.linalg.solvers.jacobian_factors import compress, find_structure, read_features
 from vhat.linalg.solvers.kernel import make_kernel
+from vhat.linalg.solvers.kernel_terms import kernel_terms
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned
 from vhat.linalg.solvers.softest_direction import SoftDirection
 from vhat.linalg.workspace import SolverWorkspace
@@ -314,15 +315,15 @@ def test_a_bias_shares_the_product_of_its_layer(predict, shape, bias_decay):
         features = read_features(problem)
         F = jacobian(problem) / np.sqrt(problem.numpy(problem.decay))
     np.testing.assert_allclose(features.gram(block=7), F @ F.T, rtol=1e-12, atol=1e-13)
-    assert len(_terms(features.parts)) == 2  # the layer with its bias, and the output
+    assert len(kernel_terms(features.parts)) == 2  # the layer with its bias, and the output
 
 
 def test_leaves_that_are_nearly_alike_share_nothing():
     rows = RNG.normal(size=(30, 5))
     pair, near_by = (RNG.normal(size=(30, 4)), rows), rows * (1 + 1e-12 * RNG.normal(size=rows.shape))
-    assert len(_terms([pair, (3.0 * rows,)])) == 1
-    assert len(_terms([pair, (near_by,)])) == 2
-    assert len(_terms([pair, (np.zeros_like(rows),)])) == 1  # a bias that moves nothing
+    assert len(kernel_terms([pair, (3.0 * rows,)])) == 1
+    assert len(kernel_terms([pair, (near_by,)])) == 2
+    assert len(kernel_terms([pair, (np.zeros_like(rows),)])) == 1  # a bias that moves nothing
 
 
 def _experts(q, Z):

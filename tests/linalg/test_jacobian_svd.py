@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import vhat
+from vhat.linalg.solvers.curvature_root import Root
 from vhat.linalg.solvers.dual_gauss_newton import GaussNewton
 from vhat.linalg.solvers.interface import Status
 from vhat.linalg.solvers.jacobian_svd import JacobianSVD
-from vhat.linalg.solvers.kernel import Root, make_kernel
+from vhat.linalg.solvers.kernel import make_kernel
 from vhat.linalg.solvers.preconditioned_cg import Preconditioned
 from vhat.linalg.workspace import SolverWorkspace
 

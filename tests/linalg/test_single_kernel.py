@@ -254,7 +254,7 @@ def test_parameters_that_the_data_cannot_tell_apart_are_named():
     predict = lambda q, Z: Z @ q["a"] + q["b"] + q["c"]  # noqa: E731
     params = {"a": np.ones(4), "b": np.ones(()), "c": np.ones(())}
     problem = jax_problem(predict, params, X, X[:, 0], weight_decay={"a": 0.1, "b": 0.0, "c": 0.0})
-    with problem.scope(), pytest.raises(TooFewDigits, match="the 2 parameters without decay apart"):
+    with problem.scope(), pytest.raises(TooFewDigits, match="hardly separates the 2 parameters without decay"):
         make_single_kernel(problem)
 
 

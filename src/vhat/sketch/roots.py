@@ -24,10 +24,10 @@ from vhat.errors import Interrupted, MemoryBudgetError, NotConverged
 from vhat.linalg.memory import in_words
 from vhat.linalg.solvers import Prepared, Status
 from vhat.linalg.solvers.cluster import sum_of_draws, sum_of_squares
+from vhat.linalg.solvers.curvature_root import Root
 from vhat.linalg.solvers.gram import variance_ratio
 from vhat.linalg.solvers.interface import Solution
 from vhat.linalg.solvers.jacobian_factors import jacobian_rows
-from vhat.linalg.solvers.kernel import Root
 from vhat.linalg.solvers.row_draws import RowDraws
 from vhat.linalg.solvers.row_weights import CurvatureWeights, NoiseWeights, RowWeights
 from vhat.models.problem import Array, Problem

@@ -11,8 +11,9 @@ import numpy as np
 from vhat.errors import VhatWarning, outside
 from vhat.evidence.minimise.polish import Polished
 from vhat.linalg.curvature.definiteness import Definiteness
+from vhat.linalg.solvers.curvature_root import Root
 from vhat.linalg.solvers.jacobian_factors import Features, Leaf, Structure
-from vhat.linalg.solvers.kernel import Kernel, Root
+from vhat.linalg.solvers.kernel import Kernel
 from vhat.models.problem import Problem
 from vhat.schema import build, check
 from vhat.store.document import Document, check_array

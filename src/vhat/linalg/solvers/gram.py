@@ -19,10 +19,10 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
 from vhat.linalg.memory import in_words
 from vhat.linalg.solvers.cluster import sum_of_squares
+from vhat.linalg.solvers.curvature_root import Root
 from vhat.linalg.solvers.factorised import ImplicitSolution
 from vhat.linalg.solvers.interface import Norms, Response, replace_rows, take_rows
 from vhat.linalg.solvers.jacobian_factors import jacobian_rows
-from vhat.linalg.solvers.kernel import Root
 from vhat.linalg.solvers.row_weights import CurvatureWeights, NoiseWeights, RowWeights
 from vhat.models.problem import Array, LossDerivatives, Problem
 from vhat.progress import bar

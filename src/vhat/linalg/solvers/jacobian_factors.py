@@ -12,18 +12,18 @@ gradients. A leaf whose gradient is not of rank one in some row is stored in ful
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
+from vhat.linalg.solvers.kernel_terms import GRAM_ROWS, KernelTerm, kernel_terms
 from vhat.models.problem import Array, Problem, leaf_rows, leaf_slices
 from vhat.progress import bar
 
 __all__ = [
-    "GRAM_ROWS",
     "Features",
     "NotRankOne",
     "Structure",
@@ -35,17 +35,12 @@ __all__ = [
     "read_features",
 ]
 
-GRAM_ROWS = 512
-"""Rows of a kernel computed together."""
 _BLOCK_BYTES = 2**25
 """Memory limit, in bytes, for the uncompressed gradients of one block of training rows."""
 _BLOCK_ROWS = 1024
 """Largest number of training rows differentiated together."""
 _WORK_BYTES = 2**26
 """Memory limit, in bytes, for the intermediate product of factors within a product with the Jacobian."""
-_PROPORTIONAL_RTOL = 1e-14
-"""Relative tolerance for two arrays to count as proportional: dividing by the decay in another order changes the last
-digit."""
 _RANK_ONE_TOL = 1e-24
 """Tolerance for rank one: share of a gradient's squared norm outside its rank-one part above which a leaf is stored in
 full."""
@@ -136,9 +131,9 @@ class Features:
         return out
 
     @cached_property
-    def terms(self) -> list[_Term]:
+    def terms(self) -> list[KernelTerm]:
         """The kernel ``F F'`` as a sum of terms, each a product of two kernels of factors."""
-        return _terms(self.parts)
+        return kernel_terms(self.parts)
 
     def gram_times(self, V: np.ndarray, block: int = GRAM_ROWS) -> np.ndarray:
         """Return ``F F' V`` for columns V, (rows, k), from blocks of ``F F'`` that are recomputed and not stored.
@@ -242,85 +237,6 @@ class Features:
             for factor, other_factor in zip(part, other_part, strict=True):
                 factor[rows] = other_factor
         self.free[rows] = other.free
-
-
-@dataclass(frozen=True)
-class _Term:
-    """``(v v') o (plain + u u')``, the kernel of leaves that share the factor v; ``o`` is the entrywise product.
-
-    A dense layer is such a case: the gradient in its bias is a factor of the gradient in its weight matrix.
-
-    Attributes:
-        shared: v, (rows, b).
-        other: u, (rows, a), of a leaf with gradients ``u (x) v``; None without such a leaf.
-        plain: ``sum c^2`` over plain leaves with gradients ``c v``.
-    """
-
-    shared: np.ndarray
-    other: np.ndarray | None
-    plain: float = 0.0
-
-    def product(self, start: int, stop: int, *, single: bool = False) -> np.ndarray:
-        """Return rows ``start`` to ``stop`` of the kernel, up to the diagonal, in double or in single precision."""
-        found = _inner_products(self.shared, start, stop, single)
-        if self.other is None:
-            found *= self.plain
-            return found
-        weight = _inner_products(self.other, start, stop, single)
-        weight += self.plain
-        found *= weight
-        return found
-
-    def with_plain_leaf(self, rows: np.ndarray) -> _Term | None:
-        """Return the term with a plain leaf added; None if its rows are a multiple of neither factor."""
-        c = _multiple(rows, self.shared)
-        if c is not None:
-            return replace(self, plain=self.plain + c**2)
-        # A term without plain leaves is symmetric in u and v: the leaf may share u instead.
-        if self.plain == 0 and self.other is not None:
-            c = _multiple(rows, self.other)
-            if c is not None:
-                return _Term(self.other, self.shared, c**2)
-        return None
-
-
-def _inner_products(rows: np.ndarray, start: int, stop: int, single: bool) -> np.ndarray:
-    """Return the inner products of rows ``start`` to ``stop`` with all rows before ``stop``."""
-    before = rows[:stop].astype(np.float32) if single else rows[:stop]
-    found: np.ndarray = before[start:] @ before.T
-    return found
-
-
-def _terms(parts: Sequence[tuple[np.ndarray, ...]]) -> list[_Term]:
-    """Return the terms of the kernel: one per factored leaf, plain leaves merged into a term that shares a factor."""
-    terms = [_Term(part[1], part[0]) for part in parts if len(part) == 2]
-    for part in parts:
-        if len(part) == 1:
-            _add_plain_leaf(terms, part[0])
-    return terms
-
-
-def _add_plain_leaf(terms: list[_Term], rows: np.ndarray) -> None:
-    """Merge a plain leaf into the first term that shares a factor with it, or append a term for it."""
-    for k, term in enumerate(terms):
-        merged = term.with_plain_leaf(rows)
-        if merged is not None:
-            terms[k] = merged
-            return
-    terms.append(_Term(rows, None, 1.0))
-
-
-def _multiple(rows: np.ndarray, of: np.ndarray) -> float | None:
-    """Return c if ``rows`` equal ``c of`` to the last digits, else None."""
-    if rows.shape != of.shape or not of.any():
-        return None
-    at = np.unravel_index(np.argmax(np.abs(of)), of.shape)
-    c = float(rows[at] / of[at])
-    # The first eight rows decide most cases without a pass over all of them.
-    for part in (slice(8), slice(None)):
-        if not np.allclose(rows[part], c * of[part], rtol=_PROPORTIONAL_RTOL, atol=0):
-            return None
-    return c
 
 
 def _by_length(part: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray, tuple[int, int, int]]:

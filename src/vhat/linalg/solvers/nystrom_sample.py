@@ -15,8 +15,9 @@ import scipy.linalg
 from vhat.errors import MemoryBudgetError
 from vhat.linalg.memory import in_words, most_allowed
 from vhat.linalg.solvers.cost import gradient_flops
-from vhat.linalg.solvers.jacobian_factors import GRAM_ROWS, find_structure, read_features
+from vhat.linalg.solvers.jacobian_factors import find_structure, read_features
 from vhat.linalg.solvers.kernel import Kernel, make_kernel
+from vhat.linalg.solvers.kernel_terms import GRAM_ROWS
 from vhat.models.problem import Array, Problem
 
 __all__ = ["affordable_rows", "most_rows", "sample_bytes", "sample_flops", "sample_kernel"]

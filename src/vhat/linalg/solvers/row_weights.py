@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from vhat.linalg.solvers.kernel import Root
+from vhat.linalg.solvers.curvature_root import Root
 
 __all__ = ["CurvatureWeights", "NoiseWeights", "RowWeights"]
 

@@ -18,8 +18,10 @@ import scipy.linalg
 from vhat.errors import MemoryBudgetError, NotPositiveDefinite
 from vhat.linalg.memory import in_words, most_allowed
 from vhat.linalg.solvers import block_cholesky
-from vhat.linalg.solvers.jacobian_factors import GRAM_ROWS, Features, Structure, read_features
-from vhat.linalg.solvers.kernel import Kernel, KernelSolution, Root
+from vhat.linalg.solvers.curvature_root import Root
+from vhat.linalg.solvers.jacobian_factors import Features, Structure, read_features
+from vhat.linalg.solvers.kernel import Kernel, KernelSolution
+from vhat.linalg.solvers.kernel_terms import GRAM_ROWS
 from vhat.linalg.solvers.refinement import Refined, refine
 from vhat.models.problem import Array, Problem
 from vhat.progress import bar
