@@ -1,16 +1,17 @@
 """Half widths from a weighted norm: pure formulas on plain arrays.
 
-Throughout, ``V`` is the weighted norm (``norm``), ``l = ln(2 / delta)``, and ``(v, c)`` is the sub-gamma pair
-of V in V's own units: ``ln E exp(a (V - E V)) <= a^2 v^2 / (2 (1 - c a))`` for ``0 < a < 1/c``. The bounds
-are statements about ``E V``. Whoever puts the observed V in its place has a heuristic, not a theorem: for a
-prediction that is the square of one Gaussian, ``tight`` at delta = 0.05 with V plugged in and no tail misses
-14% of the time. `isoperimetric` is the narrowest of the proved bounds at the usual levels.
+Notation: ``V`` is the weighted norm (``norm``), ``l = ln(2 / delta)``, and ``(v, c)`` is the sub-gamma pair of V in
+units of V: ``ln E exp(a (V - E V)) <= a^2 v^2 / (2 (1 - c a))`` for ``0 < a < 1/c``.
 
-"Proved" below always means: for Gaussian noise and one minimum, followed continuously as the noise varies.
-Bias is in none of these half widths but that of `ridge`.
+The bounds are statements about ``E V``. With the observed V in place of ``E V`` they are heuristics, not theorems: for
+a prediction that is the square of one Gaussian variable, ``tight`` at delta = 0.05 with the observed V and no tail
+misses 14% of the time. `isoperimetric` is the narrowest of the proved bounds at the usual levels.
 
-Everything broadcasts over ``norm``, ``noise``, ``delta``, ``v`` and ``c`` and returns a NumPy array, of no
-dimension when every argument is a number. NaN in ``norm``, ``v`` or ``c`` stays NaN. The derivations are in
+"Proved" always means: for Gaussian noise, and for a minimum that changes continuously with the noise. No half width
+except that of `ridge` includes bias.
+
+All functions broadcast over ``norm``, ``noise``, ``delta``, ``v`` and ``c`` and return a NumPy array, which is
+zero-dimensional if every argument is a number. NaN in ``norm``, ``v`` or ``c`` gives NaN. The derivations are in
 ``docs/bounds.md``.
 """
 

@@ -1,4 +1,4 @@
-"""Bounds that hold at once over a whole region of inputs, by covers of finitely many points."""
+"""Bounds that hold simultaneously over a region of inputs, by a finite cover of the region."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def uniform(
     c: ArrayLike = 0.0,
     df: ArrayLike | None = None,
 ) -> np.ndarray:
-    """Half width that holds at once on the whole unit sphere of R^d, by a cover of (3 / eps)^d points.
+    """Half width that holds simultaneously on the unit sphere of R^d, by a cover of (3 / eps)^d points.
 
     ::
 
         half width = bound at l = ln 2 + d ln(3 / eps) + ln(1 / delta),  plus lipschitz eps
 
-    Standing: that of the bound, if ``norm``, v and c hold over the whole sphere and ``lipschitz`` bounds the
-    gap's Lipschitz constant for every noise (see `lipschitz_gap`); a constant read off one fitted model is a
+    Validity: that of the bound, if ``norm``, v and c hold over the whole sphere and ``lipschitz`` bounds the gap's
+    Lipschitz constant for every noise (see `lipschitz_gap`). A Lipschitz constant estimated from one fitted model is a
     heuristic.
 
     Args:
@@ -51,7 +51,7 @@ def uniform(
         bound: Which bound is used at the points of the cover.
         v: Square root of V's variance factor, the largest over the sphere.
         c: Scale of V's right tail, the largest over the sphere.
-        df: Degrees of freedom of an estimated noise level, independent of the fit; None where the noise is known.
+        df: Degrees of freedom of an estimated noise level, independent of the fit; None if the noise is known.
 
     Returns:
         The half widths.
@@ -88,13 +88,13 @@ def uniform_box(
     c: ArrayLike = 0.0,
     df: ArrayLike | None = None,
 ) -> np.ndarray:
-    """Half width that holds at once on a whole box, by a grid of N points of which one is within eps of any other.
+    """Half width that holds simultaneously on a box, by a grid of N points with one within eps of every point.
 
     ::
 
         half width = bound at l = ln 2 + ln N + ln(1 / delta),  plus lipschitz eps
 
-    Standing: as that of `uniform`.
+    Validity: as for `uniform`.
 
     Args:
         norm: The largest E V over the box.
@@ -107,7 +107,7 @@ def uniform_box(
         bound: Which bound is used at the points of the grid.
         v: Square root of V's variance factor, the largest over the box.
         c: Scale of V's right tail, the largest over the box.
-        df: Degrees of freedom of an estimated noise level, independent of the fit; None where the noise is known.
+        df: Degrees of freedom of an estimated noise level, independent of the fit; None if the noise is known.
 
     Returns:
         The half widths.
@@ -127,9 +127,9 @@ def uniform_box(
         raise InputError(f"sides={sides!r} are not the finite lengths of a box, (d,).")
     half_diagonal = np.linalg.norm(lengths) / 2
     if eps is None:
-        # A gap that does not change over the box needs one point.
-        slowest = rows.noise / np.maximum(rows.n * lip, np.finfo(float).tiny)
-        radius = np.minimum(slowest, max(half_diagonal, np.finfo(float).tiny))
+        # One point in the middle covers the box: no radius above half the diagonal is needed.
+        chosen = rows.noise / np.maximum(rows.n * lip, np.finfo(float).tiny)
+        radius = np.minimum(chosen, max(half_diagonal, np.finfo(float).tiny))
     else:
         radius = positive("eps", eps)
     level = level_of(delta, df, log_grid(lengths, radius))
@@ -139,8 +139,8 @@ def uniform_box(
 def log_grid(sides: ArrayLike, eps: ArrayLike) -> np.ndarray:
     """Return the logarithm of the number of points of a grid that covers a box to within ``eps``.
 
-    A cube of side s around a point reaches ``s sqrt(d) / 2``: side j takes ``ceil(side_j sqrt(d) / (2 eps))`` points, d
-    the number of sides that are not zero.
+    The corners of a cube of side s are ``s sqrt(d) / 2`` from its centre. Side j therefore takes
+    ``ceil(side_j sqrt(d) / (2 eps))`` points, with d the number of sides that are not zero.
 
     Args:
         sides: Lengths of the sides, (d,).
@@ -149,6 +149,6 @@ def log_grid(sides: ArrayLike, eps: ArrayLike) -> np.ndarray:
     lengths = np.atleast_1d(np.asarray(sides, dtype=float))
     wide = lengths[lengths > 0]
     across = wide * np.sqrt(wide.size) / (2 * np.asarray(eps, dtype=float)[..., None])
-    # rounding must not add a point where the quotient is whole
+    # Rounding must not add a point if the quotient is a whole number.
     counts = np.maximum(1.0, np.ceil(across * (1 - 1e-12)))
     return np.asarray(np.sum(np.log(counts), axis=-1))

@@ -1,4 +1,4 @@
-"""The cores of the bounds on checked arguments, and the checks."""
+"""The formulas of the bounds on checked arguments, and the checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,15 @@ __all__ = [
 
 
 class Rows(NamedTuple):
-    """What every bound takes, checked."""
+    """The checked arguments that all bounds have.
+
+    Attributes:
+        V: The weighted norm.
+        n: Number of training rows.
+        noise: Standard deviation of the noise.
+        v: Square root of V's variance factor.
+        c: Scale of V's right tail.
+    """
 
     V: np.ndarray
     n: float
@@ -43,25 +51,26 @@ class Rows(NamedTuple):
 
 
 def tight_at(rows: Rows, level: np.ndarray) -> np.ndarray:
-    """`tight` at l = level; the equation s^2 rho(s) = l has the root s^2 = 2 l n / (noise^2 Q)."""
+    """Return `tight` at l = level; the equation s^2 rho(s) = l has the root s^2 = 2 l n / (noise^2 Q)."""
     V, n, noise, v, c = rows
     Q = V + v * np.sqrt(2 * level) + c * level
+    # Q = 0 has a half width of zero and an infinite or missing Q gives itself, whatever the shares.
     usable = (Q > 0) & np.isfinite(Q)
-    whole = np.where(usable, Q, 1.0)
-    A = np.where(usable, V / whole, 1.0)
-    B = np.where(usable, v * np.sqrt(2 * level) / whole, 0.0)
-    K = np.where(usable, c * level / whole, 0.0)
+    divisor = np.where(usable, Q, 1.0)
+    A = np.where(usable, V / divisor, 1.0)
+    B = np.where(usable, v * np.sqrt(2 * level) / divisor, 0.0)
+    K = np.where(usable, c * level / divisor, 0.0)
     return np.asarray(noise * np.sqrt(2 * level / n) * np.sqrt(Q) * (1 + _herbst(A, B, K)) / 2)
 
 
 def theorem_at(rows: Rows, level: np.ndarray) -> np.ndarray:
-    """`theorem` at l = level."""
+    """Return `theorem` at l = level."""
     tail = rows.noise**2 * (np.sqrt(2 * level) * rows.v + (2 / 3) * level * rows.c) / rows.n
     return np.asarray(np.pi * np.sqrt(level / 2) * rows.standard_error + tail)
 
 
 def sharp_at(rows: Rows, level: np.ndarray) -> np.ndarray:
-    """`sharp` at l = level."""
+    """Return `sharp` at l = level."""
     unit = rows.noise**2 / rows.n
     scale = unit * level * rows.c / 3
     root = np.hypot(np.pi * np.sqrt(level / 2) * rows.standard_error, unit * np.sqrt(2 * level) * rows.v)
@@ -73,13 +82,15 @@ FORMULAS = {"tight": tight_at, "theorem": theorem_at, "sharp": sharp_at}
 
 _NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(20))
 _NODES = _NODES + 0.5
+"""Nodes of Gauss-Legendre quadrature on [0, 1]."""
 
 _SMALL_SHARE = 0.25
-"""Below this share of the scale term the closed form cancels and 20 Gauss nodes are exact to rounding."""
+"""Share K up to which quadrature is used: there the closed form suffers from cancellation, and 20 nodes are exact to
+rounding."""
 
 
 def _herbst(A: np.ndarray, B: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """G(A, B, K) = (integral of rho over [0, s]) / (s rho(s)) for shares that add to one."""
+    """Return G(A, B, K) = (integral of rho over [0, s]) / (s rho(s)) for shares that add to one."""
     A, B, K = np.broadcast_arrays(A, B, K)
     small = K <= _SMALL_SHARE
     result = np.empty(K.shape)
@@ -89,11 +100,15 @@ def _herbst(A: np.ndarray, B: np.ndarray, K: np.ndarray) -> np.ndarray:
 
 
 def _herbst_quadrature(A: np.ndarray, B: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """G for a small share K: positive rational integrands with poles at least 2 away from [0, 1]."""
+    """Return G for a small share K: positive rational integrands with poles at least 2 away from [0, 1]."""
     root = np.sqrt(K)
     linear = np.where(K > 0, np.arctanh(root) / np.where(K > 0, root, 1.0), 1.0)
-    A, B, K, x = A[..., None], B[..., None], K[..., None], _NODES
-    start, end = 2 * np.sqrt(A), 2 * A + B
+    A = A[..., None]
+    B = B[..., None]
+    K = K[..., None]
+    x = _NODES
+    start = 2 * np.sqrt(A)
+    end = 2 * A + B
     P = start + (end - start) * x
     tau = x * (P + start) / (start + end)
     mixed = (B * x / (1 - K * x**2)) ** 2 + B / (start + end) * (P / (1 - K * tau)) ** 2
@@ -101,11 +116,12 @@ def _herbst_quadrature(A: np.ndarray, B: np.ndarray, K: np.ndarray) -> np.ndarra
 
 
 def _herbst_closed(A: np.ndarray, B: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """G in closed form; 1 - K is taken as A + B so that nothing is lost as K comes near 1."""
+    """Return G in closed form; 1 - K is computed as A + B, which has no cancellation for K near 1."""
     root = np.sqrt(K)
     E = np.maximum(A + B, np.finfo(float).tiny)
     linear = (np.log1p(root) - 0.5 * np.log(E)) / root
-    start, end = 2 * np.sqrt(A), 2 * A + B
+    start = 2 * np.sqrt(A)
+    end = 2 * A + B
     below = np.maximum(start + B / root, np.finfo(float).tiny)
     logs = 2 * np.log(np.maximum(end + B / root, np.finfo(float).tiny) / below) - np.log(E)
     square = B**2 * (1 / E - linear) / (2 * K)
@@ -114,7 +130,7 @@ def _herbst_closed(A: np.ndarray, B: np.ndarray, K: np.ndarray) -> np.ndarray:
 
 
 def check_rows(norm: ArrayLike, n: float, noise: ArrayLike, v: ArrayLike = 0.0, c: ArrayLike = 0.0) -> Rows:
-    """Check what every bound takes, once."""
+    """Return the arguments that all bounds have, checked."""
     return Rows(
         V=nonnegative("norm", norm),
         n=float(positive("n", n)),
@@ -125,7 +141,7 @@ def check_rows(norm: ArrayLike, n: float, noise: ArrayLike, v: ArrayLike = 0.0, 
 
 
 def nonnegative(name: str, value: ArrayLike) -> np.ndarray:
-    """As float64; NaN is let through, to come out as NaN."""
+    """Return an array of float64; refuse negative values. NaN is accepted, and gives NaN."""
     array = np.asarray(value, dtype=float)
     if np.any(array < 0):
         raise InputError(f"{name} must not be negative; found {float(np.nanmin(array))!r}.")
@@ -133,7 +149,7 @@ def nonnegative(name: str, value: ArrayLike) -> np.ndarray:
 
 
 def positive(name: str, value: ArrayLike, *, infinite: bool = False) -> np.ndarray:
-    """As float64; refuse what is not positive and, unless ``infinite`` is allowed, finite."""
+    """Return an array of float64; refuse values that are not positive and, unless ``infinite``, finite."""
     array = np.asarray(value, dtype=float)
     if not np.all(array > 0) or not (infinite or np.all(np.isfinite(array))):
         bad = array[~(array > 0) | ~np.isfinite(array)]
@@ -142,7 +158,7 @@ def positive(name: str, value: ArrayLike, *, infinite: bool = False) -> np.ndarr
 
 
 def probability(delta: ArrayLike, name: str = "delta") -> np.ndarray:
-    """As float64; refuse what is not strictly between 0 and 1."""
+    """Return an array of float64; refuse values that are not strictly between 0 and 1."""
     array = np.asarray(delta, dtype=float)
     if not np.all((array > 0) & (array < 1)):
         raise InputError(f"{name}={delta!r} is not between 0 and 1. delta is the probability of a miss, such as 0.05.")
@@ -150,13 +166,17 @@ def probability(delta: ArrayLike, name: str = "delta") -> np.ndarray:
 
 
 def level_of(delta: ArrayLike, df: ArrayLike | None = None, log_events: ArrayLike = 0.0) -> np.ndarray:
-    """Return l = ln(2 / delta), also where 2 / delta would overflow; for an estimated noise level, its replacement.
+    """Return l = ln(2 / delta), also if 2 / delta overflows; for an estimated noise level, a larger l.
 
-    With ``log_events``, the logarithm of a number of events that share delta, delta is what each of them has of it.
+    Consider a bound with the probability of a miss ``2 exp(-l)``, and an estimated noise level s that is independent of
+    the prediction, with ``df s^2 / sigma^2`` chi-square with df degrees of freedom. The probability of a miss is then
+    ``2 E exp(-l s^2 / sigma^2) = 2 (1 + 2 l / df)^(-df/2)``. It equals delta for
+    ``l = (df / 2) ((2 / delta)^(2 / df) - 1)``.
 
-    A bound whose probability of a miss is ``2 exp(-l)`` misses ``2 E exp(-l s^2 / sigma^2) = 2 (1 + 2 l / df)^(-df/2)``
-    of the time when the noise level s has ``df s^2 / sigma^2`` chi-square with df degrees of freedom, independent of
-    the prediction. Set equal to delta, that gives ``l = (df / 2) ((2 / delta)^(2 / df) - 1)``.
+    Args:
+        delta: Probability of a miss, in (0, 1).
+        df: Degrees of freedom of an estimated noise level; None if it is known.
+        log_events: Logarithm of the number of events that share delta equally (union bound).
     """
     known = np.log(2) - np.log(probability(delta)) + np.asarray(log_events)
     if df is None:
@@ -168,13 +188,14 @@ def level_of(delta: ArrayLike, df: ArrayLike | None = None, log_events: ArrayLik
 
 
 def divide(delta: ArrayLike, split: float) -> tuple[np.ndarray, np.ndarray]:
-    """The two parts of delta."""
-    whole, share = probability(delta), probability(split, "split")
-    return np.asarray(share * whole), np.asarray((1 - share) * whole)
+    """Return the two parts ``split delta`` and ``(1 - split) delta``."""
+    total = probability(delta)
+    share = probability(split, "split")
+    return np.asarray(share * total), np.asarray((1 - share) * total)
 
 
 def whole(name: str, value: int) -> int:
-    """Refuse what is not a positive whole number."""
+    """Return an int; refuse values that are not positive whole numbers."""
     if not value >= 1 or value != int(value):
         raise InputError(f"{name}={value!r} is not a whole number of at least 1.")
     return int(value)

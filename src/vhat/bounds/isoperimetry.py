@@ -1,4 +1,4 @@
-"""Half widths from Gaussian isoperimetry: the whole distribution of a prediction compared with one dimension."""
+"""Half widths by the Gaussian isoperimetric inequality, which compares a prediction with a function of one variable."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def isoperimetric(
 
         half width = R(delta; v / V, c / V) sqrt(m)
 
-    For a new response, whose noise of standard deviation ``observation_noise`` is independent of the fit, the same
-    holds of the sum: ``m = noise^2 V / n + observation_noise^2``, with v and c unchanged.
+    A new response has noise of standard deviation ``observation_noise``, independent of the fit. The same bound then
+    holds for the sum of gap and noise, with ``m = noise^2 V / n + observation_noise^2`` and the same v and c.
 
-    Standing: proved when ``norm`` is E V, the prediction is a locally Lipschitz function of Gaussian noise, and (v, c)
-    or ``sd`` bounds V's right tail or its standard deviation. With the observed V in place of E V no level is proved,
+    Validity: proved if ``norm`` is E V, the prediction is a locally Lipschitz function of Gaussian noise, and (v, c) or
+    ``sd`` bounds V's right tail or its standard deviation. With the observed V in place of E V no level is proved,
     whatever the tail.
 
     Args:
@@ -50,11 +50,11 @@ def isoperimetric(
         n: Number of training rows.
         noise: Standard deviation of the noise; positive.
         delta: Probability of a miss, in (0, 1).
-        v: Square root of V's variance factor, in units of V; infinite to assume nothing about the tail.
+        v: Square root of V's variance factor, in units of V; infinite for no assumption on the tail.
         c: Scale of V's right tail, in units of V.
         sd: Standard deviation of V over the noise, in units of V, in place of v and c.
         observation_noise: Standard deviation of a new response's own noise; 0 for the mean.
-        df: Degrees of freedom of an estimated noise, independent of the fit; None where the noise is known.
+        df: Degrees of freedom of an estimated noise, independent of the fit; None if the noise is known.
 
     Returns:
         The half widths.
@@ -72,7 +72,7 @@ def isoperimetric(
     extra = nonnegative("observation_noise", observation_noise) ** 2
     unit = rows.noise**2 / rows.n
     mean = unit * rows.V + extra
-    # Where nothing varies there is nothing to divide by, and the multiplier does not matter.
+    # If the mean is zero, so is the half width, whatever the multiplier.
     per_mean = np.where(mean > 0, unit, 0.0) / np.where(mean > 0, mean, 1.0)
     if sd is not None:
         given = nonnegative("sd", sd)
@@ -94,20 +94,21 @@ def isoperimetric_multiplier(
 
     ``W = |grad F|^2`` is the squared gradient of the prediction in the noise.
 
-    - v = c = 0: W is constant, or bounded by what stands for its mean. Best possible, and close to the normal quantile.
-    - (v, c): the sub-gamma pair of W's right tail, as multiples of E W.
-    - v infinite: nothing is assumed about W but its mean.
-    - sd: the standard deviation of W, as a multiple of E W, in place of v and c.
+    - v = c = 0: W is constant, or at most the value used for its mean. The multiplier is best possible, and close to
+      the normal quantile.
+    - (v, c): the sub-gamma pair of W's right tail, in units of E W.
+    - v infinite: no assumption on W except its mean.
+    - sd: the standard deviation of W, in units of E W, in place of v and c.
 
     Args:
         delta: Probability of a miss, in (0, 1).
         v: Square root of the variance factor over E W.
         c: Scale of the tail over E W.
         sd: Standard deviation over E W.
-        df: Degrees of freedom of an estimated noise level, independent of the prediction; None where it is known.
+        df: Degrees of freedom of an estimated noise level, independent of the prediction; None if it is known.
 
     Returns:
-        The multipliers: some thousandths above their limit unless W is constant, never below it.
+        The multipliers. Unless W is constant, they are a few thousandths above the exact value, and never below it.
 
     Raises:
         InputError: For a negative v, c or sd, a df that is not positive, or a delta outside (0, 1) or too small.
@@ -134,11 +135,11 @@ def isoperimetric_multiplier(
     level_rows, v_rows, c_rows, df_rows = (
         np.broadcast_to(column, shape).ravel() for column in (levels, first, second, freedom)
     )
-    # Each pair of a level and its degrees of freedom has tables of its own; usually there is one.
+    # Each pair of a level and degrees of freedom has its own tables; usually there is only one pair.
     pairs = np.broadcast_arrays(levels, freedom)
     result = np.empty(v_rows.size)
     for level, degrees in np.unique(np.stack([pair.ravel() for pair in pairs], axis=1), axis=0):
-        _refuse_beyond_the_tables(float(level), float(degrees))
+        _check_level(float(level), float(degrees))
         rows = (level_rows == level) & (df_rows == degrees)
         if np.isinf(degrees):
             result[rows] = _radius(float(level), v_rows[rows], c_rows[rows], tail, FINE)
@@ -148,16 +149,16 @@ def isoperimetric_multiplier(
 
 
 _LEAST = 1e-150
-"""Smallest delta: below it the integrals of the table leave the range of float64."""
+"""Smallest delta: below it the integrals of the table underflow or overflow in float64."""
 _LEAST_AVERAGED = 1e-9
-"""Smallest delta with an estimated noise level, which is averaged over levels down to 1e-10."""
+"""Smallest delta with an estimated noise level, whose multiplier is an average over levels down to 1e-10."""
 
 
-def _refuse_beyond_the_tables(delta: float, df: float) -> None:
-    """Refuse a delta for which the tables have no multiplier.
+def _check_level(delta: float, df: float) -> None:
+    """Refuse a delta below the range of the tables.
 
     Raises:
-        InputError: Naming the smallest delta.
+        InputError: With the smallest delta.
     """
     if delta < _LEAST:
         raise InputError(f"delta={delta:g} is below {_LEAST:g}, the smallest of the isoperimetric bound. Use 'tight'.")
@@ -171,17 +172,25 @@ def _refuse_beyond_the_tables(delta: float, df: float) -> None:
 _SUB_GAMMA = "sub-gamma"
 _TWO_MOMENTS = "two moments"
 _CHUNK = 4096
-"""Rows that are evaluated together: some thirty megabytes."""
-_FAR = 1e12
-"""A tail so large, in units of E W, that no bound uses it."""
+"""Rows evaluated together: about thirty megabytes."""
+_LARGEST_TAIL = 1e12
+"""End of the curves in t = v + c, in units of E W; the multiplier without an assumption on the tail is smaller."""
 _MOST_SHARES = 64
-"""Different ratios of v to c in one call up to which each gets a curve of its own, made in some ten milliseconds."""
+"""Number of different ratios of v to c in one call up to which each has its own curve, about ten milliseconds each."""
 
 
 def _radius(
     delta: float, first: np.ndarray, second: np.ndarray, tail: str, resolution: Resolution = FINE
 ) -> np.ndarray:
-    """Return the multipliers of one delta for ratios (v, c), or (sd, 0) where ``tail`` says so; NaN stays NaN."""
+    """Return the multipliers of one delta for (v, c) or (sd, 0), in units of E W; NaN gives NaN.
+
+    Args:
+        delta: Probability of a miss.
+        first: v or sd, (rows,).
+        second: c or zeros, (rows,).
+        tail: Which of the two.
+        resolution: Resolution of the tables.
+    """
     any_tail = _any_tail(delta)
     total = first + second
     result = np.where(np.isnan(total), np.nan, any_tail)
@@ -190,7 +199,7 @@ def _radius(
     if rest.size == 0:
         return result
     total = total[rest]
-    # Rounded, so that a tail given as multiples of V has one share whatever V is.
+    # Rounded, so that tails in units of V have one share for all V.
     share = np.round(second[rest] / total, 12)
     shares = np.unique(share)
     if len(shares) > _MOST_SHARES:
@@ -200,7 +209,7 @@ def _radius(
         for each in shares:
             rows = share == each
             square[rows] = np.interp(total[rows], *_square_curve(delta, float(each), tail, resolution))
-    # What holds without any assumption on the tail holds with one.
+    # The bound without an assumption on the tail holds here too.
     result[rest] = np.minimum(np.sqrt(square), any_tail)
     return result
 
@@ -216,7 +225,7 @@ def _lines(delta: float, tail: str, resolution: Resolution) -> tuple[np.ndarray,
 def _largest_of_cells(
     first: np.ndarray, second: np.ndarray, constant: np.ndarray, by_first: np.ndarray, by_second: np.ndarray
 ) -> np.ndarray:
-    """Return the largest over the cells of the smallest over their choices, for each row."""
+    """Return, for each row, the largest value over the cells, with the best choice in each cell."""
     result = np.empty(first.size)
     for start in range(0, first.size, _CHUNK):
         part = slice(start, start + _CHUNK)
@@ -228,7 +237,7 @@ def _largest_of_cells(
 def _values_of_cells(
     first: np.ndarray, second: np.ndarray, constant: np.ndarray, by_first: np.ndarray, by_second: np.ndarray
 ) -> np.ndarray:
-    """Return the smallest over the choices of each cell, (cells, rows)."""
+    """Return the smallest value over the choices of each cell, (cells, rows)."""
     values = np.empty((len(constant), first.size))
     for cell in range(len(constant)):
         lines = constant[cell] + np.multiply.outer(first, by_first[cell]) + np.multiply.outer(second, by_second[cell])
@@ -240,28 +249,32 @@ def _values_of_cells(
 def _square_curve(delta: float, share: float, tail: str, resolution: Resolution) -> tuple[np.ndarray, np.ndarray]:
     """Return the squared multiplier as a function of ``t = v + c``, for (v, c) = t (1 - share, share).
 
-    A cell's value is the smallest of straight lines in t, and the multiplier the largest over the cells: it is
-    piecewise linear, and linear interpolation between its corners is exact.
+    The value of a cell is the smallest of several straight lines in t, and the squared multiplier is the largest value
+    over the cells. It is piecewise linear, and linear interpolation between its corners is exact.
 
     Returns:
-        The corners and the values there; beyond the last one, no assumption at all is as good.
+        The corners, and the values there.
     """
     constant, by_first, by_second = _lines(delta, tail, resolution)
     slope = (1 - share) * by_first + share * by_second
     changes = [_corners(a, b) for a, b in zip(constant, slope, strict=True)]
-    corners = np.unique(np.concatenate([*changes, [_FAR]]))
+    corners = np.unique(np.concatenate([*changes, [_LARGEST_TAIL]]))
     while True:
         values = _values_of_cells((1 - share) * corners, share * corners, constant, by_first, by_second)
         largest = np.argmax(values, axis=0)
-        left, right = largest[:-1], largest[1:]
+        left = largest[:-1]
+        right = largest[1:]
         changed = np.flatnonzero(left != right)
-        # Where another cell becomes the largest between two corners, their crossing is a corner too.
+        # If another cell becomes the largest between two corners, the crossing of their lines is a corner too.
         gap = values[left, np.arange(len(left))] - values[right, np.arange(len(right))]
         next_gap = values[left, np.arange(1, len(left) + 1)] - values[right, np.arange(1, len(right) + 1)]
         with np.errstate(invalid="ignore", divide="ignore"):
             crossing = corners[:-1] + np.diff(corners) * gap / (gap - next_gap)
         new = np.setdiff1d(crossing[changed][np.isfinite(crossing[changed])], corners)
-        new = new[np.min(np.abs(new[:, None] - corners), axis=1) > 1e-12 * (1 + new)] if new.size else new
+        if new.size:
+            # A crossing within rounding of a corner would never end the loop.
+            distance = np.min(np.abs(new[:, None] - corners), axis=1)
+            new = new[distance > 1e-12 * (1 + new)]
         if new.size == 0:
             return corners, np.max(values, axis=0)
         corners = np.union1d(corners, new)
@@ -270,31 +283,30 @@ def _square_curve(delta: float, share: float, tail: str, resolution: Resolution)
 def _corners(constant: np.ndarray, slope: np.ndarray) -> np.ndarray:
     """Return 0 and the points t > 0 at which the smallest of the lines ``constant + slope t`` changes."""
     corners = [0.0]
-    now = np.lexsort((slope, constant))[0]
+    current = np.lexsort((slope, constant))[0]
     while True:
-        flatter = np.flatnonzero(slope < slope[now])
+        flatter = np.flatnonzero(slope < slope[current])
         if flatter.size == 0:
             return np.array(corners)
-        crossing = (constant[flatter] - constant[now]) / (slope[now] - slope[flatter])
+        crossing = (constant[flatter] - constant[current]) / (slope[current] - slope[flatter])
         nearest = np.min(crossing)
-        # Of lines that cross at one point, the flattest is the smallest beyond it.
+        # If several lines cross the current one at the same point, the flattest is the smallest beyond it.
         tied = flatter[crossing <= nearest]
-        now = tied[np.argmin(slope[tied])]
+        current = tied[np.argmin(slope[tied])]
         corners.append(float(nearest))
 
 
 @lru_cache(maxsize=1024)
 def _constant(delta: float) -> float:
-    """Return the best multiplier for constant W: the root r of ``D(r) = delta``.
+    """Return the best possible multiplier for constant W: the root r of ``D(r) = delta``.
 
     ``D(r) = P(U > z) + P(U > 2 r - z)`` with ``integral of Phi up to z = r``. It is attained by ``F = min(U, z)``.
     """
-    low, high = -40.0, 40.0
 
     def excess(z: float) -> float:
         return float(ndtr(-z) + ndtr(z - 2 * _area(z))) - delta
 
-    z = brentq(excess, low, high, xtol=1e-14, rtol=1e-15)
+    z = brentq(excess, -40.0, 40.0, xtol=1e-14, rtol=1e-15)
     return float(_area(z))
 
 
@@ -306,9 +318,9 @@ def _area(z: ArrayLike) -> np.ndarray:
 
 @lru_cache(maxsize=1024)
 def _any_tail(delta: float) -> float:
-    """Return the multiplier that needs nothing but the mean of W.
+    """Return the multiplier without an assumption on W except its mean.
 
-    The largest over the splits is attained at an end: delta shared equally, or all of it on one side.
+    The largest value over the splits of delta is attained at an end: equal shares, or all of it on one side.
     """
     ends = -ndtri(np.array([delta / 2, delta]))
     u, weights = quadrature(np.array([0.0, LEFT_END]), ends, _PIECES)
@@ -320,19 +332,19 @@ def _any_tail(delta: float) -> float:
 
 
 _PIECES = 16
-"""Pieces of an interval of integration, of sixteen nodes each."""
+"""Pieces of an interval of integration, with sixteen nodes each."""
 _LEVELS = np.concatenate([np.geomspace(1e-10, 1e-2, 17)[:-1], np.geomspace(1e-2, 0.9, 16)])
-"""Levels at which a tail's multiplier is computed, to be averaged over the noise estimate."""
+"""Levels at which multipliers are computed, for the average over the noise estimate."""
 _PLACES = np.linspace(0.0, 1.0, 25)
-"""Values of ``x = t / (1 + t)``, t = v + c, at which the averaged multiplier is computed; others are interpolated."""
+"""Values of ``x = t / (1 + t)``, t = v + c, at which the averaged multiplier is computed, for interpolation."""
 
 
 def _averaged(delta: float, df: float, first: np.ndarray, second: np.ndarray, tail: str) -> np.ndarray:
     """Return the multipliers for a noise estimate with ``df`` degrees of freedom.
 
-    With ``D`` the probability of a miss as a function of the multiplier, the answer is the root R of
-    ``E D(R sqrt(chi2_df / df)) = delta``. Whatever the rows that are asked about together, a row's answer is read
-    from the same curve: that of its own ratio of v to c.
+    With ``D`` the probability of a miss as a function of the multiplier, it is the root R of
+    ``E D(R sqrt(chi2_df / df)) = delta``. The value of a row is interpolated on the curve of its own ratio of v to c,
+    and does not depend on the other rows of the call.
     """
     total = first + second
     result = np.where(np.isnan(total), np.nan, 0.0)
@@ -355,14 +367,14 @@ def _curve(delta: float, df: float, share: float, tail: str) -> PchipInterpolato
 
 
 def _averaged_root(delta: float, radii: np.ndarray, scale: np.ndarray, weights: np.ndarray) -> float:
-    """Return the root R of ``sum_i weights_i D(R scale_i) = delta``, D given by its inverse at ``_LEVELS``."""
+    """Return the root R of ``sum_i weights_i D(R scale_i) = delta``; ``radii`` is the inverse of D at ``_LEVELS``."""
     largest = radii[0]
     smallest = radii[-1]
     log_miss = PchipInterpolator(radii[::-1], np.log(_LEVELS[::-1]))
 
     def excess(log_multiplier: float) -> float:
         at = np.exp(log_multiplier) * scale
-        # Below the smallest radius of the table a miss is certain, and above the largest as likely as there.
+        # Conservative: below the smallest radius of the table a miss is certain, above the largest as likely as there.
         miss = np.where(at < smallest, 1.0, np.exp(log_miss(np.clip(at, smallest, largest))))
         return float(np.sum(weights * miss)) - delta
 
@@ -371,7 +383,7 @@ def _averaged_root(delta: float, radii: np.ndarray, scale: np.ndarray, weights: 
 
 @lru_cache(maxsize=32)
 def _radii(share: float, tail: str) -> np.ndarray:
-    """Return the multipliers at ``_LEVELS`` (down) and ``_PLACES`` (across); coarse tables do."""
+    """Return the multipliers at ``_LEVELS`` (rows) and ``_PLACES`` (columns), from coarse tables."""
     totals = np.append(_PLACES[:-1] / (1 - _PLACES[:-1]), np.inf)
     first = np.append((1 - share) * totals[:-1], np.inf)
     second = np.append(share * totals[:-1], 0.0)
@@ -379,7 +391,7 @@ def _radii(share: float, tail: str) -> np.ndarray:
 
 
 def _chi_nodes(df: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return values of ``sqrt(chi2_df / df)`` and their probabilities: the trapezoidal rule in its logarithm."""
+    """Return nodes of ``sqrt(chi2_df / df)`` and their weights: the trapezoidal rule in the logarithm."""
     spread = min(6.0, 10.0 / np.sqrt(df))
     log_root = np.linspace(-30.0 / df - spread, spread, 1001)
     log_density = df * log_root - 0.5 * df * np.exp(2 * log_root)

@@ -1,4 +1,4 @@
-"""Half widths for one prediction each."""
+"""Half widths for single predictions."""
 
 from __future__ import annotations
 
@@ -47,10 +47,9 @@ def tight(
     G being an elementary integral. For v = c = 0 this is ``noise sqrt(2 l V / n)``; in general it lies
     between one half and the whole of ``noise sqrt(2 l Q / n)``.
 
-    Standing: proved when ``norm`` is E V and (v, c) bounds V's right tail. With the observed V in place of E
-    V it is a heuristic; so is v = c = 0 for a model that is not linear in its parameters. With ``df`` the level l is
-    replaced by ``(df / 2) ((2 / delta)^(2 / df) - 1)``, which keeps the level of an independent noise estimate for
-    v = c = 0.
+    Validity: proved if ``norm`` is E V and (v, c) bounds V's right tail. It is a heuristic with the observed V in place
+    of E V, and with v = c = 0 for a model that is not linear in its parameters. With ``df`` the level l is replaced by
+    ``(df / 2) ((2 / delta)^(2 / df) - 1)``, which is exact for an independent noise estimate and v = c = 0.
 
     Args:
         norm: E V, or V as its plug-in; not negative.
@@ -59,7 +58,7 @@ def tight(
         delta: Probability of a miss, in (0, 1).
         v: Square root of V's variance factor, in units of V.
         c: Scale of V's right tail, in units of V.
-        df: Degrees of freedom of an estimated noise level, independent of the fit; None where the noise is known.
+        df: Degrees of freedom of an estimated noise level, independent of the fit; None if the noise is known.
 
     Returns:
         The half widths.
@@ -92,10 +91,10 @@ def theorem(
 
         half width = noise sqrt((pi^2 / 2) l V / n) + noise^2 (sqrt(2 l) v + (2/3) l c) / n
 
-    Standing: proved for v = c = 0, where `tight` is pi/2 times narrower. For v, c > 0 it is unproved, and
-    false as a general statement: the proof evaluates the sub-gamma bound of V at s where ``s^2 pi^2 / 8``
-    stands, so that the first term has the unit of y and the second that of y squared, and the lemma that ends
-    it should have ``2 (1 + u)`` for ``2 (1 + u/3)``. V in place of E V is a heuristic.
+    Validity: proved for v = c = 0, where `tight` is pi/2 times narrower. For v, c > 0 it is unproved, and false as a
+    general statement. The published proof evaluates the sub-gamma bound of V at s in place of ``s^2 pi^2 / 8``, so that
+    the first term has the unit of y and the second that of y squared; and its last lemma should have ``2 (1 + u)`` in
+    place of ``2 (1 + u/3)``. V in place of E V is a heuristic.
 
     Args:
         norm: E V, or V as its plug-in; not negative.
@@ -104,7 +103,7 @@ def theorem(
         delta: Probability of a miss, in (0, 1).
         v: Square root of V's variance factor (the paper's study takes 1).
         c: Scale of V's right tail (the paper's study takes 1).
-        df: Degrees of freedom of an estimated noise level, independent of the fit; None where the noise is known.
+        df: Degrees of freedom of an estimated noise level, independent of the fit; None if the noise is known.
 
     Returns:
         The half widths.
@@ -136,9 +135,9 @@ def sharp(
         half width = sqrt(noise^2 (pi^2 / 2) l V / n + 2 l noise^4 v^2 / n^2 + l^2 noise^4 c^2 / (9 n^2))
                      + l noise^2 c / (3 n)
 
-    Standing: proved for v = c = 0, where it equals `theorem`; unproved for v, c > 0, because it is the very
-    step of the published proof that evaluates V's sub-gamma bound at the wrong argument and adds y to y
-    squared. V in place of E V is a heuristic.
+    Validity: proved for v = c = 0, where it equals `theorem`. It is unproved for v, c > 0, because it is the step of
+    the published proof that evaluates V's sub-gamma bound at the wrong argument and adds y to y squared. V in place of
+    E V is a heuristic.
 
     Args:
         norm: E V, or V as its plug-in; not negative.
@@ -147,7 +146,7 @@ def sharp(
         delta: Probability of a miss, in (0, 1).
         v: Square root of V's variance factor.
         c: Scale of V's right tail.
-        df: Degrees of freedom of an estimated noise level, independent of the fit; None where the noise is known.
+        df: Degrees of freedom of an estimated noise level, independent of the fit; None if the noise is known.
 
     Returns:
         The half widths.
@@ -174,16 +173,15 @@ def empirical(
     split: float = 0.5,
     df: ArrayLike | None = None,
 ) -> np.ndarray:
-    """Half width from the observed V, paying for its left tail with a part of delta.
+    """Half width from the observed V, with a part of delta for V's left tail.
 
-    With ``d1 = split delta`` and ``d2 = delta - d1``, the bound is taken at d1 with E V replaced by::
+    With ``d1 = split delta`` and ``d2 = delta - d1``, the bound is evaluated at d1 with E V replaced by::
 
         V + v sqrt(2 t) + c t,        t = ln(1 / d2)
 
-    Standing: with ``bound="tight"`` proved, if (v, c) is known before the data are seen and bounds both tails
-    of V (a pair that is itself a multiple of the observed V is a heuristic again). The published empirical
-    bound is unproved for v, c > 0: it rests on `theorem`, and it spends delta twice. ``bound="theorem"`` and
-    ``"sharp"`` inherit the first of these defects.
+    Validity: proved with ``bound="tight"``, if (v, c) does not depend on the data and bounds both tails of V. A pair
+    that is a multiple of the observed V makes it a heuristic. The published empirical bound is unproved for v, c > 0:
+    it uses `theorem`, and it uses delta twice. ``bound="theorem"`` and ``"sharp"`` have the first of these defects.
 
     Args:
         norm: The observed V; not negative.
@@ -219,15 +217,15 @@ def empirical(
 def chebyshev(
     norm: ArrayLike, n: float, noise: ArrayLike, delta: ArrayLike, *, df: ArrayLike | None = None
 ) -> np.ndarray:
-    """Half width by the Gaussian Poincare inequality and Chebyshev's.
+    """Half width by the Gaussian Poincare inequality and Chebyshev's inequality.
 
     ::
 
         half width = noise sqrt(V / (delta n))
 
-    Standing: proved for E V without any assumption on V's tail. With V in place of E V no level is proved, whatever
-    the tail: for a prediction that is the square of one Gaussian it misses 8.8% of the time at delta = 0.05. With
-    ``df`` the width is larger by ``sqrt(df / (df - 2))``, infinite up to two degrees of freedom.
+    Validity: proved for E V without any assumption on V's tail. With V in place of E V no level is proved, whatever the
+    tail: for a prediction that is the square of one Gaussian variable it misses 8.8% of the time at delta = 0.05. With
+    ``df`` the width is larger by the factor ``sqrt(df / (df - 2))``, and infinite up to two degrees of freedom.
 
     Args:
         norm: E V, or V as its plug-in; not negative.
@@ -251,7 +249,7 @@ def chebyshev(
     if df is None:
         return np.asarray(known)
     freedom = positive("df", df, infinite=True)
-    # E 1/s^2 = df / (df - 2) / sigma^2 takes the place of 1/sigma^2 in Chebyshev's inequality.
+    # E 1/s^2 = df / (df - 2) / sigma^2 replaces 1/sigma^2 in Chebyshev's inequality.
     with np.errstate(divide="ignore"):
         growth = np.where(freedom > 2, 1 / np.sqrt(np.maximum(1 - 2 / freedom, 0.0)), np.inf)
     return np.asarray(np.where(known > 0, known * growth, known))
@@ -266,12 +264,11 @@ def asymptotic(
 
         half width = z noise sqrt(V / n)
 
-    where z is the 1 - delta/2 quantile of the standard normal law, or of Student's t with df degrees of
-    freedom. With the Gauss-Newton matrix and no decay this is the interval of classical non-linear least
-    squares.
+    where z is the 1 - delta/2 quantile of the standard normal distribution, or of Student's t with df degrees of
+    freedom. With the Gauss-Newton matrix and no decay this is the interval of classical non-linear least squares.
 
-    Standing: right in the limit of many rows; no finite-sample guarantee unless the model is linear in its
-    parameters, where it is exact for the expected prediction (with df, when the noise was estimated without
+    Validity: asymptotic in the number of rows. There is no finite-sample guarantee, except for a model that is linear
+    in its parameters: there it is exact for the expected prediction (with df, if the noise was estimated without
     decay).
 
     Args:
@@ -279,7 +276,7 @@ def asymptotic(
         n: Number of training rows.
         noise: Standard deviation of the noise; positive.
         delta: Probability of a miss, in (0, 1).
-        df: Residual degrees of freedom when the noise was estimated; None when it is known.
+        df: Residual degrees of freedom if the noise was estimated; None if it is known.
 
     Returns:
         The half widths.
@@ -291,9 +288,15 @@ def asymptotic(
         >>> f"{asymptotic(2.0, 100, 0.1, 0.05):.4f} {asymptotic(2.0, 100, 0.1, 0.05, df=10):.4f}"
         '0.0277 0.0315'
     """
-    rows, tail = check_rows(norm, n, noise), probability(delta) / 2
-    quantile = -ndtri(tail) if df is None else -stdtrit(positive("df", df, infinite=True), tail)
-    return np.asarray(quantile * rows.standard_error)
+    rows = check_rows(norm, n, noise)
+    return np.asarray(_upper_quantile(probability(delta) / 2, df) * rows.standard_error)
+
+
+def _upper_quantile(tail: np.ndarray, df: ArrayLike | None) -> np.ndarray:
+    """Return the 1 - tail quantile of the standard normal distribution, or of Student's t with df."""
+    if df is None:
+        return np.asarray(-ndtri(tail))
+    return np.asarray(-stdtrit(positive("df", df, infinite=True), tail))
 
 
 def observation(
@@ -304,21 +307,21 @@ def observation(
     split: float = 0.5,
     df: ArrayLike | None = None,
 ) -> np.ndarray:
-    """Half width for a new noisy response: the mean's half width at d1 plus the new noise's quantile at d2.
+    """Half width for a new noisy response: that of the mean at d1 plus a quantile of the new noise at d2.
 
     With ``d1 = split delta``, ``d2 = delta - d1`` and z the standard normal quantile (Student's t with df)::
 
         half width = half_width(d1) + noise z(1 - d2 / 2)
 
-    Standing: that of the mean's bound (union bound), for Gaussian noise of the given size at the new point. It is wide:
-    `isoperimetric` bounds the sum of gap and noise at once.
+    Validity: that of the mean's bound, by a union bound, for Gaussian noise of the given size at the new point. It is
+    conservative: `isoperimetric` bounds the sum of gap and noise together.
 
     Args:
         half_width: The mean's half width as a function of its probability of a miss.
         noise: Standard deviation of the noise at the new points; positive.
         delta: Probability of a miss, in (0, 1).
-        split: The share of delta that the mean gets, in (0, 1); the new noise gets the rest.
-        df: Degrees of freedom of ``noise`` where it was estimated; None where it is known.
+        split: Share of delta for the mean, in (0, 1); the rest is for the new noise.
+        df: Degrees of freedom of ``noise`` if it was estimated; None if it is known.
 
     Returns:
         The half widths.
@@ -332,5 +335,5 @@ def observation(
     """
     sigma = positive("noise", noise)
     first, second = divide(delta, split)
-    quantile = -ndtri(second / 2) if df is None else -stdtrit(positive("df", df, infinite=True), second / 2)
+    quantile = _upper_quantile(second / 2, df)
     return np.asarray(np.asarray(half_width(float(first)), dtype=float) + sigma * quantile)

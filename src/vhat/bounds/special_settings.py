@@ -25,10 +25,10 @@ def ridge(
 
         half width = lam |x' S^-1 theta*| + noise sqrt((pi^2 / 2) l / n) sqrt(x' S^-1 x)
 
-    Standing: proved; V does not depend on the noise here, so v = c = 0, and ``x' S^-1 x`` is at least ``V =
-    x' S^-1 (X'X / n) S^-1 x``. `tight` at that V is narrower and proved too. The bias needs the true
-    parameters: with an estimate for theta_star the bias term is a heuristic, and without one the interval is
-    about the expected prediction only.
+    Validity: proved. V does not depend on the noise, so that v = c = 0, and ``x' S^-1 x`` is at least ``V =
+    x' S^-1 (X'X / n) S^-1 x``. `tight` at that V is narrower and proved too. The bias needs the true parameters: with
+    an estimate of theta_star the bias term is a heuristic, and without theta_star the interval is for the expected
+    prediction only.
 
     Args:
         x: Test inputs, (d,) or (points, d).
@@ -39,7 +39,7 @@ def ridge(
         theta_star: The true parameters, (d,), or None to leave the bias out.
 
     Returns:
-        The half widths, one a test input.
+        The half widths, one per test input.
 
     Raises:
         InputError: For shapes that do not fit, values that are not finite, or a singular S.
@@ -49,7 +49,8 @@ def ridge(
         >>> ridge([[1.0, 1.0], [1.0, -1.0]], X, 0.01, 0.1, 0.05, theta_star=[1.0, 2.0]).round(4)
         array([0.3763, 0.6237])
     """
-    points, rows = np.asarray(x, dtype=float), np.asarray(X, dtype=float)
+    points = np.asarray(x, dtype=float)
+    rows = np.asarray(X, dtype=float)
     nonnegative("lam", lam)
     if rows.ndim != 2 or points.ndim not in (1, 2) or points.shape[-1] != rows.shape[1]:
         raise InputError(f"x has shape {points.shape} and X {rows.shape}; give (d,) or (points, d), and (n, d).")
@@ -60,14 +61,15 @@ def ridge(
         factor = np.linalg.cholesky(rows.T @ rows / n + lam * np.eye(d))
     except np.linalg.LinAlgError:
         raise InputError(f"X'X/n + lam I is singular with lam={lam!r}. Give a positive lam, or more rows.") from None
-    white = np.linalg.solve(factor, np.atleast_2d(points).T)
-    half = theorem_at(check_rows(np.sum(white**2, axis=0), n, noise), level_of(delta))
+    # With S = L L', x' S^-1 x is the square of L^-1 x.
+    whitened = np.linalg.solve(factor, np.atleast_2d(points).T)
+    half_width = theorem_at(check_rows(np.sum(whitened**2, axis=0), n, noise), level_of(delta))
     if theta_star is not None:
         truth = np.asarray(theta_star, dtype=float)
         if truth.shape != (d,):
             raise InputError(f"theta_star has shape {truth.shape}; X has {d} columns, so give ({d},).")
-        half = half + lam * np.abs(np.linalg.solve(factor, truth) @ white)
-    return np.asarray(half.reshape(points.shape[:-1]))
+        half_width = half_width + lam * np.abs(np.linalg.solve(factor, truth) @ whitened)
+    return np.asarray(half_width.reshape(points.shape[:-1]))
 
 
 def lipschitz_network(objective: ArrayLike, lam: ArrayLike, layers: int) -> np.ndarray:
@@ -77,11 +79,11 @@ def lipschitz_network(objective: ArrayLike, lam: ArrayLike, layers: int) -> np.n
 
         Lip f <= (2 L_lam / (lam K))^(K/2)
 
-    because ``|theta|^2 <= 2 L_lam / lam`` and the product of K operator norms is at most its AM-GM mean. (The
-    paper leaves out the 2, and its inequality then fails for a chain of equal weights that fits exactly.)
+    because ``|theta|^2 <= 2 L_lam / lam``, and by the inequality of arithmetic and geometric means for the product of K
+    operator norms. (The paper leaves out the 2. Its inequality fails for a chain of equal weights that fits exactly.)
 
-    Standing: proved for K dense layers with activations of slope at most 1: ReLU and tanh, but not GELU
-    (1.13) or SiLU (1.10).
+    Validity: proved for K dense layers with activations of slope at most 1: ReLU and tanh, but not GELU (1.13) or SiLU
+    (1.10).
 
     Args:
         objective: ``L_lam = 1/(2n) sum (f - y)^2 + lam/2 |theta|^2`` at the parameters; not negative.
@@ -99,7 +101,8 @@ def lipschitz_network(objective: ArrayLike, lam: ArrayLike, layers: int) -> np.n
         '20.0'
     """
     K = whole("layers", layers)
-    value, decay = nonnegative("objective", objective), positive("lam", lam)
+    value = nonnegative("objective", objective)
+    decay = positive("lam", lam)
     with np.errstate(over="ignore"):
         return np.asarray((2 * value / (decay * K)) ** (K / 2))
 
@@ -111,9 +114,9 @@ def lipschitz_gap(objective_bound: ArrayLike, lam: ArrayLike, layers: int) -> np
 
         Lip gap <= 2 (2 C / (lam K))^(K/2)
 
-    Standing: proved if ``L_lam(theta_hat) <= C`` for all noise. Gaussian responses are unbounded, so that the
-    objective alone gives no such C; one that holds with high probability bounds only one half of this sum,
-    that of the fitted model; the other half is an expectation.
+    Validity: proved if ``L_lam(theta_hat) <= C`` for all noise. Gaussian responses are unbounded, so that the objective
+    alone gives no such C. A C that holds with high probability bounds only the first half of the sum, that of the
+    fitted model; the other half is an expectation.
 
     Args:
         objective_bound: C, the bound on the penalised objective at the minimum; not negative.
@@ -155,12 +158,11 @@ def fisher_damping(noise: float, curvature_bound: float, n: float, p: int, small
 
         alpha = b sqrt(max(1, ln(n sqrt(2 p) / b))),        value = alpha + |min(0, lambda_min(R))|
 
-    and then ``E M(theta*) <= I(theta*)^-1 + I / n``. What alpha has to satisfy for that is
-    ``alpha >= b sqrt(ln(n sqrt(2 p) / alpha))``; this one does, because it is at least b. The published
-    alpha does not.
+    Then ``E M(theta*) <= I(theta*)^-1 + I / n``. This requires ``alpha >= b sqrt(ln(n sqrt(2 p) / alpha))``, which
+    holds for this alpha because it is at least b. It does not hold for the published alpha.
 
-    Standing: proved at the true parameters, for |hess f(x_i)| <= C in operator norm. A damping other than the
-    decay of the training moves the interval off the minimum that was found.
+    Validity: proved at the true parameters, for |hess f(x_i)| <= C in operator norm. With a damping other than the
+    decay of the training, the interval does not belong to the minimum that was found.
 
     Args:
         noise: Standard deviation of the noise; positive.
@@ -180,7 +182,8 @@ def fisher_damping(noise: float, curvature_bound: float, n: float, p: int, small
         >>> f"{damping.value:.4f} = {damping.alpha:.4f} + 0.3"
         '0.3658 = 0.0658 + 0.3'
     """
-    rows, sigma = float(positive("n", n)), float(positive("noise", noise))
+    rows = float(positive("n", n))
+    sigma = float(positive("noise", noise))
     b = 2 * sigma * float(nonnegative("curvature_bound", curvature_bound)) / np.sqrt(rows)
     if not np.isfinite(smallest_eigenvalue):
         raise InputError(f"smallest_eigenvalue={smallest_eigenvalue!r} is not a finite number.")
