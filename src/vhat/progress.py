@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal once it takes more than a moment, silence everywhere else."""
+"""Progress of long work: a bar on a terminal if it takes more than two seconds, no output elsewhere."""
 
 from __future__ import annotations
 
@@ -29,22 +29,24 @@ __all__ = [
 ]
 
 _PATIENCE = 2.0
+"""Seconds before a bar appears."""
 
 Listener = Callable[[str, int, int, str], None]
-"""Called with the label of a bar, its step, its total (0 where it is not known) and the note."""
+"""Called with the label of a bar, its step, its total (0 if unknown) and the note."""
 _outer: ContextVar[Listener | None] = ContextVar("outer", default=None)
-"""How work within a bar tells its progress there: a terminal has room for one bar."""
+"""Receives the progress of bars inside the bar on the terminal, which shows only one."""
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+"""Receives the progress of all bars in place of the terminal."""
 
 
 @dataclass
 class LossRecord:
-    """The objective of the last training that was seen: a descent, and the polish that follows it.
+    """The objective during the last training: a descent, and the polish that follows it.
 
     Attributes:
-        losses: The objective after each step, or after each chunk of steps where many are compiled together.
-        steps: How many steps were taken.
-        polished: Whether the last steps were those of a polish: a second one begins another training.
+        losses: The objective after each step, or after each chunk of steps that are compiled together.
+        steps: Number of steps.
+        polished: Whether the last steps were those of a polish; a second polish begins another training.
     """
 
     losses: list[float] = field(default_factory=list)
@@ -53,11 +55,12 @@ class LossRecord:
 
 
 _record: ContextVar[LossRecord | None] = ContextVar("record", default=None)
+"""The record to which minimisers write their objective."""
 
 
 @contextmanager
 def loss_recorded() -> Iterator[LossRecord]:
-    """Yield a record that minimisers within the block write their objective to."""
+    """Yield a record to which minimisers within the block write their objective."""
     record = LossRecord()
     entered = _record.set(record)
     try:
@@ -67,14 +70,16 @@ def loss_recorded() -> Iterator[LossRecord]:
 
 
 def note_descent(losses: Sequence[float] = (), steps: int = 0) -> None:
-    """Begin the record of another descent, with what is known of it."""
+    """Start the record of another descent, with its losses and steps so far."""
     record = _record.get()
     if record is not None:
-        record.losses, record.steps, record.polished = list(losses), steps, False
+        record.losses = list(losses)
+        record.steps = steps
+        record.polished = False
 
 
 def note_loss(loss: float) -> None:
-    """Note the objective after one more step."""
+    """Record the objective after one step."""
     record = _record.get()
     if record is not None:
         record.losses.append(float(loss))
@@ -82,16 +87,18 @@ def note_loss(loss: float) -> None:
 
 
 def _begin_polish() -> None:
+    """Start the record of a polish: it continues that of a descent, but not that of another polish."""
     record = _record.get()
     if record is not None:
         if record.polished:
-            record.losses, record.steps = [], 0
+            record.losses = []
+            record.steps = 0
         record.polished = True
 
 
 @contextmanager
 def listen(listener: Listener) -> Iterator[None]:
-    """Call ``listener`` at every step of every bar, in place of showing it: for work whose terminal is elsewhere."""
+    """Call ``listener`` at every step of every bar instead of showing it, for work with its terminal elsewhere."""
     entered = _listener.set(listener)
     try:
         yield
@@ -100,48 +107,43 @@ def listen(listener: Listener) -> Iterator[None]:
 
 
 def announce(text: str) -> None:
-    """Say what long work is about to begin, on a terminal only."""
+    """Print a line about long work that begins, on a terminal only."""
     if _on_terminal():
         print(text, file=sys.stderr)
 
 
 def _on_terminal() -> bool:
-    """Whether a person reads standard error; a Windows program without a console has none (``sys.stderr is None``)."""
+    """Return whether standard error is a terminal; it is None in a Windows program without a console."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextmanager
 def bar(label: str, total: int, patience: float = _PATIENCE) -> Iterator[Callable[[str], None]]:
-    """Yield ``advance(note)``, to be called once a step; ``total`` is 0 where the end is not known.
+    """Yield ``advance(note)``, to be called once per step; ``total`` is 0 if the number of steps is unknown.
 
-    The bar appears only when standard error is a terminal and the work has lasted ``patience`` seconds, also in the
-    middle of a step. A bar within a bar is a note on the outer one.
+    The bar appears only if standard error is a terminal and the work has lasted ``patience`` seconds, also in the
+    middle of a step. A bar inside a bar is shown as a note on the outer one.
     """
-    listener = _listener.get()
-    if listener is not None:
-        taken = count(1)
-        yield lambda note: listener(label, next(taken), total, note)
-        return
-    outer = _outer.get()
-    if outer is not None:
+    receiver = _listener.get() or _outer.get()
+    if receiver is not None:
         steps = count(1)
-        yield lambda note: outer(label, next(steps), total, note)
+        yield lambda note: receiver(label, next(steps), total, note)
         return
     if not _on_terminal():
         yield lambda _note: None
         return
-    with _shown(label, total, patience) as update, _inner(lambda *inside: update(note=_told(*inside))):
+    with _shown(label, total, patience) as update, _inner(lambda *inside: update(note=_note_of(*inside))):
         yield lambda note: update(advance=1, note=note)
 
 
 @contextmanager
 def overall(label: str, parts: Mapping[str, float], patience: float = _PATIENCE) -> Iterator[None]:
-    """Show one bar, with the time left, for work that consists of several bars; the block advances it by them.
+    """Show one bar, with the remaining time, for work that consists of several bars inside the block.
 
     Args:
-        label: What is written before the bar.
-        parts: The share of the work that the bars of each label are, in their order. Where several bars of one label
-            follow one another, each is given half of what is left of its share: how many there are is not known.
+        label: Text before the bar.
+        parts: Share of the work for the bars of each label, in their order. If several bars have the same label, each
+            takes half of the remaining share, because their number is unknown.
         patience: As in :func:`bar`.
     """
     if _listener.get() is not None or _outer.get() is not None or not _on_terminal():
@@ -151,8 +153,8 @@ def overall(label: str, parts: Mapping[str, float], patience: float = _PATIENCE)
     with _shown(label, 1, patience) as update:
 
         def advance(inside: str, step: int, total: int, note: str) -> None:
-            if inside in parts:  # others last a moment each: their notes would only flicker
-                update(completed=position.after(inside, step, total), note=_told(inside, step, total, note))
+            if inside in parts:  # other bars are short, and their notes would only flicker
+                update(completed=position.after(inside, step, total), note=_note_of(inside, step, total, note))
 
         with _inner(advance):
             yield
@@ -160,39 +162,44 @@ def overall(label: str, parts: Mapping[str, float], patience: float = _PATIENCE)
 
 
 class _Position:
-    """How much of some work is done, told by the steps of the bars within it."""
+    """Completed share of work that consists of several bars."""
 
     def __init__(self, parts: Mapping[str, float]) -> None:
-        whole = sum(parts.values())
-        ends = list(accumulate(share / whole for share in parts.values()))
+        total = sum(parts.values())
+        ends = list(accumulate(share / total for share in parts.values()))
         self._spans = {name: (start, end) for name, start, end in zip(parts, [0.0, *ends], ends, strict=False)}
         self._label = ""
-        self._last = 0
+        self._last_step = 0
+        # The interval of the whole that the current bar fills.
         self._start = 0.0
-        self._room = 0.0
+        self._length = 0.0
         self._done = 0.0
 
     def after(self, label: str, step: int, total: int) -> float:
-        """Return the share that is done after a step of a bar."""
+        """Return the completed share after a step of a bar."""
         start, end = self._spans[label]
         if label != self._label:
-            self._start, self._room = start, (end - start) / 2
-        elif step <= self._last:  # another bar of this label
-            self._start, self._room = self._start + self._room, self._room / 2
-        self._label, self._last = label, step
-        self._done = max(self._done, self._start + self._room * min(step / max(total, 1), 1.0))
+            self._start = start
+            self._length = (end - start) / 2
+        elif step <= self._last_step:  # another bar with the same label
+            self._start = self._start + self._length
+            self._length = self._length / 2
+        self._label = label
+        self._last_step = step
+        self._done = max(self._done, self._start + self._length * min(step / max(total, 1), 1.0))
         return self._done
 
 
-def _told(label: str, step: int, total: int, note: str) -> str:
-    """Return the note that a bar within a bar is."""
-    of = f"/{total}" if total else ""
-    return f"{label} {step}{of}, {note}" if note else f"{label} {step}{of}"
+def _note_of(label: str, step: int, total: int, note: str) -> str:
+    """Return the note on the outer bar for a step of an inner bar."""
+    of_total = f"/{total}" if total else ""
+    position = f"{label} {step}{of_total}"
+    return f"{position}, {note}" if note else position
 
 
 @contextmanager
 def _inner(advance: Listener) -> Iterator[None]:
-    """Have the bars within the block tell their progress to ``advance``."""
+    """Send the progress of the bars within the block to ``advance``."""
     entered = _outer.set(advance)
     try:
         yield
@@ -202,7 +209,7 @@ def _inner(advance: Listener) -> Iterator[None]:
 
 @contextmanager
 def _shown(label: str, total: int, patience: float) -> Iterator[Callable[..., None]]:
-    """Yield the function that updates a new bar of the terminal."""
+    """Yield the function that updates a new bar on the terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -221,7 +228,7 @@ def _shown(label: str, total: int, patience: float) -> Iterator[Callable[..., No
 
 
 class _Appearance:
-    """Starts a bar once its patience is over, from a thread of its own where a step lasts longer than that."""
+    """Starts a bar after its patience; if a step lasts longer than that, from a thread of a timer."""
 
     def __init__(self, progress: RichProgress, patience: float) -> None:
         self._progress = progress
@@ -230,16 +237,16 @@ class _Appearance:
         self._lock = threading.Lock()
         self._state: Literal["waiting", "shown", "over"] = "waiting"
         self._timer = threading.Timer(patience, self._start)
-        self._timer.daemon = True  # a program that ends does not wait for it
+        self._timer.daemon = True  # must not keep the program from ending
         self._timer.start()
 
     def wait(self) -> None:
-        """Show the bar if it is time."""
+        """Start the bar if its patience is over."""
         if self._state == "waiting" and time.monotonic() - self._began > self._patience:
             self._start()
 
     def end(self) -> None:
-        """Take the bar away for good."""
+        """Stop the bar, and never start it again."""
         self._timer.cancel()
         with self._lock:
             if self._state == "shown":
@@ -255,7 +262,7 @@ class _Appearance:
 
 @contextmanager
 def steps_shown(label: str) -> Iterator[Callable[[int, float, float], None]]:
-    """Yield a callback ``(step, objective, relative_gradient)`` for minimisers whose end is not known beforehand."""
+    """Yield a callback ``(step, objective, relative_gradient)`` for minimisers with an unknown number of steps."""
     _begin_polish()
     with bar(label, total=0) as advance:
 
