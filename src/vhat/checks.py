@@ -1,4 +1,4 @@
-"""What is checked at the door, once: shapes, finiteness and ranges of what a user hands over."""
+"""Checks of user input: shapes, finiteness, ranges and options."""
 
 from __future__ import annotations
 
@@ -38,35 +38,36 @@ __all__ = [
 ]
 
 Loss = Literal["half_mse"] | Callable[..., Any]
-"""A loss after the door: the half squared error summed over outputs, or a callable of one row."""
-
+"""A checked loss: half the squared error summed over outputs, or a callable of one row."""
 
 LARGEST = 1e150
-"""The largest magnitude of data and weights: sums of its squares are still numbers of double precision."""
+"""Largest magnitude of data and weights: sums of their squares do not overflow in double precision."""
 _LARGEST_LEVEL = 1e75
-"""The largest noise level, and one over the smallest: variances of variances are fourth powers."""
+"""Largest noise level, and inverse of the smallest: variances of variances are fourth powers."""
 _SMALLEST_DELTA = 1e-300
-"""Below, the quantile of Student's distribution overflows to an infinity of the wrong sign."""
+"""Smallest delta: below it the quantile of Student's t overflows to an infinity of the wrong sign."""
 _MOST_MEMORY = 1 << 60
-"""Bytes; more than there is anywhere."""
+"""Largest memory budget in bytes, more than any machine has."""
 
 
 def refuse_masked(name: str, value: Any) -> None:
-    """Refuse a masked array, or a sequence of them, that hides values: NumPy would drop the mask without a word."""
-    if np.ma.is_masked(value):
-        parts = [value] if np.ndim(value) == 0 else value
-    else:
+    """Refuse a masked array, or a sequence of them, with masked values: NumPy would silently drop the mask."""
+    if not np.ma.is_masked(value):
         parts = value if isinstance(value, list | tuple) else []
+    elif np.ndim(value) == 0:
+        parts = [value]
+    else:
+        parts = value
     rows = [row for row, part in enumerate(parts) if np.ma.is_masked(part)]
     if rows:
         raise InputError(f"{name} is masked in {name_rows(rows)}. Remove these rows, or fill them.")
 
 
 def as_real(name: str, value: Any) -> np.ndarray:
-    """Return real numbers as an array of the dtype that they have; refuse what would become one with a loss.
+    """Return real numbers as an array of their own dtype.
 
     Raises:
-        InputError: For masked, complex or ragged arrays, and for what is not numbers.
+        InputError: For masked, complex or ragged arrays, and for values that are not numbers.
     """
     refuse_masked(name, value)
     try:
@@ -101,24 +102,28 @@ def column_names(value: Any) -> tuple[Any, ...] | None:
 
 
 def match_columns(name: str, value: Any, columns: tuple[Any, ...] | None) -> Any:
-    """Bring the columns of a data frame into the order of the training columns; leave anything else as it is.
+    """Return a data frame with its columns in the order of the training columns; any other value unchanged.
 
     Raises:
-        InputError: Naming the columns that are missing, unknown or there more than once.
+        InputError: For columns that are missing, unknown or repeated.
     """
-    came = column_names(value)
-    if columns is None or came is None or came == columns:
+    given = column_names(value)
+    if columns is None or given is None or given == columns:
         return value
     trained = set(columns)
-    counts = Counter(came)
-    for fault, wrong in (
-        ("lacks the columns {} of the training data", [column for column in columns if column not in counts]),
-        ("has the columns {}, which the training data have not", [column for column in came if column not in trained]),
-        ("has the columns {} more than once", [column for column in columns if counts[column] > 1]),
-    ):
-        if wrong:
-            raise InputError(f"{name} {fault.format(wrong)}. Give the columns {list(columns)}.")
-    return value[list(columns)]
+    counts = Counter(given)
+    missing = [column for column in columns if column not in counts]
+    unknown = [column for column in given if column not in trained]
+    repeated = [column for column in columns if counts[column] > 1]
+    if missing:
+        fault = f"lacks the columns {missing} of the training data"
+    elif unknown:
+        fault = f"has the columns {unknown}, which the training data have not"
+    elif repeated:
+        fault = f"has the columns {repeated} more than once"
+    else:
+        return value[list(columns)]
+    raise InputError(f"{name} {fault}. Give the columns {list(columns)}.")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
@@ -129,7 +134,7 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 
 
 def check_count(name: str, value: Any, least: int = 0) -> None:
-    """Refuse what is not a whole number of at least ``least``."""
+    """Refuse a value that is not a whole number of at least ``least``."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(f"{name}={value!r} is not a whole number of at least {least}.")
 
@@ -143,7 +148,7 @@ def check_tolerance(name: str, value: Any) -> None:
 
 
 def check_delta(delta: float) -> float:
-    """Refuse a failure probability outside (0, 1)."""
+    """Return a failure probability as a float; refuse values outside (0, 1)."""
     number: Any = None if isinstance(delta, str) or np.ndim(delta) else delta
     try:
         value = float(number)
@@ -161,7 +166,7 @@ def check_delta(delta: float) -> float:
 
 
 def check_finite(name: str, array: np.ndarray, error: type[Exception] = InputError) -> None:
-    """Refuse NaN and infinity, naming the rows (the leading axis) that hold them."""
+    """Refuse NaN and infinity; the message names the rows (leading axis)."""
     array = np.asarray(array)
     if not np.issubdtype(array.dtype, np.inexact):
         return
@@ -172,7 +177,7 @@ def check_finite(name: str, array: np.ndarray, error: type[Exception] = InputErr
 
 
 def check_magnitude(name: str, array: np.ndarray) -> None:
-    """Refuse numbers whose squares are not numbers of double precision, naming the rows."""
+    """Refuse numbers whose squares overflow in double precision; the message names the rows."""
     bad = np.abs(array) > LARGEST
     if bad.any():
         rows = np.flatnonzero(bad.reshape(len(array), -1).any(axis=1))
@@ -195,16 +200,16 @@ def check_loss(loss: Any, known: tuple[str, ...] = ("half_mse", "mse")) -> None:
 
 
 def decay_factor(loss: Any, outputs: int) -> float:
-    """How a decay in the user's objective becomes lam in ``1/(2n) sum |f - y|^2 + lam/2 |theta|^2``.
+    """Return the factor from a decay in the user's objective to lam in ``1/(2n) sum |f - y|^2 + lam/2 |theta|^2``.
 
-    Torch's ``MSELoss`` averages over rows and outputs, so multiplying the objective by ``outputs / 2`` gives the
-    half squared error and turns a decay of ``w`` into ``lam = outputs * w / 2``.
+    Torch's ``MSELoss`` averages over rows and outputs. Multiplying the objective by ``outputs / 2`` gives half the
+    squared error, and turns a decay ``w`` into ``lam = outputs * w / 2``.
     """
     return outputs / 2.0 if isinstance(loss, str) and loss == "mse" else 1.0
 
 
 def check_memory(memory: float | None) -> int:
-    """Return the budget in bytes: the one given, or half of what this process may still take."""
+    """Return the memory budget in bytes: the given one, or half of the memory that is free for this process."""
     if memory is not None:
         if not isinstance(memory, int | float | np.number) or not 0 < memory < np.inf:
             raise InputError(f"memory={reprlib.repr(memory)} is not a positive number of bytes, such as 2e9.")
@@ -213,7 +218,7 @@ def check_memory(memory: float | None) -> int:
 
 
 def check_nonnegative(name: str, array: np.ndarray) -> None:
-    """Refuse negative, non-finite and unusably large numbers (decay, weights)."""
+    """Refuse negative, non-finite and too large numbers, for decay and weights."""
     array = np.asarray(array, dtype=float)
     bad = array[~(np.isfinite(array) & (array >= 0))]
     if bad.size:
@@ -223,12 +228,12 @@ def check_nonnegative(name: str, array: np.ndarray) -> None:
 
 
 def check_level(name: str, array: np.ndarray, meaning: str) -> None:
-    """Refuse standard deviations that are not positive, or whose squares are not numbers.
+    """Refuse standard deviations that are not positive, or whose squares overflow or underflow.
 
     Args:
-        name: What messages call them.
+        name: Name of the argument in messages.
         array: The standard deviations.
-        meaning: What they are of, to end the sentence "It is the standard deviation of".
+        meaning: End of the sentence "It is the standard deviation of".
     """
     bad = array[~(np.isfinite(array) & (array > 0))]
     if bad.size:
@@ -244,7 +249,7 @@ def check_level(name: str, array: np.ndarray, meaning: str) -> None:
 
 
 def check_weights(sample_weight: Any, n: int) -> np.ndarray:
-    """Return sample weights as (n,) float64; None is one each."""
+    """Return sample weights as (n,) float64; ones for None."""
     if sample_weight is None:
         return np.ones(n)
     weights = as_numbers("sample_weight", sample_weight)
@@ -261,7 +266,7 @@ def check_weights(sample_weight: Any, n: int) -> np.ndarray:
 
 
 def check_prediction(shape: tuple[int, ...], n: int, remedy: str = "") -> None:
-    """Refuse a model whose output for n rows is not (n,) or (n, outputs); ``remedy`` is said after that."""
+    """Refuse a model whose output for n rows is not (n,) or (n, outputs); ``remedy`` is appended to the message."""
     if len(shape) not in (1, 2) or shape[0] != n or (len(shape) == 2 and shape[1] == 0):
         raise ModelError(
             f"the model returned shape {tuple(shape)} for {n} rows; it must return ({n},) or ({n}, outputs).{remedy}"
@@ -269,7 +274,7 @@ def check_prediction(shape: tuple[int, ...], n: int, remedy: str = "") -> None:
 
 
 def check_real_prediction(dtype: Any) -> None:
-    """Refuse a model that returns whole numbers, truth values or complex numbers: they have no derivative."""
+    """Refuse a model that returns integers, booleans or complex numbers, which have no real derivative."""
     if not _is_floating(dtype):
         raise ModelError(
             f"the model returned dtype {dtype}, which has no derivative (rounding or a threshold inside?); it must "
@@ -278,11 +283,11 @@ def check_real_prediction(dtype: Any) -> None:
 
 
 def check_targets(y: Any, prediction_shape: tuple[int, ...]) -> np.ndarray:
-    """Return the responses as (n, K) float64, of the very shape that the model predicts.
+    """Return the responses as (n, K) float64; their shape must be that of the predictions.
 
     Raises:
-        InputError: When the shapes differ. ``(n, 1)`` against ``(n,)`` is refused too: in most training loops it
-            broadcasts to n x n and the model was fitted to nonsense.
+        InputError: When the shapes differ. ``(n, 1)`` against ``(n,)`` is refused too: in most training loops the loss
+            is then broadcast to n x n, and the fit is wrong.
     """
     targets = as_numbers("y", y)
     n = prediction_shape[0]
@@ -296,13 +301,14 @@ def check_targets(y: Any, prediction_shape: tuple[int, ...]) -> np.ndarray:
     return targets.reshape(n, -1)
 
 
-def _shape_remedy(came: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    n = wanted[0]
+def _shape_remedy(given: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    """Return advice for responses of a wrong shape."""
+    n = expected[0]
     broadcast = " (If training saw this mismatch, the loss was broadcast to n x n and the fit should be redone.)"
-    if came == (n,) and wanted == (n, 1):
+    if given == (n,) and expected == (n, 1):
         return f"Give y[:, None], or squeeze the model's last axis.{broadcast}"
-    if came == (n, 1) and wanted == (n,):
+    if given == (n, 1) and expected == (n,):
         return f"Give y[:, 0].{broadcast}"
-    if came and came[0] != n:
-        return f"X has {n} rows and y has {came[0]}."
+    if given and given[0] != n:
+        return f"X has {n} rows and y has {given[0]}."
     return "Bring them to one shape."

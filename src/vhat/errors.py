@@ -1,4 +1,4 @@
-"""Every error and warning of the library, each a sentence that says what came and what to do."""
+"""The errors and warnings of the library. Each message states what was wrong and what to do."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ __all__ = [
 
 
 class VhatError(Exception):
-    """The root of every error that vhat raises on purpose."""
+    """Base class of all errors that vhat raises on purpose."""
 
 
 class InputError(VhatError, ValueError):
-    """Data, a shape or an option is not what the call can use."""
+    """Data, a shape or an option cannot be used by the call."""
 
 
 class ModelError(VhatError):
-    """The model itself cannot be used: random, in training mode, not differentiable, mixing rows."""
+    """The model cannot be used: it is random, in training mode, not differentiable, or mixes rows."""
 
 
 class NotPositiveDefinite(VhatError):  # noqa: N818  (a state of the model, read as a sentence)
@@ -64,7 +64,7 @@ class NotPositiveDefinite(VhatError):  # noqa: N818  (a state of the model, read
 
 
 class NotConverged(VhatError):  # noqa: N818
-    """An iteration stopped before its tolerance where no row could carry the status."""
+    """An iteration stopped before its tolerance, in a step whose result has no status per row."""
 
 
 class NoiseError(VhatError):
@@ -72,21 +72,21 @@ class NoiseError(VhatError):
 
 
 class MemoryBudgetError(VhatError, MemoryError):
-    """The work would not fit into the memory budget."""
+    """The work does not fit into the memory budget."""
 
 
 class MissingPackage(VhatError, ImportError):  # noqa: N818
-    """A package that vhat does without until it is asked for this is not installed."""
+    """An optional package that this call needs is not installed."""
 
 
 class PolishError(VhatError):
     """No certified minimum could be reached from these parameters.
 
     Attributes:
-        finding: What happened, without a full stop: a recipe that knows its model better has advice of its own.
+        finding: What happened, without a full stop, so that a recipe can add advice of its own.
         remedy: What to do about it, in sentences.
-        record: The fitted model at the minimum, where that was reached and then refused because validation rows are
-            predicted clearly worse there; else None.
+        record: The fitted model at the minimum, if it was reached and then refused because it predicts validation rows
+            clearly worse; else None.
     """
 
     def __init__(self, finding: str, remedy: str = "", record: Any = None) -> None:
@@ -100,18 +100,18 @@ class PolishError(VhatError):
 
 
 class StoreError(VhatError):
-    """A saved model cannot be written, cannot be read, or is not the one that was asked for."""
+    """A saved model cannot be written or read, or is not the requested one."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C came in the middle of long work; what is finished is kept.
+    """Ctrl-C during long work; carries the results that are finished.
 
     Attributes:
-        record: The :class:`vhat.WeightedNorm` of all predictions that were asked for, the :class:`vhat.fit.Curve` of
-            all weight decays (what was not finished has the status ``interrupted`` and no number), the
-            :class:`vhat.Comparison` of what was compared, the :class:`vhat.LeaveOneOut` of all training rows, the
-            :class:`vhat.Audit` of the lines that are finished, or the generalised degrees of freedom so far; None
-            where a second call goes on and there is nothing to look at.
+        record: The finished part of the result: a :class:`vhat.WeightedNorm` of all predictions or a
+            :class:`vhat.fit.Curve` of all weight decays (entries that are not finished have the status ``interrupted``
+            and no number), a :class:`vhat.Comparison`, a :class:`vhat.LeaveOneOut` of all training rows, a
+            :class:`vhat.Audit` of the finished lines, or the generalised degrees of freedom so far. None if a second
+            call continues the work and there is no partial result.
     """
 
     def __init__(
@@ -127,67 +127,67 @@ class Interrupted(KeyboardInterrupt):
 
 
 class VhatWarning(UserWarning):
-    """The root of every warning of the library."""
+    """Base class of all warnings of the library."""
 
 
 class CurvatureWarning(VhatWarning):
-    """The exact Hessian could not be used and Gauss-Newton took its place."""
+    """The exact Hessian could not be used, and Gauss-Newton replaces it."""
 
 
 class NotMinimumWarning(VhatWarning):
-    """The parameters are not a minimum of the objective that was described."""
+    """The parameters are not a minimum of the given objective."""
 
 
 class EarlyStoppingWarning(VhatWarning):
-    """A minimum predicts validation rows worse than the model that was stopped on the way to it."""
+    """A minimum predicts validation rows worse than the model that was stopped before reaching it."""
 
 
 class ConditioningWarning(VhatWarning):
-    """``H + lam`` is so close to singular that intervals rest on the decay in some direction."""
+    """``H + lam`` is so close to singular that intervals depend on the decay in some direction."""
 
 
 class ConvergenceWarning(VhatWarning):
-    """Some rows did not converge; their numbers are NaN and their status says why."""
+    """Some rows did not converge; their numbers are NaN and their status is the reason."""
 
 
 class CalibrationWarning(VhatWarning):
-    """The calibration rows are not what the level of a calibrated interval rests on."""
+    """The calibration rows do not meet the assumptions of a calibrated interval's level."""
 
 
 class SelectionWarning(VhatWarning):
-    """The best weight decay is an end of the grid: a better one may lie beyond."""
+    """The best weight decay is at an end of the grid; a better one may be outside of it."""
 
 
 class LeverageWarning(VhatWarning):
-    """Some rows decide their own prediction alone: there is no leave-one-out answer for them."""
+    """Some rows determine their own prediction alone: first-order leave-one-out is undefined for them."""
 
 
 class NoiseWarning(VhatWarning):
-    """Nothing was said of how the noise varies over the rows, and the sample weights suggest that it does."""
+    """The variation of the noise over the rows was not given, and the sample weights suggest that it varies."""
 
 
 class SupportWarning(VhatWarning):
-    """Weight decay, and not the data, decides predictions: their error is bias, which no interval of V holds."""
+    """Weight decay rather than the data determines predictions: their error is bias, which V does not contain."""
 
 
 class FixedParameterWarning(VhatWarning):
-    """A number among the parameters is held fixed, because it is a whole number."""
+    """A number among the parameters is held fixed, because it is an integer."""
 
 
 class TableWarning(VhatWarning):
-    """Something about a table of data limits what can be learned from it."""
+    """A property of a data table limits what can be learned from it."""
 
 
 class Labels(Protocol):
-    """What the rows of a table are called."""
+    """Labels of the rows of a table."""
 
     @property
     def noun(self) -> str:
-        """What a label counts, such as "row" or "line"."""
+        """The word for one row, such as "row" or "line"."""
 
     @property
     def labels(self) -> Any:
-        """One a row, in the order of the rows."""
+        """One label per row, in the order of the rows."""
 
 
 _names: ContextVar[Labels | None] = ContextVar("names of rows", default=None)
@@ -195,7 +195,7 @@ _names: ContextVar[Labels | None] = ContextVar("names of rows", default=None)
 
 @contextmanager
 def calling_rows(names: Labels | None) -> Iterator[None]:
-    """Let messages inside the block call rows by their names; None calls them by position."""
+    """Context manager in which messages name rows by their labels; None for their positions."""
     before = _names.set(names)
     try:
         yield
@@ -204,12 +204,12 @@ def calling_rows(names: Labels | None) -> Iterator[None]:
 
 
 def name_rows(rows: Iterable[int], most: int = 8, *, noun: str = "row") -> str:
-    """Name rows in a message without flooding it, by the names of their table inside :func:`calling_rows`.
+    """Return a short list of rows for a message, by their labels inside :func:`calling_rows`.
 
     Args:
         rows: Row numbers, by position, counted from 0.
-        most: How many are written out.
-        noun: What they are called, in the singular. Only rows have names.
+        most: Largest number of rows that are written out.
+        noun: The word for one of them, in the singular. Only rows have labels.
 
     Returns:
         For example ``"row 3"`` or ``"rows 1, 2, 5 and 40 more"``.
@@ -232,7 +232,7 @@ def name_rows(rows: Iterable[int], most: int = 8, *, noun: str = "row") -> str:
 
 
 def outside() -> int:
-    """Return the ``stacklevel`` at which a warning points at the user's code rather than at the library."""
+    """Return the ``stacklevel`` with which a warning points at the user's code rather than at the library."""
     level = 1
     frame = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("vhat", "contextlib"):

@@ -1,4 +1,4 @@
-"""How much memory this process may still take: free pages, less if its address space or its container has a limit."""
+"""Free memory for this process, within the limits of its address space and its container."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ __all__ = ["free_memory"]
 _CGROUPS = Path("/proc/self/cgroup")
 _MOUNTED = Path("/sys/fs/cgroup")
 _UNLIMITED = 2**60
-"""Bytes above which a limit is none: version 1 of control groups writes a number just below 2^63."""
+"""Bytes above which a limit means no limit: version 1 of control groups reports a number just below 2^63."""
 
 
 def free_memory() -> int:
-    """Return the bytes of memory that nothing uses and that this process may use."""
+    """Return the bytes of unused memory that this process may allocate."""
     return max(0, min(_free_pages(), _free_address_space(), _free_in_container()))
 
 
 def _free_pages() -> int:
+    """Return the bytes of unused memory of the machine."""
     import psutil
 
     found = psutil.virtual_memory()
-    # Linux counts the cache of files as available and gives it back only under pressure: the budget leaves it alone.
-    # macOS keeps next to nothing free and counts what it gives back at once as available; on Windows both are one.
+    # Linux counts the file cache as available, but releases it only under pressure: do not count on it. macOS keeps
+    # almost no memory free, and "available" is what it releases at once. On Windows both are equal.
     return int(found.free if sys.platform.startswith("linux") else found.available)
 
 
 def _free_address_space() -> int:
-    """Return what is left of the limit of ``ulimit -v``."""
+    """Return the unused bytes of the limit of ``ulimit -v``."""
     import psutil
 
     process = psutil.Process()
@@ -42,21 +43,21 @@ def _free_address_space() -> int:
 
 
 def _free_in_container() -> int:
-    """Return what is left of the limit of the control group that this process is in, on Linux."""
-    left = [_UNLIMITED]
+    """Return the unused bytes of the limit of this process's control group, on Linux."""
+    remaining = [_UNLIMITED]
     for group in _control_groups():
         try:
-            most = (group.folder / group.limit).read_text(encoding="utf-8").strip()
+            limit = (group.folder / group.limit).read_text(encoding="utf-8").strip()
             used = int((group.folder / group.used).read_text(encoding="utf-8")) - _file_cache(group.folder)
-        except (OSError, ValueError):  # no such limit here
+        except (OSError, ValueError):  # this group has no limit
             continue
-        if most != "max" and int(most) < _UNLIMITED:
-            left.append(int(most) - used)
-    return min(left)
+        if limit != "max" and int(limit) < _UNLIMITED:
+            remaining.append(int(limit) - used)
+    return min(remaining)
 
 
 class _Group(NamedTuple):
-    """A control group: its folder, and the names of the files with its limit and its use."""
+    """A control group: its folder, and the names of the files with its limit and its usage."""
 
     folder: Path
     limit: str
@@ -73,9 +74,11 @@ def _control_groups() -> list[_Group]:
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":  # version 2
-            root, names = _MOUNTED, ("memory.max", "memory.current")
-        elif "memory" in controllers.split(","):
-            root, names = _MOUNTED / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            root = _MOUNTED
+            names = ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):  # version 1
+            root = _MOUNTED / "memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
         else:
             continue
         own = root / path.strip("/")
@@ -85,7 +88,7 @@ def _control_groups() -> list[_Group]:
 
 
 def _file_cache(folder: Path) -> int:
-    """Return the cached files that are counted as used and given back when memory runs short."""
+    """Return the bytes of cached files, which count as used but are released if memory is short."""
     for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition(" ")
         if name in ("inactive_file", "total_inactive_file"):

@@ -1,4 +1,4 @@
-"""A confidence level in words: never rounded to certainty."""
+"""Format a confidence level as text, without rounding it to 100%."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from decimal import Decimal
 __all__ = ["level_text"]
 
 _PLACES = 4
+"""Smallest number of decimal places before trailing zeros are removed."""
 _DIGITS = 2
-"""Digits of what is missing to 100%, or of what is more than 0%, that a level has room for beyond its four places."""
+"""Significant digits of the distance to 100% or 0% that are shown at least."""
 _SMALLEST = 1e-12
-"""A delta below which nines can no longer be counted at a glance."""
+"""Smallest delta shown as a percentage; more nines cannot be counted at a glance."""
 
 
 def level_text(delta: float) -> str:
-    """Return the level of an interval that misses with probability ``delta``, with the digits that tell it from 100%.
+    """Return the level of an interval that misses with probability ``delta``, with enough digits to differ from 100%.
 
     Args:
         delta: Between 0 and 1.

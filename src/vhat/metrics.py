@@ -1,4 +1,4 @@
-"""How good a set of intervals was: coverage, width and the interval score."""
+"""Metrics of a set of intervals: coverage, width, interval score and calibration."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ __all__ = ["Calibration", "Width", "calibration", "coverage", "width", "winkler"
 
 
 def coverage(lower: ArrayLike, upper: ArrayLike, truth: ArrayLike) -> float:
-    """Share of points whose interval holds the truth.
+    """Return the share of points whose interval contains the truth.
 
     ::
 
         mean of 1{lower <= truth <= upper}
 
-    An interval with a NaN bound holds nothing: it counts as not covered, so that failing to answer never
-    raises the coverage.
+    An interval with a NaN bound counts as not covered, so that missing intervals never raise the coverage.
 
     Args:
         lower: Lower ends, (points,) or (points, outputs).
         upper: Upper ends, the same shape.
-        truth: What should be inside, the same shape: the true mean, or new responses.
+        truth: The values to be covered, the same shape: the true mean, or new responses.
 
     Returns:
         A number between 0 and 1.
@@ -54,8 +53,8 @@ class Width:
         mean: Mean of upper - lower.
         median: Median of upper - lower.
         median_half: Median of (upper - lower) / 2.
-        kept: How many points were looked at.
-        total: How many points there were.
+        kept: Number of points that count.
+        total: Number of points.
     """
 
     mean: float
@@ -73,28 +72,28 @@ def width(
     X_train: ArrayLike | None = None,
     quantile: float = 0.99,
 ) -> Width:
-    """Summarise the widths, on all points or on those near the training data.
+    """Return a summary of the widths, over all points or over those near the training data.
 
-    With the inputs given, only points nearest to some training row count, distant rows left out::
+    If the inputs are given, only test points that are nearest to some training row count, without distant rows::
 
         dist_i = min_j |X_train_i - X_test_j|,        eps = the quantile of dist_1, ..., dist_n
         kept   = { argmin_j |X_train_i - X_test_j| : dist_i <= eps }
 
-    each test point once. This is the published filter: widths are compared where there are data.
+    Each test point counts once. This is the published filter, which compares widths where there are data.
 
     Args:
         lower: Lower ends, (points,) or (points, outputs).
         upper: Upper ends, the same shape.
         X_test: Test inputs, (points, d) or (points,); with X_train, or neither.
         X_train: Training inputs, (n, d) or (n,).
-        quantile: The share of training rows whose nearest test point counts, in (0, 1].
+        quantile: Share of training rows whose nearest test point counts, in (0, 1].
 
     Returns:
-        Mean, median, median half width, and how many points were kept.
+        Mean, median, median half width, and the number of points that count.
 
     Raises:
-        InputError: For shapes that do not fit, an upper end below its lower end, a NaN bound at a kept point
-            (leaving out what was not answered would flatter the method), or a quantile outside (0, 1].
+        InputError: For shapes that do not fit, an upper end below its lower end, a NaN bound at a point that counts
+            (without it the method would look better than it is), or a quantile outside (0, 1].
 
     Examples:
         >>> width([0.0, 0.0, 0.0], [1.0, 2.0, 6.0])
@@ -109,14 +108,14 @@ def width(
         raise InputError("width: give X_test and X_train together, or neither.")
     if X_test is not None and X_train is not None:
         rows = _near(_inputs("X_test", X_test, len(low)), _inputs("X_train", X_train), quantile)
-    _answered("width", low, high, rows)
+    _require_intervals("width", low, high, rows)
     widths = high[rows] - low[rows]
     median = float(np.median(widths))
     return Width(float(np.mean(widths)), median, median / 2, kept=len(rows), total=len(low))
 
 
 def winkler(lower: ArrayLike, upper: ArrayLike, y: ArrayLike, delta: float) -> float:
-    """Mean interval score of Winkler; smaller is better, and it rewards honest quantiles.
+    """Return Winkler's mean interval score. Smaller is better, and the true quantiles have the smallest expected score.
 
     ::
 
@@ -126,37 +125,37 @@ def winkler(lower: ArrayLike, upper: ArrayLike, y: ArrayLike, delta: float) -> f
         lower: Lower ends, (points,) or (points, outputs).
         upper: Upper ends, the same shape.
         y: Observed responses, the same shape.
-        delta: One minus the level that the intervals claim, in (0, 1).
+        delta: One minus the nominal level of the intervals, in (0, 1).
 
     Returns:
         The mean score, in units of y.
 
     Raises:
-        InputError: For shapes that differ, an upper end below its lower end, NaN bounds (no score is fair to
-            what was not answered; the rows are named), NaN responses or delta outside (0, 1).
+        InputError: For shapes that differ, an upper end below its lower end, NaN bounds (missing intervals have no
+            score; the rows are named), NaN responses or delta outside (0, 1).
 
     Examples:
         >>> winkler([0.0, 0.0], [1.0, 1.0], [0.5, 1.25], delta=0.5)
         1.5
     """
     low, high = _ends(lower, upper)
-    seen = _responses("y", y, low.shape)
+    responses = _responses("y", y, low.shape)
     if not 0.0 < float(delta) < 1.0:
         raise InputError(f"delta={delta!r} is not between 0 and 1. It is one minus the level of the intervals.")
-    _answered("winkler", low, high, np.arange(len(low)))
-    outside = np.maximum(0.0, low - seen) + np.maximum(0.0, seen - high)
+    _require_intervals("winkler", low, high, np.arange(len(low)))
+    outside = np.maximum(0.0, low - responses) + np.maximum(0.0, responses - high)
     return float(np.mean(high - low + (2.0 / float(delta)) * outside))
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Coverage over levels.
+    """Coverage at several levels.
 
     Attributes:
-        delta: Probabilities of a miss that were claimed, (levels,).
-        coverage: Shares that were covered, (levels,).
-        error: Their binomial standard errors at the level claimed, (levels,).
-        points: How many points were judged.
+        delta: Nominal probabilities of a miss, (levels,).
+        coverage: Coverage at each level, (levels,).
+        error: Binomial standard errors of the coverage at the nominal levels, (levels,).
+        points: Number of points.
     """
 
     delta: np.ndarray
@@ -166,23 +165,23 @@ class Calibration:
 
     @property
     def worst(self) -> float:
-        """The largest shortfall of coverage below ``1 - delta``, 0 where there is none."""
+        """The largest shortfall of coverage below ``1 - delta``; 0 if there is none."""
         return float(max(np.max(1.0 - self.delta - self.coverage), 0.0))
 
 
 def calibration(
     interval: Callable[[float], Any], truth: ArrayLike, deltas: ArrayLike = (0.5, 0.2, 0.1, 0.05, 0.01)
 ) -> Calibration:
-    """Ask for intervals at several levels and see what they cover.
+    """Return the coverage of intervals at several levels.
 
     Args:
-        interval: From delta to intervals with ``lower`` and ``upper``, such as
+        interval: Function from delta to intervals with ``lower`` and ``upper``, such as
             ``lambda delta: fitted.interval(x, delta, target="observation")``.
-        truth: What should be inside: the true mean, or new responses.
+        truth: The values to be covered: the true mean, or new responses.
         deltas: Probabilities of a miss, in (0, 1).
 
     Returns:
-        The coverage at each.
+        The coverage at each level.
 
     Raises:
         InputError: For levels outside (0, 1), and as :func:`coverage`.
@@ -204,7 +203,7 @@ def calibration(
 
 
 def _near(test: np.ndarray, train: np.ndarray, quantile: float) -> np.ndarray:
-    """Rows of ``test`` nearest to some row of ``train``, the most distant rows of ``train`` left out."""
+    """Return the rows of ``test`` nearest to some row of ``train``, leaving out the most distant rows of ``train``."""
     from scipy.spatial import cKDTree
 
     if test.shape[1] != train.shape[1]:
@@ -212,13 +211,15 @@ def _near(test: np.ndarray, train: np.ndarray, quantile: float) -> np.ndarray:
     if not 0.0 < quantile <= 1.0:
         raise InputError(f"quantile={quantile!r} is not in (0, 1]; the published filter takes 0.99.")
     found = cKDTree(test).query(train)
-    distance, nearest = np.asarray(found[0]), np.asarray(found[1])
+    distance = np.asarray(found[0])
+    nearest = np.asarray(found[1])
     return np.unique(nearest[distance <= np.quantile(distance, quantile)])
 
 
 def _ends(lower: ArrayLike, upper: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends as float64, checked."""
-    low, high = np.asarray(lower, dtype=float), np.asarray(upper, dtype=float)
+    """Return both ends as float64, checked."""
+    low = np.asarray(lower, dtype=float)
+    high = np.asarray(upper, dtype=float)
     if low.shape != high.shape or low.ndim not in (1, 2) or low.size == 0:
         raise InputError(f"lower has shape {low.shape} and upper {high.shape}; give (points,) or (points, outputs).")
     crossed = _rows(high < low)
@@ -228,6 +229,7 @@ def _ends(lower: ArrayLike, upper: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _responses(name: str, values: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
+    """Return true values or responses as float64, checked."""
     array = np.asarray(values, dtype=float)
     if array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}; the intervals have {shape}. They must agree.")
@@ -238,8 +240,10 @@ def _responses(name: str, values: ArrayLike, shape: tuple[int, ...]) -> np.ndarr
 
 
 def _inputs(name: str, values: ArrayLike, points: int | None = None) -> np.ndarray:
+    """Return inputs as (rows, d) float64, checked."""
     array = np.asarray(values, dtype=float)
-    array = array[:, None] if array.ndim == 1 else array
+    if array.ndim == 1:
+        array = array[:, None]
     if array.ndim != 2 or array.size == 0 or (points is not None and len(array) != points):
         wanted = "rows" if points is None else f"{points} rows, one an interval"
         raise InputError(f"{name} has shape {array.shape}; give {wanted}, as (rows, d).")
@@ -249,8 +253,8 @@ def _inputs(name: str, values: ArrayLike, points: int | None = None) -> np.ndarr
     return array
 
 
-def _answered(metric: str, low: np.ndarray, high: np.ndarray, rows: np.ndarray) -> None:
-    """Refuse NaN ends, and two infinite ends of one sign, among ``rows``."""
+def _require_intervals(metric: str, low: np.ndarray, high: np.ndarray, rows: np.ndarray) -> None:
+    """Refuse NaN ends, and two infinite ends of the same sign, among ``rows``."""
     bad = np.isnan(low) | np.isnan(high) | (np.isinf(low) & (low == high))
     missing = np.intersect1d(_rows(bad), rows)
     if missing.size:
@@ -258,4 +262,5 @@ def _answered(metric: str, low: np.ndarray, high: np.ndarray, rows: np.ndarray) 
 
 
 def _rows(mask: np.ndarray) -> np.ndarray:
+    """Return the rows in which the mask is True somewhere."""
     return np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))
