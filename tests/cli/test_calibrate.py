@@ -69,7 +69,7 @@ def test_held_out_rows_are_stored_and_used_from_then_on(copied, files):
     np.testing.assert_allclose(found["upper"], expected.upper, rtol=1e-12)
     assert "80 calibration rows" in said
     back = run("calibrate", copied)
-    assert "by 48 training rows, each by a refit without its fifth of them" in " ".join(back.stderr.split())
+    assert "by 48 training rows, each predicted by a refit without its fifth of them" in " ".join(back.stderr.split())
     assert vhat.NetworkRegressor.load(copied).calibrated_.source == "cv"
 
 
@@ -118,7 +118,7 @@ def test_rows_that_fit_kept_apart_judge_the_report(tmp_path):
     kept = loaded().held_out_
     assert output["calibration"]["source"] == "held-out"
     assert output["calibration"]["rows"] == len(kept.y) == 12
-    assert "12 held-out rows, none of them a training row" in output["calibration"]["said"]
+    assert "12 held-out rows, none of them a training row" in output["calibration"]["method"]
     band = loaded().predict_interval(pd.DataFrame(kept.X, columns=NAMES), target="observation")
     first = output["calibration"]["curves"][0]
     assert first["bound"] == "calibrated, five folds"
