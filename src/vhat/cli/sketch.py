@@ -24,7 +24,9 @@ def sketch(
     quiet: Quiet = False,
     force: Force = False,
 ) -> None:
-    """Make a copy of a model without its training rows, for deployment. It gives the same intervals.
+    """Make a copy of a model without its training rows, for deployment.
+
+    It gives the same intervals: exactly for up to 2,000 parameters, by random probes for larger models.
 
     vhat predict and vhat calibrate accept it like a model. It holds parameters, noise level, calibration and audit, and
     no row of the training table. The cost of an interval does not depend on the number of training rows.
