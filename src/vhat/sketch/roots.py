@@ -143,7 +143,8 @@ def make_roots(
     if exact:
         return _exact_roots(problem, prepared, level, pull, slope, ratio, engine)
 
-    # The unsupported part needs a square root of A, which only the Gauss-Newton matrix has: J's and Lam^1/2.
+    # The supported part of g'h and the rest are those under Gauss-Newton, whose two parts have roots to draw from:
+    # J's and Lam^1/2. The residual part of the exact Hessian has none.
     support_solver = prepared if gauss_newton else work.own_solver("ggn")
     draws = _Draws(problem, level, probes, seed, engine)
     samples = [_Sample("variance", prepared, draws.noise)]
