@@ -95,7 +95,7 @@ def find_softest_direction(
     against_data: bool = False,
     preconditioner: Preconditioner | None = None,
 ) -> SoftDirection | None:
-    """Return the direction of least curvature of ``A`` for a solver; None if A is not positive definite.
+    """Return the direction of least curvature of ``A`` for a solver; None if A is indefinite.
 
     None also for the Gauss-Newton matrix: its directions of little curvature do not move training predictions.
 
