@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 
 import vhat
+from vhat.evidence.audit.result import share_sentences
 
 NAMES = [
     "stationarity",
@@ -744,3 +745,27 @@ def test_stationarity_belongs_to_the_noise_of_each_row_and_not_to_its_size_alone
         claims = [one.interval([[1.0]], noise=noise).guarantee for noise in (quiet, loud)]
     assert ["not a minimum" in claim for claim in claims] == [value > 0.01 for value in alone] == [True, False]
     assert [one.audit(noise=noise)["stationarity"].value for noise in (quiet, loud)] == pytest.approx(alone)
+
+
+# -- what is printed -------------------------------------------------------------------------------
+def test_a_remedy_that_lines_share_is_printed_once():
+    """An early-stopped ReLU network: four lines send the reader to linearised(), the table does once."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 1), torch.nn.Flatten(0))
+    fitted = vhat.from_torch(module, COLUMNS, RESPONSES, weight_decay=1e-2)
+    audit = fitted.audit()
+    advice = "fitted.linearised(validation=(X, y)) takes the model as it is"
+    assert sum(advice in line.remedy for line in audit) >= 3
+    printed = " ".join(repr(audit).split())
+    assert printed.count(advice) == 1
+    assert max(map(len, repr(audit).splitlines())) <= 120
+    again = fitted.with_validation(COLUMNS + 0.1, RESPONSES).audit()
+    assert "fitted.linearised() takes the model as it is" in again["stationarity"].remedy
+    assert not any("validation=(X, y)" in line.remedy for line in again)
+
+
+def test_sentences_of_the_same_texts_become_one_note():
+    shared = "This is the longest sentence of all of them, and it is said twice. So is this."
+    texts, notes = share_sentences([f"First. {shared}", f"{shared} Last.", "So is this.", "Alone."])
+    assert notes == ["This is the longest sentence of all of them, and it is said twice."]
+    assert texts == ["First. [1] So is this.", "[1] So is this. Last.", "So is this.", "Alone."]

@@ -33,8 +33,8 @@ def align_columns(columns: Sequence[np.ndarray], decimals: np.ndarray) -> list[l
         One list of texts per column. All texts of a column have the same length.
 
     Examples:
-        >>> align_columns([np.array([1234.5, 0.02, np.nan])], np.array([1, 3, 0]))
-        [['1234.5  ', '   0.020', '     nan']]
+        >>> align_columns([np.array([12345.0, 0.02, np.nan])], np.array([0, 3, 0]))
+        [['12345    ', '    0.020', '      nan']]
     """
     finite = [column[np.isfinite(column)] for column in columns]
     if not any(len(column) for column in finite):
