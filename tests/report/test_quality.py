@@ -282,6 +282,30 @@ def test_calibrated_intervals_are_called_off_as_often_as_chance_has_it(rows):
     assert share < CHANCE + 3 * np.sqrt(CHANCE / draws)
 
 
+def test_rows_that_are_left_out_of_one_fit_tell_as_much_as_its_residual_degrees_of_freedom():
+    """Least squares with 20 parameters on 60 rows, calibrated by leave-one-out, in closed form."""
+    rng = np.random.default_rng(17)
+    n, p, rows, draws = 60, 20, 1000, 1500
+    rank = int(np.ceil(0.95 * (n + 1) - 1e-9))
+    new = rng.normal(size=(300, p))
+    inside = np.empty(draws, dtype=int)
+    for draw in range(draws):
+        q, r = np.linalg.qr(rng.normal(size=(n, p)))
+        noise = rng.normal(size=n)
+        error = np.linalg.solve(r, q.T @ noise)  # of the coefficients
+        scores = np.abs(noise - q @ (q.T @ noise)) / np.sqrt(1 - np.sum(q**2, axis=1))
+        half = np.sort(scores)[rank - 1] * np.sqrt(1 + np.sum(np.linalg.solve(r.T, new.T) ** 2, axis=0))
+        bias = new @ error
+        inside[draw] = rng.binomial(rows, np.mean(norm.cdf(half - bias) - norm.cdf(-half - bias)))
+    shares = {}
+    for name, freedom in (("rows", None), ("degrees of freedom", n - p)):
+        coverage = _coverage_given_scores(n, 0.05, freedom)
+        off = {each: count(np.arange(rows) < each, coverage, two_sided=True).off != "" for each in np.unique(inside)}
+        shares[name] = np.mean([off[each] for each in inside])
+    assert shares["degrees of freedom"] < CHANCE + 3 * np.sqrt(CHANCE / draws)
+    assert shares["rows"] > shares["degrees of freedom"] + 3 * np.sqrt(CHANCE / draws)
+
+
 def test_intervals_that_cover_far_too_little_are_not_excused_by_the_training_rows():
     assert count(np.arange(200) < 181, _coverage_given_noise(20, 0.05), two_sided=True).off == ""
     assert count(np.arange(200) < 165, _coverage_given_noise(20, 0.05), two_sided=True).off == "low"

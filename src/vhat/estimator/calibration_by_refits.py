@@ -47,8 +47,10 @@ _CLOSE = 1e-3
 _MOST_STEPS = 80
 """Steps of a refit."""
 _MOST_LEVERAGE = 0.3
-"""Mean leverage above which refits are not relied on either: 90% intervals covered 86% of new responses at 0.32 (see
-the table above), and 65% to 93% at 0.6 to 0.8. They are not widened instead: what is missing varies from fit to fit."""
+"""Mean leverage above which refits are called unreliable too. Coverage of their 90% intervals in 691 fits (300 rows, 6
+columns, 16 units, noise of unequal size, 4,000 new rows each): 90% up to 0.32, 87% at 0.32 to 0.38, 86% at 0.38 to
+0.45, 91% at 0.45 to 0.5, 96% beyond. The standard deviation between fits is 2% up to 0.3, and 3% to 5% from there to
+0.5. Intervals are not widened instead: what is missing varies from fit to fit."""
 _STOPPED = 0.05
 """Relative gradient above which a refit is refused: it is still too close to its start, the fit to all rows."""
 
