@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -78,8 +77,8 @@ def read_dates(texts: Any, form: str) -> np.ndarray:
     return np.array([day_of[text] for text in texts], dtype=np.float64)
 
 
-def _parsed(texts: Sequence[str | None], form: str) -> Any:
-    """Return texts as a pandas Series of times, NaT where a text does not fit the format."""
+def _parsed(texts: list[Any], form: str) -> Any:
+    """Return texts, None where there is none, as a pandas Series of times; NaT where a text does not fit the format."""
     import pandas as pd
 
     return pd.to_datetime(pd.Series(texts, dtype=object), format=form, errors="coerce", utc=True)
@@ -106,7 +105,7 @@ def to_days(times: Any) -> np.ndarray:
 
 def _count_days(values: np.ndarray) -> np.ndarray:
     """Return times or durations as days, counted in their own unit; NaN where missing."""
-    unit = np.datetime_data(values.dtype)[0]
+    unit: Any = np.datetime_data(values.dtype)[0]
     units_per_day = np.timedelta64(1, "D") // np.timedelta64(1, unit)
     days: np.ndarray = values.astype(np.int64) / units_per_day
     days[np.isnat(values)] = np.nan
