@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vhat.linalg.solvers.cost import Work
+if TYPE_CHECKING:
+    from vhat.linalg.solvers.cost import Work
 
 __all__ = ["cpu_seconds"]
 
