@@ -61,16 +61,16 @@ def test_every_activation_has_the_forms_of_its_gradients(activation):
     assert_same(solver.norms_at(X, noise(problem)), solved, rtol=1e-9)
 
 
-def test_the_bound_on_rounding_holds(fitted):
+def test_the_estimate_of_rounding_is_above_the_differences(fitted):
     problem = fitted.problem
     solver = fitted.workspace.own_solver("hessian")
     forms = solver.forms.result
     X = points(300) * np.geomspace(0.01, 30, 300)[:, None]
     (energy, supported), _, _ = forms.at(problem.scaling.inputs(X))
     by_gradients = solver.norms(problem.gradients(X), noise(problem))
-    bound = outer_product_forms._ROUNDING * forms._term_sizes(*forms._factors(problem.scaling.inputs(X)))
-    assert np.all(np.abs(energy - by_gradients.energy) <= bound[0])
-    assert np.all(np.abs(supported - by_gradients.supported) <= bound[1])
+    estimate = outer_product_forms._ROUNDING * forms._term_sizes(*forms._factors(problem.scaling.inputs(X)))
+    assert np.all(np.abs(energy - by_gradients.energy) <= estimate[0])
+    assert np.all(np.abs(supported - by_gradients.supported) <= estimate[1])
 
 
 def test_rows_whose_terms_cancel_are_left_to_their_gradients(fitted, monkeypatch):

@@ -11,8 +11,8 @@ where T adds up the entries of ``M_gg`` that belong to the same product of four 
 has a quarter of the entries of ``M_gg``. Two forms together take 60% of the multiplications of ``g @ change``, which
 gives both of them in :mod:`vhat.linalg.solvers.alike_rows`, and no array of p numbers a row is written.
 
-The terms of these sums cancel, where ``|change' g|^2`` has positive terms only. The rounding error is bounded for each
-row; a row with too large a bound is left to ``change``.
+The terms of these sums cancel, where ``|change' g|^2`` has positive terms only. The rounding error of each row is
+estimated from the sizes of its terms; a row with too large an estimate is left to ``change``.
 """
 
 from __future__ import annotations
