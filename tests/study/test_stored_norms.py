@@ -127,7 +127,7 @@ def test_tables_have_the_bound_between_the_cells_it_comes_from_and_the_bootstrap
     assert row.ours["median half width"].mean == pytest.approx(0.35 * ratio)
     assert row.ours["median half width"].sd == pytest.approx(0.05 * ratio)
     text = to_markdown(rows, missing)
-    met = text[text.index("with every assumption met") :]
+    met = text[text.index("at a minimum") :]
     assert (
         met.index("| proposed | 100") < met.index("| proposed, isoperimetric | 100 (2 of 2)") < met.index("bootstrap")
     )

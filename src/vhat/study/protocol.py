@@ -67,7 +67,7 @@ PUBLISHED_DECAY = {1: 1e-8, 10: 1e-3, 100: 1e-4}
 DECAYS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 """The weight decays of figure 2."""
 MET_DECAY_1D = 1e-5
-"""The weight decay for d = 1 with every assumption met: the paper's 1e-8 leaves directions undetermined, so that no
+"""The weight decay for d = 1 at a minimum: the paper's 1e-8 leaves directions undetermined, so that no
 minimum can be certified."""
 PAPER_CG = "paper-cg"
 """Name of the proposed method computed by the paper's own iteration: at 20 points of figure 1, or at the test points
@@ -140,7 +140,7 @@ def make_recipe(cell: Cell) -> NetworkRecipe:
       the fan: with a standard deviation of 100 over the root of the fan, the loss is still above 10^6 after 2,500
       steps. Biases have the same distribution; with zero biases every kink would be at 0.
     - Penalised: the same, but Adam on ``L_lam``.
-    - With every assumption met: the same width and first weights, a smooth activation, and a certified minimum of the
+    - At a minimum: the same width and first weights, a smooth activation, and a certified minimum of the
       objective. In one dimension there is one layer of 64 units with wide first weights and biases.
     """
     from vhat.fit import Adam, AdamW, Minimum, Network, VarianceScaling, glorot, normal

@@ -69,7 +69,7 @@ def _region(lower: np.ndarray, upper: np.ndarray, truth: np.ndarray) -> Region:
 def to_markdown(cells: Sequence[Cell], results: Results) -> str:
     """Return a table with one line per stored cell: widths, ratios to those over the data, and coverage.
 
-    With every assumption met, the isoperimetric bound has its own lines, from the same cells, and a note below.
+    At a minimum, the isoperimetric bound has its own lines, from the same cells, and a note below.
     """
     heads = ["version", "method", "n", *(f"width {name}" for name in REGIONS), "gap / data", "beyond / data"]
     heads += [f"% covered {name}" for name in REGIONS]

@@ -46,7 +46,7 @@ def isoperimetric_band(test: dict[str, Any], n: int, delta: float) -> dict[str, 
 
 
 def has_isoperimetric(cell: Cell) -> bool:
-    """Return whether tables also show the isoperimetric bound for a cell: of ``proposed`` with every assumption met."""
+    """Return whether tables also show the isoperimetric bound for a cell: of ``proposed`` at a minimum."""
     return cell.version == "met" and cell.method == "proposed"
 
 

@@ -42,7 +42,7 @@ of the training for 94% of them; with the mean of the normal likelihood, for 65%
 .78, 1.35 and 1.94, beyond its end .76, 1.31 and 2.52. One kind of network is far from the regression function (mean
 square error 4.7 times the noise) and varies more than a ridge refit with its generalised degrees of freedom (.6). On
 the nine networks of ``benchmarks/retraining.py``, which were not used for the choice and have only two draws of
-validation noise, the ratios are .64 to .91 in distribution (.41 to .76 with the mean under a normal likelihood) and .46
+validation noise, the ratios are .64 to .92 in distribution (.41 to .76 with the mean under a normal likelihood) and .46
 to 1.03 off the data.
 
 Rows that decided when training stopped were fitted slightly: the correlation of their errors with their noise was that
