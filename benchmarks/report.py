@@ -91,13 +91,13 @@ class Results:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers to four digits; JSON has neither NaN nor infinity."""
+    """Numbers to six digits; JSON has neither NaN nor infinity."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, float):
-        return float(f"{value:.4g}") if math.isfinite(value) else None
+        return float(f"{value:.6g}") if math.isfinite(value) else None
     return value
 
 
