@@ -67,7 +67,7 @@ class Noise:
         values: ``sigma_ib`` of each row and output, (n, K).
         level: Root mean square over the rows, per output, (K,).
         overall: Root mean square over rows and outputs: the reference of a functional.
-        source: ``"given"`` or ``"estimated"``, with the method.
+        source: Where the level comes from, in words for messages.
         df: Residual degrees of freedom of each output, (K,), if estimated; else None.
         uniform: Whether every row of an output has the same noise.
         independent: Whether the level was estimated from the part that no parameter explains, and is therefore
@@ -86,10 +86,15 @@ class Noise:
     own: bool = field(default=False, kw_only=True)
     validation_rows: int = 0
 
-    @cached_property
+    @property
     def estimated(self) -> bool:
         """Whether the level was estimated from residuals, of training rows or of others."""
-        return self.source.startswith("estimated")
+        return self.df is not None
+
+    @property
+    def given(self) -> bool:
+        """Whether the user gave the level: it is neither estimated nor that of the model's variance head."""
+        return not (self.estimated or self.own)
 
     @property
     def relative_error(self) -> float:

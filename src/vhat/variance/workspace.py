@@ -271,7 +271,7 @@ class Workspace(SolverWorkspace):
         None if the model predicts no noise, if the user gave the noise, or if the ratio differs between rows.
         """
         deviations = self.own_deviations()
-        if deviations is None or noise.source == "given":
+        if deviations is None or noise.given:
             return None
         ratio = noise.values / deviations
         if np.all(np.ptp(ratio, axis=0) <= _PROPORTIONAL * ratio[0]):
