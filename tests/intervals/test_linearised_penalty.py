@@ -306,6 +306,21 @@ def test_a_sample_of_training_rows_gives_v_of_all_of_them(monkeypatch):
     assert np.all(np.abs(ratio - 1) < 0.25)
 
 
+@pytest.mark.parametrize("likelihood", ["auto", "normal", "t4"])
+def test_residuals_of_rows_that_were_not_fitted_are_not_the_size_of_residuals(likelihood):
+    """Where only rows of weight zero have residuals, there is none: as where these rows are met as well."""
+    X, _, Z, t, theta = made()
+    y = waves(X) @ theta
+    weights = np.ones(N)
+    weights[:10] = 0.0
+    met = linear(X, y, theta, sample_weight=weights).linearised(validation=(Z, t), likelihood=likelihood)
+    y[:10] += 1.0
+    missed = linear(X, y, theta, sample_weight=weights).linearised(validation=(Z, t), likelihood=likelihood)
+    found, expected = missed.workspace.refit, met.workspace.refit
+    np.testing.assert_allclose(found.weight_decay, expected.weight_decay, rtol=1e-12)
+    np.testing.assert_allclose(found.freedom, expected.freedom, rtol=1e-12)
+
+
 # -- retraining --------------------------------------------------------------------------------------
 class Ridge:
     """A recipe that is ridge regression: its degrees of freedom are a trace."""
