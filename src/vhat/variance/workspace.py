@@ -297,7 +297,7 @@ class Workspace(SolverWorkspace):
         solver = self.own_solver(curvature)
 
         def find() -> Noise:
-            return measure_held_out(self.problem, solver, rows, self.noise_shape(kind))
+            return measure_held_out(self.problem, solver, rows, self.noise_shape(kind), equal=kind == _EQUAL)
 
         return self.keep((_HELD_OUT, curvature, kind), find)
 
