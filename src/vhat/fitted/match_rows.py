@@ -43,23 +43,31 @@ def held_rows(fitted: FittedModel, y: Any, sample_weight: Any = None) -> np.ndar
     """
     came = as_numbers("y", y)
     came = came.reshape(len(came), -1)
+    weights = None if sample_weight is None else check_weights(sample_weight, len(came))
     held = fitted.problem.targets
-    possible = list(_possible(len(came), sample_weight))
-    for rows in possible:
+    compared = came
+    for rows in _possible(len(held), len(came), weights):
         if _same(held, came[rows]):
             return rows
-    of_its_size = [rows for rows in possible if len(rows) == len(held)]
-    raise InputError(_difference(held, came[of_its_size[0]] if of_its_size else came))
+        if compared is came:
+            compared = came[rows]
+    raise InputError(_difference(held, compared))
 
 
-def _possible(n: int, sample_weight: Any) -> Iterator[np.ndarray]:
-    """Yield the row numbers that a model may contain."""
-    yield np.arange(n)
-    if sample_weight is not None:
-        weights = check_weights(sample_weight, n)
+def _possible(size: int, n: int, weights: np.ndarray | None) -> Iterator[np.ndarray]:
+    """Yield the row numbers that a model of ``size`` rows may contain.
+
+    Weights that are whole numbers may also be the counts of a survey, in the billions. Copies are therefore made only
+    where there are as many as the model has rows.
+    """
+    if size == n:
+        yield np.arange(n)
+    if weights is None:
+        return
+    if size == np.count_nonzero(weights):
         yield np.flatnonzero(weights)
-        if np.all(weights == np.round(weights)):
-            yield np.repeat(np.arange(n), weights.astype(int))
+    if size == weights.sum() and np.all(weights == np.round(weights)):
+        yield np.repeat(np.arange(n), weights.astype(int))
 
 
 def _same(held: np.ndarray, came: np.ndarray) -> bool:
