@@ -22,6 +22,9 @@ _ROUNDED = 4 * float(np.finfo(np.float32).eps)
 """Difference of a response that training in float32 may cause, as a share of the largest response."""
 _BLURRED = 1e-3
 """Largest difference that counts as rounding, as a share of the range of y."""
+_UNEXPLAINED = 0.1
+"""Share of the largest difference that other units may leave. Rounding leaves about all of it, and a change of units
+only what float32 rounds."""
 
 
 def held_rows(fitted: FittedModel, y: Any, sample_weight: Any = None) -> np.ndarray:
@@ -116,7 +119,10 @@ def _difference(held: np.ndarray, came: np.ndarray) -> str:
 
 
 def _scale(held: np.ndarray, came: np.ndarray) -> tuple[float, float] | None:
-    """Return b and a of ``held = a + b came`` for the first output that differs, if every output is of this form."""
+    """Return b and a of ``held = a + b came`` for the first output that differs, if every output is of this form.
+
+    None for responses that were rounded: near ``held = came``, no line explains their differences.
+    """
     found = []
     for mine, given in zip(held.T, came.T, strict=True):
         middle, extent = given.mean(), np.ptp(given)
@@ -124,8 +130,12 @@ def _scale(held: np.ndarray, came: np.ndarray) -> tuple[float, float] | None:
             return None
         b = float((given - middle) @ mine / ((given - middle) @ given))
         a = float(mine.mean() - b * middle)
-        if not b or np.any(np.abs(mine - (a + b * given)) > _BLURRED * abs(b) * extent):
+        left = np.max(np.abs(mine - (a + b * given)))
+        if not b or left > _BLURRED * abs(b) * extent:
+            return None
+        if _same(mine[:, None], given[:, None]):
+            continue
+        if left > _UNEXPLAINED * np.max(np.abs(mine - given)):
             return None
         found.append((b, a))
-    changed = [at for at in range(held.shape[1]) if not _same(held[:, [at]], came[:, [at]])]
-    return found[changed[0]]
+    return found[0]
