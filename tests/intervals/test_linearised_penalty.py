@@ -385,6 +385,31 @@ def test_weights_go_to_the_recipe():
     np.testing.assert_allclose(refit.freedom, np.mean([e @ S @ e for e in signs]), rtol=1e-8)
 
 
+class Copies(Ridge):
+    """The same with every row repeated by its weight, and no weights."""
+
+    def __call__(self, X, y, *, seed, sample_weight=None):
+        theta = super().__call__(X, y, seed=seed, sample_weight=sample_weight).params
+        rows = np.repeat(np.arange(len(y)), sample_weight.astype(int))
+        return linear(X[rows], y[rows], theta)
+
+
+@pytest.mark.parametrize("counts", [[1, 2, 3], [0, 1, 2]])
+def test_copies_of_a_row_have_one_response_and_count_once(counts):
+    """The trace of df/dy, with a response for each row that came and not for each copy."""
+    X, y, _, _, theta = made()
+    weights = np.tile(np.array(counts, dtype=float), N // 3)
+    recipe = Copies(0.05)
+    refit = linear(X, y, theta, sample_weight=weights).linearised(recipe=recipe, retrainings=2).workspace.refit
+    J, held = waves(X), weights > 0
+    to = np.linalg.solve(J.T @ (weights[:, None] * J) / N + 0.05 * np.eye(P), J.T * weights) / N
+    signs = [Retrainings(recipe, np.ones((N, 1)), 0).signs(number)[:, 0] for number in (1, 2)]
+    np.testing.assert_allclose(refit.freedom, np.mean([e[held] @ J[held] @ to @ e for e in signs]), rtol=1e-8)
+    residual = np.sqrt(np.mean((J @ theta - y) ** 2))
+    gap = np.sqrt(np.mean((J @ (to @ y - theta))[held] ** 2))
+    np.testing.assert_allclose(refit.reproduced, gap / residual, rtol=1e-8)
+
+
 @pytest.mark.slow
 def test_a_recipe_of_vhat_trains_all_at_once():
     X, y, _, _, _ = made()

@@ -35,7 +35,7 @@ class GeneralisedFreedom:
     Attributes:
         estimates: One for each finished retraining under perturbed responses, (r,).
         reproduced: Root mean square difference, in noise levels, between the training predictions of the recipe's model
-            on the unperturbed responses and those of the given model; NaN before it is trained.
+            on the unperturbed responses and those of the given model, each row once; NaN before it is trained.
     """
 
     estimates: np.ndarray
@@ -86,10 +86,13 @@ class Retrainings:
         """Return the degrees of freedom from the finished trainings."""
         if not self.fits:
             return GeneralisedFreedom(np.zeros(0), float("nan"))
-        base, rows = self.fits[0]
+        base, held = self.fits[0]
+        # A recipe may repeat rows by their weights. All copies have one response, whose derivative is counted once.
+        rows, once = np.unique(held, return_index=True)
+        base = base[once]
         gap = (base - problem.fitted_values[rows]) / self.noise[rows]
         estimates = [
-            float(np.sum(self.signs(number)[rows] * (moved - base) / (NUDGE * self.noise[rows])))
+            float(np.sum(self.signs(number)[rows] * (moved[once] - base) / (NUDGE * self.noise[rows])))
             for number, (moved, _) in enumerate(self.fits[1:], start=1)
         ]
         return GeneralisedFreedom(np.array(estimates), float(np.sqrt(np.mean(gap**2))))
