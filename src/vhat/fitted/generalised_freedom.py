@@ -26,6 +26,8 @@ NUDGE = 0.3
 central differences are no better."""
 RETRAININGS = 6
 """Default number of retrainings, at which the standard error is about 13%."""
+_SAME_UNIT = 1e-6
+"""Relative difference of two noise levels up to which they are one level, computed twice."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,15 @@ class Retrainings:
     noise: np.ndarray
     seed: int
     fits: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+
+    def continues(self, recipe: Recipe, noise: np.ndarray, seed: int) -> bool:
+        """Return whether these are trainings of a recipe under perturbations in this unit and by this seed.
+
+        Other validation rows give another unit, in which other responses would have been perturbed.
+        """
+        if self.recipe is not recipe or self.seed != seed:
+            return False
+        return np.allclose(self.noise, noise, rtol=_SAME_UNIT, atol=0.0)
 
     def signs(self, number: int) -> np.ndarray:
         """Return the signs of a perturbation, (n, K), which do not depend on earlier draws."""

@@ -305,7 +305,8 @@ class Workspace(SolverWorkspace):
         """Return the workspace with other validation rows; cached values that do not depend on them are shared."""
         cache: dict[Hashable, Any] = {}
         for key, value in self._cache.items():
-            # These depend on the rows, themselves or through a workspace of their own.
+            # These depend on the rows, themselves or through a workspace of their own. Retrainings of a
+            # recipe depend on them by the unit of their perturbations, which is compared before they are used again.
             if not (isinstance(key, tuple) and key[0] in (_HELD_OUT, _SPAN)):
                 cache[key] = value
         return replace(self, validation=rows, _cache=cache, _events=set(), _recent=OrderedDict())
