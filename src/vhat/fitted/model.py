@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import reprlib
 from collections.abc import Callable
+from copy import copy
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -842,7 +843,7 @@ class FittedModel:
         Warns:
             CalibrationWarning: Of some that are training rows.
         """
-        moved = FittedModel(self.problem, noise_shape=self._work.shape, polished=self.polished, given=self.given)
+        moved = copy(self)
         moved._work = self._work.with_validation(check_validation(self.problem, X_val, y_val))
         return moved
 
