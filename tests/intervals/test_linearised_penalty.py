@@ -374,6 +374,44 @@ def test_an_interrupted_retraining_goes_on():
     assert refit.reproduced > 0.1  # the model is another than the recipe trains
 
 
+def test_an_interrupted_retraining_of_a_linearisation_goes_on():
+    """Of the linearisation of a linearisation, whose original model nobody else may hold."""
+    X, y, _, _, theta = made()
+    tangent = linear(X, y, theta).linearised(0.1)
+    recipe = Ridge(0.05, stop_at=4)
+    with pytest.raises(vhat.Interrupted, match="3 of 7 trainings, which are kept"):
+        tangent.linearised(recipe=recipe)
+    refit = tangent.linearised(recipe=recipe).workspace.refit
+    assert recipe.calls == 8
+    whole = linear(X, y, theta).linearised(recipe=Ridge(0.05)).workspace.refit
+    np.testing.assert_array_equal(refit.weight_decay, whole.weight_decay)
+
+
+def test_retrainings_are_those_of_the_noise_level_that_validation_rows_give():
+    """Its unit is by hand; retrainings in another unit are not used again."""
+    X, y, Z, t, theta = made()
+    recipe = Ridge(0.05)
+    fitted = linear(X, y, theta)
+    J = waves(X)
+    retrained = np.linalg.solve(J.T @ J / N + 0.05 * np.eye(P), J.T @ y / N)
+    gap = np.sqrt(np.mean((J @ (retrained - theta)) ** 2))
+    residual = np.sqrt(np.mean((J @ theta - y) ** 2))
+    near = np.sqrt(np.mean((waves(Z) @ theta - t) ** 2))
+    far = np.sqrt(np.mean((waves(Z) @ theta - 5 * t) ** 2))
+    cases = [
+        (lambda: fitted.linearised(recipe=recipe), residual, 7),
+        (lambda: fitted.linearised(validation=(Z, t), recipe=recipe), near, 14),
+        (lambda: fitted.linearised(validation=(Z, t), recipe=recipe), near, 14),  # nothing is trained again
+        (lambda: fitted.linearised(validation=(Z, 5 * t), recipe=recipe), far, 21),
+        (lambda: fitted.with_validation(Z, t).linearised(recipe=recipe), near, 28),
+        (lambda: fitted.with_validation(Z, 5 * t).linearised(recipe=recipe), far, 28),
+    ]
+    for call, unit, calls in cases:
+        refit = call().workspace.refit
+        np.testing.assert_allclose(refit.reproduced, gap / unit, rtol=1e-8)
+        assert recipe.calls == calls
+
+
 def test_weights_go_to_the_recipe():
     X, y, _, _, theta = made()
     weights = np.linspace(0.2, 3.0, N)

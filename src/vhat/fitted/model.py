@@ -109,6 +109,8 @@ class FittedModel:
         self.given = given
         relative = relative_noise(problem, noise_shape)
         self._work = Workspace(problem, relative, decay_chosen=decay_chosen, refit=refit, validation=validation)
+        # The cache of the model that was linearised. The first call of linearised() on a linearisation makes it.
+        self._before: Workspace | None = None
 
     def __repr__(self) -> str:
         problem = self.problem
@@ -891,29 +893,28 @@ class FittedModel:
             InputError: For ``"auto"`` without validation rows and recipe, and for a lam that is not positive.
             Interrupted: On Ctrl-C during the retrainings.
         """
-        if isinstance(self.problem.autodiff, TangentAutodiff):
-            # The linearisation of a linearisation is that of the original model.
-            return self._before_linearisation(self.problem.autodiff).linearised(
-                weight_decay,
-                validation=validation,
-                recipe=recipe,
-                likelihood=likelihood,
-                retrainings=retrainings,
-                seed=seed,
-            )
         with self.problem.scope():
             self.problem.refuse_changed()
             rows = self._work.validation if validation is None else check_validation(self.problem, validation)
+            # The linearisation of a linearisation is that of the original model.
+            origin = self._before_linearisation()
         # Outside the scope: a recipe is the user's own training.
         refit = find_ridge(
-            self._work, weight_decay, rows, recipe, likelihood=likelihood, retrainings=retrainings, seed=seed
+            origin, weight_decay, rows, recipe, likelihood=likelihood, retrainings=retrainings, seed=seed
         )
         with self.problem.scope():
-            problem = tangent_problem(self.problem, self.problem.native(refit.weight_decay))
-            return FittedModel(problem, noise_shape=self._work.shape, refit=refit, validation=rows)
+            problem = tangent_problem(origin.problem, origin.problem.native(refit.weight_decay))
+            shape = self._work.shape
+            return FittedModel(problem, noise_shape=shape, given=self.given, refit=refit, validation=rows)
 
-    def _before_linearisation(self, tangent: TangentAutodiff) -> FittedModel:
-        """Return the model that was linearised."""
-        with self.problem.scope():
-            origin = tangent.origin(self.problem)
-            return FittedModel(origin, noise_shape=self._work.shape, validation=self._work.validation)
+    def _before_linearisation(self) -> Workspace:
+        """Return the cache of the model that was linearised, or of this model where it is no linearisation.
+
+        It is one and the same at every call: after Ctrl-C, the retrainings of a recipe that are finished are in it.
+        """
+        tangent = self.problem.autodiff
+        if not isinstance(tangent, TangentAutodiff):
+            return self._work
+        if self._before is None:
+            self._before = Workspace(tangent.origin(self.problem), self._work.shape)
+        return self._before
