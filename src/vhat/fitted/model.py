@@ -89,7 +89,8 @@ class FittedModel:
 
     Attributes:
         problem: The training problem behind the front end.
-        polished: The record of the polish that made this model, or None.
+        polished: The record of the polish that made this model, or None. There is none under another penalty, of whose
+            minimum it says nothing.
         given: The problem at the parameters that the user gave, where polish has moved them; else None.
     """
 
@@ -199,6 +200,7 @@ class FittedModel:
         moved = FittedModel(
             self.problem.with_decay(factor * self.problem.decay),
             noise_shape=self._work.shape,
+            given=self.given,
             decay_chosen=self._work.decay_chosen,
             validation=self._work.validation,
         )

@@ -254,7 +254,8 @@ def _checked(basis: Basis) -> list[str]:
     """Return what was verified."""
     fit = basis.fit
     if fit.refit is not None:
-        return ["the center is the model's own prediction", "linear and at its minimum by construction"]
+        found = ["the center is the model's own prediction", "linear and at its minimum by construction"]
+        return found if fit.moved is None else [*found, _moved_by_polish("the model linearised is the one", fit.moved)]
     found = []
     if basis.bound == "exact":
         what = "" if basis.subject == "prediction" else "model and functional "
@@ -265,11 +266,17 @@ def _checked(basis: Basis) -> list[str]:
             proved = fit.chosen.definite.method != "lanczos"
             found.append("certified minimum" if proved else "minimum, by a converged but unproved eigenvalue")
     if fit.moved is not None:
-        found.append(
-            f"the minimum is the one that polish reached, its training predictions {fit.moved:.2g} noise levels "
-            "(root mean square) from those of the model given"
-        )
+        subject = "the minimum is the one" if fit.stationary == "holds" else "the parameters are those"
+        found.append(_moved_by_polish(subject, fit.moved))
     return found or ["nothing beyond convergence of the solves"]
+
+
+def _moved_by_polish(subject: str, moved: float) -> str:
+    """Return how far polish moved the predictions, in words."""
+    return (
+        f"{subject} that polish reached, its training predictions {moved:.2g} noise levels (root mean square) from "
+        "those of the model given"
+    )
 
 
 def _assumed(basis: Basis) -> list[str]:
