@@ -151,6 +151,16 @@ def test_kinks_that_the_trained_parameters_do_not_pass_through_are_none():
     assert find_kinks(torch_problem(above, X, Y, weight_decay=0.1)).verdict == "smooth"
 
 
+def test_a_network_whose_predictions_are_constant_along_every_line_has_no_kink():
+    module = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1), nn.Flatten(0)).double()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+    found = find_kinks(torch_problem(module, X, Y, weight_decay=0.1))
+    assert (found.verdict, found.jump) == ("unknown", 0.0)
+    assert vhat.from_torch(module, X, Y, weight_decay=0.1).audit().lines
+
+
 def test_a_clamp_that_acts_is_a_kink_and_its_place_has_no_unit():
     """The same function of other units of inputs, parameters and responses."""
     found = []

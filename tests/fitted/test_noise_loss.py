@@ -112,3 +112,23 @@ def test_what_cannot_be_used_is_refused_in_words():
         vhat.from_noise_loss(in_inputs, np.ones(2), {"x": X, "y": X}, weight_decay=-1.0)
     with pytest.raises(vhat.MemoryBudgetError, match="few parameters"):
         vhat.from_noise_loss(in_inputs, np.ones(2000), {"x": X, "y": X}, memory=1e6)
+
+
+@pytest.mark.parametrize(
+    ("options", "there", "absent"),
+    [
+        ({}, ["E[V]", "lighter tail than a chi-square with 8 degrees of freedom", "the isoperimetric bound"], []),
+        ({"tail": "any"}, ["E[V]", "nothing of the tail of V"], ["supplied", "does not vary"]),
+        ({"tail": "constant"}, ["E[V]", "that V does not vary with the noise"], ["supplied"]),
+        ({"tail": vhat.Tail(0.1, 0.1)}, ["E[V]", "the tail of V that was supplied"], ["does not vary"]),
+        ({"bound": "tight"}, ["E[V]", "that V does not vary with the noise"], ["supplied"]),
+        ({"bound": "chebyshev"}, ["E[V]", "by Chebyshev's inequality"], ["does not vary", "tail"]),
+        ({"bound": "asymptotic"}, ["exact only as n grows"], ["E[V]", "does not vary", "tail"]),
+    ],
+)
+def test_the_guarantee_assumes_of_v_what_its_bound_needs(options, there, absent):
+    rows = {"x": X, "y": 2.0 * X}
+    model = vhat.from_noise_loss(lambda p, row, z: (p * row["x"] - row["y"] - z[0]) ** 2 / 2, np.array(2.0), rows)
+    told = model.functional(lambda p: p, **options).guarantee
+    assert [words for words in there if words not in told] == []
+    assert [words for words in absent if words in told] == []

@@ -306,6 +306,21 @@ def test_a_sample_of_training_rows_gives_v_of_all_of_them(monkeypatch):
     assert np.all(np.abs(ratio - 1) < 0.25)
 
 
+@pytest.mark.parametrize("likelihood", ["auto", "normal", "t4"])
+def test_residuals_of_rows_that_were_not_fitted_are_not_the_size_of_residuals(likelihood):
+    """Where only rows of weight zero have residuals, there is none: as where these rows are met as well."""
+    X, _, Z, t, theta = made()
+    y = waves(X) @ theta
+    weights = np.ones(N)
+    weights[:10] = 0.0
+    met = linear(X, y, theta, sample_weight=weights).linearised(validation=(Z, t), likelihood=likelihood)
+    y[:10] += 1.0
+    missed = linear(X, y, theta, sample_weight=weights).linearised(validation=(Z, t), likelihood=likelihood)
+    found, expected = missed.workspace.refit, met.workspace.refit
+    np.testing.assert_allclose(found.weight_decay, expected.weight_decay, rtol=1e-12)
+    np.testing.assert_allclose(found.freedom, expected.freedom, rtol=1e-12)
+
+
 # -- retraining --------------------------------------------------------------------------------------
 class Ridge:
     """A recipe that is ridge regression: its degrees of freedom are a trace."""
@@ -359,6 +374,44 @@ def test_an_interrupted_retraining_goes_on():
     assert refit.reproduced > 0.1  # the model is another than the recipe trains
 
 
+def test_an_interrupted_retraining_of_a_linearisation_goes_on():
+    """Of the linearisation of a linearisation, whose original model nobody else may hold."""
+    X, y, _, _, theta = made()
+    tangent = linear(X, y, theta).linearised(0.1)
+    recipe = Ridge(0.05, stop_at=4)
+    with pytest.raises(vhat.Interrupted, match="3 of 7 trainings, which are kept"):
+        tangent.linearised(recipe=recipe)
+    refit = tangent.linearised(recipe=recipe).workspace.refit
+    assert recipe.calls == 8
+    whole = linear(X, y, theta).linearised(recipe=Ridge(0.05)).workspace.refit
+    np.testing.assert_array_equal(refit.weight_decay, whole.weight_decay)
+
+
+def test_retrainings_are_those_of_the_noise_level_that_validation_rows_give():
+    """Its unit is by hand; retrainings in another unit are not used again."""
+    X, y, Z, t, theta = made()
+    recipe = Ridge(0.05)
+    fitted = linear(X, y, theta)
+    J = waves(X)
+    retrained = np.linalg.solve(J.T @ J / N + 0.05 * np.eye(P), J.T @ y / N)
+    gap = np.sqrt(np.mean((J @ (retrained - theta)) ** 2))
+    residual = np.sqrt(np.mean((J @ theta - y) ** 2))
+    near = np.sqrt(np.mean((waves(Z) @ theta - t) ** 2))
+    far = np.sqrt(np.mean((waves(Z) @ theta - 5 * t) ** 2))
+    cases = [
+        (lambda: fitted.linearised(recipe=recipe), residual, 7),
+        (lambda: fitted.linearised(validation=(Z, t), recipe=recipe), near, 14),
+        (lambda: fitted.linearised(validation=(Z, t), recipe=recipe), near, 14),  # nothing is trained again
+        (lambda: fitted.linearised(validation=(Z, 5 * t), recipe=recipe), far, 21),
+        (lambda: fitted.with_validation(Z, t).linearised(recipe=recipe), near, 28),
+        (lambda: fitted.with_validation(Z, 5 * t).linearised(recipe=recipe), far, 28),
+    ]
+    for call, unit, calls in cases:
+        refit = call().workspace.refit
+        np.testing.assert_allclose(refit.reproduced, gap / unit, rtol=1e-8)
+        assert recipe.calls == calls
+
+
 def test_weights_go_to_the_recipe():
     X, y, _, _, theta = made()
     weights = np.linspace(0.2, 3.0, N)
@@ -368,6 +421,31 @@ def test_weights_go_to_the_recipe():
     S = J @ np.linalg.solve(J.T @ (weights[:, None] * J) / N + 0.05 * np.eye(P), J.T * weights) / N
     signs = [Retrainings(recipe, np.ones((N, 1)), 0).signs(number)[:, 0] for number in (1, 2)]
     np.testing.assert_allclose(refit.freedom, np.mean([e @ S @ e for e in signs]), rtol=1e-8)
+
+
+class Copies(Ridge):
+    """The same with every row repeated by its weight, and no weights."""
+
+    def __call__(self, X, y, *, seed, sample_weight=None):
+        theta = super().__call__(X, y, seed=seed, sample_weight=sample_weight).params
+        rows = np.repeat(np.arange(len(y)), sample_weight.astype(int))
+        return linear(X[rows], y[rows], theta)
+
+
+@pytest.mark.parametrize("counts", [[1, 2, 3], [0, 1, 2]])
+def test_copies_of_a_row_have_one_response_and_count_once(counts):
+    """The trace of df/dy, with a response for each row that came and not for each copy."""
+    X, y, _, _, theta = made()
+    weights = np.tile(np.array(counts, dtype=float), N // 3)
+    recipe = Copies(0.05)
+    refit = linear(X, y, theta, sample_weight=weights).linearised(recipe=recipe, retrainings=2).workspace.refit
+    J, held = waves(X), weights > 0
+    to = np.linalg.solve(J.T @ (weights[:, None] * J) / N + 0.05 * np.eye(P), J.T * weights) / N
+    signs = [Retrainings(recipe, np.ones((N, 1)), 0).signs(number)[:, 0] for number in (1, 2)]
+    np.testing.assert_allclose(refit.freedom, np.mean([e[held] @ J[held] @ to @ e for e in signs]), rtol=1e-8)
+    residual = np.sqrt(np.mean((J @ theta - y) ** 2))
+    gap = np.sqrt(np.mean((J @ (to @ y - theta))[held] ** 2))
+    np.testing.assert_allclose(refit.reproduced, gap / residual, rtol=1e-8)
 
 
 @pytest.mark.slow

@@ -207,6 +207,22 @@ def test_linearised_keeps_the_variance_head_and_validation_rows_scale_it():
     np.testing.assert_allclose(again.half_width, 1000 * scaled.half_width, rtol=1e-6)
 
 
+def test_equal_noise_is_told_by_validation_errors_of_equal_weight():
+    """By the errors and the sensitivities of weighted ridge regression; the head only weighs the training rows."""
+    module, design, weights, A = two_heads()
+    rows = (data(50, D, seed=21).double(), data(50, seed=22).double())
+    fitted = vhat.from_torch(module, X, Y, weight_decay=LAM, loss="gaussian_nll", validation=rows)
+    g = np.column_stack([rows[0].numpy(), np.ones(50)])
+    h = np.linalg.solve(A, g.T).T @ (design * weights[:, None]).T / N
+    errors = fitted.predict(rows[0]) - rows[1].numpy()
+    level = np.sqrt(np.mean(errors**2 / (1 + np.sum(h**2, axis=1))))
+    band = fitted.interval(NEW, noise="equal")
+    np.testing.assert_allclose(band.noise, level, rtol=1e-8)
+    own = fitted.interval(NEW)  # without the word, errors are in units of the head
+    assert "that of the model's own variance head" in own.guarantee
+    assert "the same in every row" in band.guarantee
+
+
 class Scaled(nn.Module):
     """Mean and variance in other units of y."""
 

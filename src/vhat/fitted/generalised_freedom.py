@@ -26,6 +26,8 @@ NUDGE = 0.3
 central differences are no better."""
 RETRAININGS = 6
 """Default number of retrainings, at which the standard error is about 13%."""
+_SAME_UNIT = 1e-6
+"""Relative difference of two noise levels up to which they are one level, computed twice."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class GeneralisedFreedom:
     Attributes:
         estimates: One for each finished retraining under perturbed responses, (r,).
         reproduced: Root mean square difference, in noise levels, between the training predictions of the recipe's model
-            on the unperturbed responses and those of the given model; NaN before it is trained.
+            on the unperturbed responses and those of the given model, each row once; NaN before it is trained.
     """
 
     estimates: np.ndarray
@@ -70,6 +72,15 @@ class Retrainings:
     seed: int
     fits: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
 
+    def continues(self, recipe: Recipe, noise: np.ndarray, seed: int) -> bool:
+        """Return whether these are trainings of a recipe under perturbations in this unit and by this seed.
+
+        Other validation rows give another unit, in which other responses would have been perturbed.
+        """
+        if self.recipe is not recipe or self.seed != seed:
+            return False
+        return np.allclose(self.noise, noise, rtol=_SAME_UNIT, atol=0.0)
+
     def signs(self, number: int) -> np.ndarray:
         """Return the signs of a perturbation, (n, K), which do not depend on earlier draws."""
         rng = np.random.default_rng((self.seed, number))
@@ -86,10 +97,13 @@ class Retrainings:
         """Return the degrees of freedom from the finished trainings."""
         if not self.fits:
             return GeneralisedFreedom(np.zeros(0), float("nan"))
-        base, rows = self.fits[0]
+        base, held = self.fits[0]
+        # A recipe may repeat rows by their weights. All copies have one response, whose derivative is counted once.
+        rows, once = np.unique(held, return_index=True)
+        base = base[once]
         gap = (base - problem.fitted_values[rows]) / self.noise[rows]
         estimates = [
-            float(np.sum(self.signs(number)[rows] * (moved - base) / (NUDGE * self.noise[rows])))
+            float(np.sum(self.signs(number)[rows] * (moved[once] - base) / (NUDGE * self.noise[rows])))
             for number, (moved, _) in enumerate(self.fits[1:], start=1)
         ]
         return GeneralisedFreedom(np.array(estimates), float(np.sqrt(np.mean(gap**2))))

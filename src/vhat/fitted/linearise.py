@@ -95,10 +95,11 @@ def _given(problem: Problem, weight_decay: Any) -> RidgeRefit:
 def _retrained(work: Workspace, validation: Validation | None, recipe: Any, retrainings: int, seed: int) -> RidgeRefit:
     """Match the penalty to the generalised degrees of freedom of a recipe."""
     problem = work.problem
+    with problem.scope():
+        unit = _perturbation_unit(work, validation)
     kept = work.kept("retrainings")
-    if kept is None or kept.recipe is not recipe or kept.seed != seed:
-        with problem.scope():
-            kept = Retrainings(recipe, _perturbation_unit(work, validation), seed)
+    if kept is None or not kept.continues(recipe, unit, seed):
+        kept = Retrainings(recipe, unit, seed)
         work.renew("retrainings", kept)
     found = measure_freedom(problem, kept, retrainings)
     with problem.scope():

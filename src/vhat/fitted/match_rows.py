@@ -22,6 +22,9 @@ _ROUNDED = 4 * float(np.finfo(np.float32).eps)
 """Difference of a response that training in float32 may cause, as a share of the largest response."""
 _BLURRED = 1e-3
 """Largest difference that counts as rounding, as a share of the range of y."""
+_UNEXPLAINED = 0.1
+"""Share of the largest difference that other units may leave. Rounding leaves about all of it, and a change of units
+only what float32 rounds."""
 
 
 def held_rows(fitted: FittedModel, y: Any, sample_weight: Any = None) -> np.ndarray:
@@ -43,23 +46,31 @@ def held_rows(fitted: FittedModel, y: Any, sample_weight: Any = None) -> np.ndar
     """
     came = as_numbers("y", y)
     came = came.reshape(len(came), -1)
+    weights = None if sample_weight is None else check_weights(sample_weight, len(came))
     held = fitted.problem.targets
-    possible = list(_possible(len(came), sample_weight))
-    for rows in possible:
+    compared = came
+    for rows in _possible(len(held), len(came), weights):
         if _same(held, came[rows]):
             return rows
-    of_its_size = [rows for rows in possible if len(rows) == len(held)]
-    raise InputError(_difference(held, came[of_its_size[0]] if of_its_size else came))
+        if compared is came:
+            compared = came[rows]
+    raise InputError(_difference(held, compared))
 
 
-def _possible(n: int, sample_weight: Any) -> Iterator[np.ndarray]:
-    """Yield the row numbers that a model may contain."""
-    yield np.arange(n)
-    if sample_weight is not None:
-        weights = check_weights(sample_weight, n)
+def _possible(size: int, n: int, weights: np.ndarray | None) -> Iterator[np.ndarray]:
+    """Yield the row numbers that a model of ``size`` rows may contain.
+
+    Weights that are whole numbers may also be the counts of a survey, in the billions. Copies are therefore made only
+    where there are as many as the model has rows.
+    """
+    if size == n:
+        yield np.arange(n)
+    if weights is None:
+        return
+    if size == np.count_nonzero(weights):
         yield np.flatnonzero(weights)
-        if np.all(weights == np.round(weights)):
-            yield np.repeat(np.arange(n), weights.astype(int))
+    if size == weights.sum() and np.all(weights == np.round(weights)):
+        yield np.repeat(np.arange(n), weights.astype(int))
 
 
 def _same(held: np.ndarray, came: np.ndarray) -> bool:
@@ -108,7 +119,10 @@ def _difference(held: np.ndarray, came: np.ndarray) -> str:
 
 
 def _scale(held: np.ndarray, came: np.ndarray) -> tuple[float, float] | None:
-    """Return b and a of ``held = a + b came`` for the first output that differs, if every output is of this form."""
+    """Return b and a of ``held = a + b came`` for the first output that differs, if every output is of this form.
+
+    None for responses that were rounded: near ``held = came``, no line explains their differences.
+    """
     found = []
     for mine, given in zip(held.T, came.T, strict=True):
         middle, extent = given.mean(), np.ptp(given)
@@ -116,8 +130,12 @@ def _scale(held: np.ndarray, came: np.ndarray) -> tuple[float, float] | None:
             return None
         b = float((given - middle) @ mine / ((given - middle) @ given))
         a = float(mine.mean() - b * middle)
-        if not b or np.any(np.abs(mine - (a + b * given)) > _BLURRED * abs(b) * extent):
+        left = np.max(np.abs(mine - (a + b * given)))
+        if not b or left > _BLURRED * abs(b) * extent:
+            return None
+        if _same(mine[:, None], given[:, None]):
+            continue
+        if left > _UNEXPLAINED * np.max(np.abs(mine - given)):
             return None
         found.append((b, a))
-    changed = [at for at in range(held.shape[1]) if not _same(held[:, [at]], came[:, [at]])]
-    return found[changed[0]]
+    return found[0]

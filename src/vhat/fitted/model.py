@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import reprlib
 from collections.abc import Callable
+from copy import copy
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -88,7 +89,8 @@ class FittedModel:
 
     Attributes:
         problem: The training problem behind the front end.
-        polished: The record of the polish that made this model, or None.
+        polished: The record of the polish that made this model, or None. There is none under another penalty, of whose
+            minimum it says nothing.
         given: The problem at the parameters that the user gave, where polish has moved them; else None.
     """
 
@@ -108,6 +110,8 @@ class FittedModel:
         self.given = given
         relative = relative_noise(problem, noise_shape)
         self._work = Workspace(problem, relative, decay_chosen=decay_chosen, refit=refit, validation=validation)
+        # The cache of the model that was linearised. The first call of linearised() on a linearisation makes it.
+        self._before: Workspace | None = None
 
     def __repr__(self) -> str:
         problem = self.problem
@@ -196,6 +200,7 @@ class FittedModel:
         moved = FittedModel(
             self.problem.with_decay(factor * self.problem.decay),
             noise_shape=self._work.shape,
+            given=self.given,
             decay_chosen=self._work.decay_chosen,
             validation=self._work.validation,
         )
@@ -842,7 +847,7 @@ class FittedModel:
         Warns:
             CalibrationWarning: Of some that are training rows.
         """
-        moved = FittedModel(self.problem, noise_shape=self._work.shape, polished=self.polished, given=self.given)
+        moved = copy(self)
         moved._work = self._work.with_validation(check_validation(self.problem, X_val, y_val))
         return moved
 
@@ -890,29 +895,28 @@ class FittedModel:
             InputError: For ``"auto"`` without validation rows and recipe, and for a lam that is not positive.
             Interrupted: On Ctrl-C during the retrainings.
         """
-        if isinstance(self.problem.autodiff, TangentAutodiff):
-            # The linearisation of a linearisation is that of the original model.
-            return self._before_linearisation(self.problem.autodiff).linearised(
-                weight_decay,
-                validation=validation,
-                recipe=recipe,
-                likelihood=likelihood,
-                retrainings=retrainings,
-                seed=seed,
-            )
         with self.problem.scope():
             self.problem.refuse_changed()
             rows = self._work.validation if validation is None else check_validation(self.problem, validation)
+            # The linearisation of a linearisation is that of the original model.
+            origin = self._before_linearisation()
         # Outside the scope: a recipe is the user's own training.
         refit = find_ridge(
-            self._work, weight_decay, rows, recipe, likelihood=likelihood, retrainings=retrainings, seed=seed
+            origin, weight_decay, rows, recipe, likelihood=likelihood, retrainings=retrainings, seed=seed
         )
         with self.problem.scope():
-            problem = tangent_problem(self.problem, self.problem.native(refit.weight_decay))
-            return FittedModel(problem, noise_shape=self._work.shape, refit=refit, validation=rows)
+            problem = tangent_problem(origin.problem, origin.problem.native(refit.weight_decay))
+            shape = self._work.shape
+            return FittedModel(problem, noise_shape=shape, given=self.given, refit=refit, validation=rows)
 
-    def _before_linearisation(self, tangent: TangentAutodiff) -> FittedModel:
-        """Return the model that was linearised."""
-        with self.problem.scope():
-            origin = tangent.origin(self.problem)
-            return FittedModel(origin, noise_shape=self._work.shape, validation=self._work.validation)
+    def _before_linearisation(self) -> Workspace:
+        """Return the cache of the model that was linearised, or of this model where it is no linearisation.
+
+        It is one and the same at every call: after Ctrl-C, the retrainings of a recipe that are finished are in it.
+        """
+        tangent = self.problem.autodiff
+        if not isinstance(tangent, TangentAutodiff):
+            return self._work
+        if self._before is None:
+            self._before = Workspace(tangent.origin(self.problem), self._work.shape)
+        return self._before

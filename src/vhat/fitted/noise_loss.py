@@ -23,9 +23,10 @@ import scipy.linalg
 from vhat.checks import check_choice, check_count, check_delta, check_memory
 from vhat.errors import InputError, MemoryBudgetError, ModelError, NotMinimumWarning, NotPositiveDefinite, outside
 from vhat.intervals.estimated_tail import EstimatedTail, Redraws
+from vhat.intervals.guarantee import BOUNDS_IN_WORDS, assumed_of_norm
 from vhat.intervals.half_width import Values, half_widths
 from vhat.intervals.options import Options
-from vhat.intervals.tail import MODERATE, Tail
+from vhat.intervals.tail import Tail
 from vhat.level import level_text
 from vhat.linalg.memory import in_words
 
@@ -120,7 +121,12 @@ class NoiseLossModel:
         return found[0] if value.ndim == 0 else found
 
     def functional(
-        self, q: Callable[[Any], Any], delta: float = 0.05, *, bound: str = "isoperimetric", tail: Tail | None = None
+        self,
+        q: Callable[[Any], Any],
+        delta: float = 0.05,
+        *,
+        bound: str = "isoperimetric",
+        tail: Tail | str | None = None,
     ) -> NoiseLossInterval:
         """Compute an interval for the mean of ``q(params)`` over fresh noise.
 
@@ -128,7 +134,8 @@ class NoiseLossModel:
             q: A JAX function of the parameters, returning a scalar or (k,): ``lambda p: predict(p, x)``.
             delta: Probability of a miss.
             bound: ``"isoperimetric"``, ``"tight"``, ``"asymptotic"`` or ``"chebyshev"``.
-            tail: How V varies over the noise; None is a moderate tail for ``"isoperimetric"``, none elsewhere.
+            tail: How V varies over the noise: None is a moderate tail for ``"isoperimetric"``, none elsewhere;
+                ``"constant"`` and ``"any"`` as in :meth:`vhat.FittedModel.interval`, or :class:`vhat.Tail`.
 
         Raises:
             InputError: For options that cannot be used.
@@ -141,7 +148,7 @@ class NoiseLossModel:
         check_choice("bound", bound, _BOUNDS)
         if isinstance(tail, Redraws | EstimatedTail) or (isinstance(tail, str) and tail == "estimated"):
             raise InputError("tail='estimated' follows refits, which there are none of here. Give vhat.Tail(v, c).")
-        Options(delta, bound=bound, tail=tail)  # refuses a tail that this bound cannot use
+        options = Options(delta, bound=bound, tail=tail)  # refuses a tail that this bound cannot use
         value, gradient = self._functional(q)
         offset = self.offset
         if offset > _STATIONARY:
@@ -152,16 +159,15 @@ class NoiseLossModel:
             )
         variance = np.sum(self._moved(gradient) ** 2, axis=(1, 2)).reshape(value.shape)
         norm = np.asarray(self.n * variance)
-        used = MODERATE if tail is None and bound == "isoperimetric" else tail
         values = Values(norm=norm, n=self.n, noise=np.ones(value.shape), fresh=None, df=None)
         return NoiseLossInterval(
             center=value,
-            half_width=half_widths(values, bound, used, delta),
+            half_width=half_widths(values, bound, options.known_tail, delta),
             standard_error=np.sqrt(variance),
             weighted_norm=norm,
             delta=delta,
             bound=bound,
-            guarantee=_sentence(delta, bound, tail, minimum=offset <= _STATIONARY),
+            guarantee=_sentence(options, minimum=offset <= _STATIONARY),
         )
 
     def _moved(self, gradient: np.ndarray) -> np.ndarray:
@@ -266,14 +272,16 @@ def _require_memory(n: int, noises: int, p: int, budget: int) -> None:
         )
 
 
-def _sentence(delta: float, bound: str, tail: Tail | None, *, minimum: bool) -> str:
+def _sentence(options: Options, *, minimum: bool) -> str:
     """Compose the guarantee."""
-    varies = "the tail of V that was supplied" if tail is not None else "a moderate tail of V"
-    if tail is None and bound != "isoperimetric":
-        varies = "that V does not vary with the noise"
-    known = "" if minimum else "that the parameters are a minimum, WHICH THEY ARE NOT, "
+    assumed = [
+        "independent standard normal noise that enters the loss as described",
+        *assumed_of_norm(options, options.bound),
+        "one minimum that moves continuously with the noise",
+    ]
+    if not minimum:
+        assumed.insert(0, "that the parameters are a minimum, WHICH THEY ARE NOT")
     return (
-        f"Nominal {level_text(delta)} for the mean of this functional over fresh noise, not the truth behind it, by "
-        f"the '{bound}' bound; assumed: {known}independent standard normal noise that enters the loss as described, V "
-        f"in place of its mean E[V], {varies}, one minimum that moves continuously with the noise."
+        f"Nominal {level_text(options.delta)} for the mean of this functional over fresh noise, not the truth behind "
+        f"it, by {BOUNDS_IN_WORDS[options.bound]}; assumed: {', '.join(assumed)}."
     )

@@ -17,9 +17,9 @@ from vhat.variance.noise import UNCERTAIN
 from vhat.variance.ridge_refit import RidgeRefit
 from vhat.variance.weighted_norm import support_threshold
 
-__all__ = ["Basis", "assumed_minimum", "headline", "noise_law", "sentence"]
+__all__ = ["BOUNDS_IN_WORDS", "Basis", "assumed_minimum", "assumed_of_norm", "headline", "noise_law", "sentence"]
 
-_BOUNDS = {
+BOUNDS_IN_WORDS = {
     "isoperimetric": "the isoperimetric bound",
     "tight": "the 'tight' bound",
     "theorem": "the published 'theorem' bound, whose terms in v and c are unproved",
@@ -28,8 +28,7 @@ _BOUNDS = {
     "chebyshev": "Chebyshev's inequality",
     "asymptotic": "the delta method, which is exact only as n grows",
 }
-
-
+"""The inequality or law behind a width, by the name of the bound."""
 _HEAVY_TAILS_AGREE = 0.05
 """Probability of a miss at which quantiles of the Gaussian and of Student's t with 4 degrees of freedom agree, scaled
 to variance 1: 1.960 and 1.963. At 0.01 they are 2.58 and 3.26."""
@@ -140,7 +139,7 @@ def _law(basis: Basis) -> str:
         law = "Student's t" if basis.fit.noise.estimated else "the normal distribution"
         what = "model that is" if basis.subject == "prediction" else "model and a functional that are"
         return f"{law}, for a {what} linear in its parameters"
-    return _BOUNDS[basis.bound]
+    return BOUNDS_IN_WORDS[basis.bound]
 
 
 def _doubts(basis: Basis) -> list[str]:
@@ -255,7 +254,8 @@ def _checked(basis: Basis) -> list[str]:
     """Return what was verified."""
     fit = basis.fit
     if fit.refit is not None:
-        return ["the center is the model's own prediction", "linear and at its minimum by construction"]
+        found = ["the center is the model's own prediction", "linear and at its minimum by construction"]
+        return found if fit.moved is None else [*found, _moved_by_polish("the model linearised is the one", fit.moved)]
     found = []
     if basis.bound == "exact":
         what = "" if basis.subject == "prediction" else "model and functional "
@@ -266,11 +266,17 @@ def _checked(basis: Basis) -> list[str]:
             proved = fit.chosen.definite.method != "lanczos"
             found.append("certified minimum" if proved else "minimum, by a converged but unproved eigenvalue")
     if fit.moved is not None:
-        found.append(
-            f"the minimum is the one that polish reached, its training predictions {fit.moved:.2g} noise levels "
-            "(root mean square) from those of the model given"
-        )
+        subject = "the minimum is the one" if fit.stationary == "holds" else "the parameters are those"
+        found.append(_moved_by_polish(subject, fit.moved))
     return found or ["nothing beyond convergence of the solves"]
+
+
+def _moved_by_polish(subject: str, moved: float) -> str:
+    """Return how far polish moved the predictions, in words."""
+    return (
+        f"{subject} that polish reached, its training predictions {moved:.2g} noise levels (root mean square) from "
+        "those of the model given"
+    )
 
 
 def _assumed(basis: Basis) -> list[str]:
@@ -287,7 +293,7 @@ def _assumed(basis: Basis) -> list[str]:
         if chosen.curvature == "ggn" and not chosen.span:
             why = f" ({chosen.reason})" if chosen.reason else ""
             found.append(f"Gauss-Newton in place of the exact Hessian{why}")
-        found += _assumed_of_norm(basis)
+        found += assumed_of_norm(basis.options, basis.bound)
     if chosen.span:
         found.append(chosen.span)
     if basis.shortcut:
@@ -336,16 +342,21 @@ def _assumed_of_linear(basis: Basis) -> list[str]:
     return [decay, "that the parameters which are held fixed were not trained on these responses"]
 
 
-def _assumed_of_norm(basis: Basis) -> list[str]:
-    """Return the assumptions on the mean and the tail of V."""
-    if basis.bound == "asymptotic":
+def assumed_of_norm(options: Options, bound: str) -> list[str]:
+    """Return the assumptions of a bound on the mean and the tail of V.
+
+    Args:
+        options: The options of the interval, the tail in use among them.
+        bound: The bound in use.
+    """
+    if bound == "asymptotic":
         return []
-    tail = basis.options.known_tail
+    tail = options.known_tail
     if isinstance(tail, EstimatedTail):
-        return [_estimated_tail(tail, basis.bound)]
-    found = [] if basis.bound == "empirical" else ["V in place of its mean E[V]"]
-    if basis.bound != "chebyshev":
-        found.append(_assumed_tail(tail, basis.bound))
+        return [_estimated_tail(tail, bound)]
+    found = [] if bound == "empirical" else ["V in place of its mean E[V]"]
+    if bound != "chebyshev":
+        found.append(_assumed_tail(tail, bound))
     return found
 
 

@@ -67,7 +67,7 @@ class Noise:
         values: ``sigma_ib`` of each row and output, (n, K).
         level: Root mean square over the rows, per output, (K,).
         overall: Root mean square over rows and outputs: the reference of a functional.
-        source: ``"given"`` or ``"estimated"``, with the method.
+        source: Where the level comes from, in words for messages.
         df: Residual degrees of freedom of each output, (K,), if estimated; else None.
         uniform: Whether every row of an output has the same noise.
         independent: Whether the level was estimated from the part that no parameter explains, and is therefore
@@ -86,10 +86,15 @@ class Noise:
     own: bool = field(default=False, kw_only=True)
     validation_rows: int = 0
 
-    @cached_property
+    @property
     def estimated(self) -> bool:
         """Whether the level was estimated from residuals, of training rows or of others."""
-        return self.source.startswith("estimated")
+        return self.df is not None
+
+    @property
+    def given(self) -> bool:
+        """Whether the user gave the level: it is neither estimated nor that of the model's variance head."""
+        return not (self.estimated or self.own)
 
     @property
     def relative_error(self) -> float:
@@ -242,13 +247,17 @@ def estimate_noise(problem: Problem, freedom: Freedom, shape: np.ndarray) -> Noi
     # Several outputs: E |r_k|^2 = sum_j M_kj sigma_j^2 is a linear system for the sigma_j^2.
     variance = np.linalg.solve(freedom.residual, squares)
     method = freedom.method
-    if not np.all(variance > 0):
+    if np.all(variance > 0):
+        df = freedom.residual @ variance / variance
+    else:
         # The unbiased estimate may be negative by chance. Then attribute the residuals of each output to its own noise,
-        # which overestimates it.
-        variance = squares / np.sum(freedom.residual, axis=1)
+        # which overestimates it. M_kj has the unit of sigma_k^2 / sigma_j^2, so that only its diagonal has none, and
+        # the sum of a row would depend on the units of the outputs.
+        df = np.diag(freedom.residual)
+        variance = squares / df
         method = f"{method}, outputs not separated"
     # With weights the smoother is oblique, and |I - S|_F^2 may exceed n - tr S, the most that residuals can have.
-    df = np.minimum(freedom.residual @ variance / variance, freedom.rows - freedom.effective)
+    df = np.minimum(df, freedom.rows - freedom.effective)
     return _make(np.sqrt(variance) * shape, f"estimated from residuals ({method})", df, _is_uniform(shape))
 
 

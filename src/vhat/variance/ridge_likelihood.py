@@ -298,11 +298,12 @@ def _residual_size(problem: Problem, noise: np.ndarray, spread: np.ndarray, like
     """Return ``|r|^2`` of the weighted training residuals; for t4, their squared scale times ``tr D``."""
     loss = problem.loss_derivatives
     residuals = problem.fitted_values - problem.targets
-    if not loss.square or not residuals.any():
+    counted = spread > 0
+    # Rows of weight zero are in neither sum. Where only they have residuals, there is no size to take the logarithm of.
+    if not loss.square or not residuals[counted].any():
         return None
     if likelihood == "normal":
         return float(np.sum(loss.own_curvature * residuals**2))
-    counted = spread > 0
     return float(spread.sum()) * _student_scale((residuals / noise)[counted])
 
 

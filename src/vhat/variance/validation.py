@@ -136,7 +136,9 @@ def _pair(problem: Problem, X: Any, y: Any, name: str) -> tuple[Any, Any]:
     raise InputError(f"{name} has no responses. Give the pair (X, y), or, for a torch module, a DataLoader.")
 
 
-def measure_held_out(problem: Problem, prepared: Prepared, validation: Validation, shape: np.ndarray) -> Noise:
+def measure_held_out(
+    problem: Problem, prepared: Prepared, validation: Validation, shape: np.ndarray, *, equal: bool = False
+) -> Noise:
     """Return the noise estimated from the errors at validation rows.
 
     With many rows, V is computed at a sample of them. All rows determine the size of the errors.
@@ -147,11 +149,12 @@ def measure_held_out(problem: Problem, prepared: Prepared, validation: Validatio
         validation: The rows.
         shape: Relative noise of each training response, (n, K). Validation rows have the noise that the model predicts,
             if it does; otherwise they are assumed to have the root mean square of the training rows.
+        equal: Whether the user said that all rows have equal noise, whatever the model predicts.
 
     Raises:
         NoiseError: If the model predicts the rows without error, or V could not be computed at any of them.
     """
-    relative = validation.relative_noise(problem)
+    relative = np.ones_like(validation.targets) if equal else validation.relative_noise(problem)
     errors = validation.errors(problem) / relative
     squares = np.mean(errors**2, axis=0)
     if not np.all(squares > 0):
@@ -173,7 +176,7 @@ def measure_held_out(problem: Problem, prepared: Prepared, validation: Validatio
         previous = level
         level = np.sqrt(squares * np.sum(part / inflation[known], axis=0) / np.sum(part, axis=0))
     # V at a sample gives the ratio of the noise to the total error; all rows give the total error.
-    predicted = problem.own_noise(problem.X) is not None
+    predicted = not equal and problem.own_noise(problem.X) is not None
     found = held_out_noise(level, shape, validation.rows, predicted=predicted)
     if problem.outputs > 1 and np.any(np.abs(level / previous - 1.0) > _CONVERGED):
         # The errors of an output with little noise are mostly the effect of the other outputs' noise on its prediction.

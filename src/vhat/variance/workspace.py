@@ -271,7 +271,7 @@ class Workspace(SolverWorkspace):
         None if the model predicts no noise, if the user gave the noise, or if the ratio differs between rows.
         """
         deviations = self.own_deviations()
-        if deviations is None or noise.source == "given":
+        if deviations is None or noise.given:
             return None
         ratio = noise.values / deviations
         if np.all(np.ptp(ratio, axis=0) <= _PROPORTIONAL * ratio[0]):
@@ -297,7 +297,7 @@ class Workspace(SolverWorkspace):
         solver = self.own_solver(curvature)
 
         def find() -> Noise:
-            return measure_held_out(self.problem, solver, rows, self.noise_shape(kind))
+            return measure_held_out(self.problem, solver, rows, self.noise_shape(kind), equal=kind == _EQUAL)
 
         return self.keep((_HELD_OUT, curvature, kind), find)
 
@@ -305,7 +305,8 @@ class Workspace(SolverWorkspace):
         """Return the workspace with other validation rows; cached values that do not depend on them are shared."""
         cache: dict[Hashable, Any] = {}
         for key, value in self._cache.items():
-            # These depend on the rows, themselves or through a workspace of their own.
+            # These depend on the rows, themselves or through a workspace of their own. Retrainings of a
+            # recipe depend on them by the unit of their perturbations, which is compared before they are used again.
             if not (isinstance(key, tuple) and key[0] in (_HELD_OUT, _SPAN)):
                 cache[key] = value
         return replace(self, validation=rows, _cache=cache, _events=set(), _recent=OrderedDict())

@@ -91,7 +91,7 @@ def _lines(
         yield from _lines_without_solves(work, noise, str(error))
         return
     if work.refit is not None:
-        yield from _lines_of_linearisation(work, noise, chosen, seed)
+        yield from _lines_of_linearisation(work, noise, chosen, seed, given)
         return
     yield from _lines_of_minimum(work, noise, chosen, refits, seed, given)
 
@@ -117,14 +117,17 @@ def _lines_of_minimum(
     near_fold = _near_fold(work, chosen, seed)
     yield basin_line(work, chosen, level, refits, seed, stationary=stationary, near_fold=near_fold)
     if work.validation is not None:
-        yield early_stopping_line(work, work.validation, chosen, given)
+        # Under another penalty than that of its minimum, a polished model is as far from one as any other.
+        yield early_stopping_line(work, work.validation, chosen, None if stationary.verdict == "fails" else given)
     if given is not None:
         yield _moved_line(given, problem, level)
     yield tail_line()
     yield gaussian_noise_line(work)
 
 
-def _lines_of_linearisation(work: Workspace, noise: Any, chosen: Curvature, seed: int) -> Iterator[Line]:
+def _lines_of_linearisation(
+    work: Workspace, noise: Any, chosen: Curvature, seed: int, given: Problem | None
+) -> Iterator[Line]:
     """Make the checks of a linearised model, whose minimum is known by construction."""
     level, noise_found = noise_line(work, noise, chosen, seed)
     assert work.refit is not None
@@ -137,6 +140,8 @@ def _lines_of_linearisation(work: Workspace, noise: Any, chosen: Curvature, seed
     yield from model_lines(work.problem)
     if work.validation is not None:
         yield refit_comparison_line(work, work.validation)
+    if given is not None:
+        yield _moved_line(given, work.problem, level)
     yield from refit_lines(work.refit)
     yield gaussian_noise_line(work)  # that V has no tail is true by construction
 

@@ -136,7 +136,8 @@ def _jump(problem: Problem, direction: np.ndarray) -> float:
     slope = float(np.max(np.abs(np.diff(line, axis=0)))) / _SPACING
     start = -1.0 + _SPACING * (int(at) + 1)
     found = _follow(lambda t: values(t)[which], line[at : at + 3, which], start, float(common[which]))
-    return found / slope
+    # Predictions may be constant along the line: those of a network whose parameters are all zero are.
+    return found / slope if slope > 0 else 0.0
 
 
 def _follow(value: Callable[[float], float], triple: np.ndarray, middle: float, common: float) -> float:
