@@ -96,7 +96,8 @@ class TorchLinearised(Linearised):
         """Return these gradients split by parameter, for linear layers the two factors of each outer product."""
         self._autodiff.model.guard()
         with wrap_errors("differentiating the module at these inputs"):
-            blocks = slices(len(inputs[0]), self._chunk_rows)
+            # Not limited by the number of training rows: a sketch has three placeholder rows.
+            blocks = slices(len(inputs[0]), self._autodiff.chunk_rows)
             parts = [row_factors(self._verified.result, self.point.theta, take_rows(inputs, block)) for block in blocks]
         if len(parts) == 1:
             return parts[0]
