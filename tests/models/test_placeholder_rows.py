@@ -15,7 +15,7 @@ def test_many_rows_are_differentiated_together_whatever_the_number_of_placeholde
     module = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1)).double().eval()
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, 3))
-    problem = vhat.from_torch(module, X, rng.normal(size=50), weight_decay=1e-2).problem
+    problem = vhat.from_torch(module, X, rng.normal(size=(50, 1)), weight_decay=1e-2).problem
     placeholders = with_placeholder_rows(problem)
     counts = []
     original = linearised.row_factors
