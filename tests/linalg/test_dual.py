@@ -217,10 +217,26 @@ def test_another_decay_keeps_the_kernel(monkeypatch):
     fitted = vhat.from_jax(two_layers, params, X, y, weight_decay=0.1)
     fitted.weighted_norm(POINTS, curvature="ggn", solver=vhat.Dual())
     monkeypatch.setattr("vhat.linalg.workspace.make_kernel", lambda _: pytest.fail("the kernel was made again"))
+    monkeypatch.setattr(Preconditioned, "respond", lambda *_: pytest.fail("conjugate gradients took over"))
     moved = fitted.scale_weight_decay(7.0).weighted_norm(POINTS, curvature="ggn", solver=vhat.Dual())
     V, _, unsupported, _ = oracle.dense(two_layers, params, X, y, POINTS, 0.7, curvature="ggn")
     np.testing.assert_allclose(moved.value, V, rtol=1e-8)
     np.testing.assert_allclose(moved.unsupported, unsupported, atol=1e-9)
+
+
+def test_gradients_are_compressed_with_the_decay_of_the_rescaled_features():
+    """Leaves as factors and in full; ``F F'`` of the training rows with points is ``J lam^-1 J'`` under either decay."""
+    params = two_layer_params(RNG)
+    lam = {"a": 0.1, "b": 0.0, "c": RNG.uniform(0.1, 1.0, (9, 7)), "d": 0.2, "e": 0.0}
+    problem = jax_problem(two_layers, params, X, near(two_layers, params), weight_decay=lam)
+    with problem.scope():
+        moved = read_features(problem).rescaled(0.5)
+        g = problem.gradients(problem.inputs(POINTS))
+        points = compress(problem, g, moved.structure)
+        decay = 4.0 * problem.numpy(problem.decay)
+        inverse = np.divide(1.0, decay, out=np.zeros_like(decay), where=decay > 0)
+        expected = (jacobian(problem) * inverse) @ np.asarray(g).T
+    np.testing.assert_allclose(moved.cross(points), expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, np.inf, "2"])
