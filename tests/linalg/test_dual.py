@@ -225,7 +225,7 @@ def test_another_decay_keeps_the_kernel(monkeypatch):
 
 
 def test_gradients_are_compressed_with_the_decay_of_the_rescaled_features():
-    """Leaves as factors and in full; ``F F'`` of the training rows with points is ``J lam^-1 J'`` under either decay."""
+    """Leaves as factors and in full, against ``J lam^-1 g`` of the explicit Jacobian."""
     params = two_layer_params(RNG)
     lam = {"a": 0.1, "b": 0.0, "c": RNG.uniform(0.1, 1.0, (9, 7)), "d": 0.2, "e": 0.0}
     problem = jax_problem(two_layers, params, X, near(two_layers, params), weight_decay=lam)
@@ -635,7 +635,8 @@ def _wrong_in_one_group():
     """
     rng = np.random.default_rng(0)
     Z = block_diag(rng.normal(size=(15, 5)), rng.normal(size=(15, 5)))
-    problem = vhat.from_numpy(lambda q, Z: Z @ q, np.zeros(10), Z, np.ones(30), jac=lambda Z: Z, weight_decay=0.1).problem
+    fitted = vhat.from_numpy(lambda q, Z: Z @ q, np.zeros(10), Z, np.ones(30), jac=lambda Z: Z, weight_decay=0.1)
+    problem = fitted.problem
     kernel = make_kernel(problem)
     kernel.features.parts[0][0][15:] *= 1.5
     g = rng.normal(size=(4, 10))
