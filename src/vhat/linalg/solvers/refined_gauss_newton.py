@@ -20,7 +20,7 @@ from vhat.linalg.solvers.correction_loop import Correction
 from vhat.linalg.solvers.cost import points_together
 from vhat.linalg.solvers.dual_gauss_newton import MAX_CANCELLATION, GaussNewton
 from vhat.linalg.solvers.factorised import ACCEPTED_ERROR
-from vhat.linalg.solvers.interface import Response, Solution, Status, concatenate, replace_rows
+from vhat.linalg.solvers.interface import STATUS_DTYPE, Response, Solution, Status, concatenate, replace_rows
 from vhat.linalg.solvers.jacobian_factors import Features, NotRankOne, features_at
 from vhat.linalg.solvers.kernel import KernelSolution
 from vhat.linalg.solvers.single_kernel import SingleKernel, points_refined
@@ -174,7 +174,7 @@ class RefinedGaussNewton(GaussNewton):
         pull = sides.slope - z.coefficients @ kernel.penalty_image
         pull = pull + z.free @ kernel.penalty_gradient[kernel.structure.free]
         known = np.isfinite(z.energy)
-        status = np.where(known, Status.CONVERGED.value, Status.NOT_FINITE.value).astype("<U13")
+        status = np.where(known, Status.CONVERGED.value, Status.NOT_FINITE.value).astype(STATUS_DTYPE)
         steps = np.full(len(known), found.products)
         return Correction(None, z, z.image, z.energy, pull, status, found.error, steps), z
 
