@@ -192,9 +192,9 @@ class GradientBlocks:
             yield self.problem.take(self.inputs, start, stop)
 
 
-def gradient_blocks(problem: Problem, inputs: Any) -> GradientBlocks:
-    """Return the gradient rows of test points, in blocks that fit the memory budget."""
-    return GradientBlocks(problem, inputs, range(0, problem.count(inputs), points_together(problem)))
+def gradient_blocks(problem: Problem, inputs: Any, first: int = 0) -> GradientBlocks:
+    """Return the gradient rows of test points from number ``first`` on, in blocks that fit the memory budget."""
+    return GradientBlocks(problem, inputs, range(first, problem.count(inputs), points_together(problem)))
 
 
 def measure(
