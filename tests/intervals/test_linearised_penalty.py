@@ -11,7 +11,7 @@ from scipy.optimize import brentq, minimize_scalar
 import vhat
 from vhat.fitted.generalised_freedom import Retrainings
 from vhat.variance import spectrum
-from vhat.variance.ridge_likelihood import make_evidence
+from vhat.variance.ridge_by_validation import make_evidence
 
 N, P, M = 60, 25, 80
 GRID = np.logspace(-9, 3, 61)

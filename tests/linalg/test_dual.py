@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from scipy.linalg import eigh
+from scipy.linalg import block_diag, eigh
 
 import vhat
 from tests import oracle
@@ -217,10 +217,26 @@ def test_another_decay_keeps_the_kernel(monkeypatch):
     fitted = vhat.from_jax(two_layers, params, X, y, weight_decay=0.1)
     fitted.weighted_norm(POINTS, curvature="ggn", solver=vhat.Dual())
     monkeypatch.setattr("vhat.linalg.workspace.make_kernel", lambda _: pytest.fail("the kernel was made again"))
+    monkeypatch.setattr(Preconditioned, "respond", lambda *_: pytest.fail("conjugate gradients took over"))
     moved = fitted.scale_weight_decay(7.0).weighted_norm(POINTS, curvature="ggn", solver=vhat.Dual())
     V, _, unsupported, _ = oracle.dense(two_layers, params, X, y, POINTS, 0.7, curvature="ggn")
     np.testing.assert_allclose(moved.value, V, rtol=1e-8)
     np.testing.assert_allclose(moved.unsupported, unsupported, atol=1e-9)
+
+
+def test_gradients_are_compressed_with_the_decay_of_the_rescaled_features():
+    """Leaves as factors and in full, against ``J lam^-1 g`` of the explicit Jacobian."""
+    params = two_layer_params(RNG)
+    lam = {"a": 0.1, "b": 0.0, "c": RNG.uniform(0.1, 1.0, (9, 7)), "d": 0.2, "e": 0.0}
+    problem = jax_problem(two_layers, params, X, near(two_layers, params), weight_decay=lam)
+    with problem.scope():
+        moved = read_features(problem).rescaled(0.5)
+        g = problem.gradients(problem.inputs(POINTS))
+        points = compress(problem, g, moved.structure)
+        decay = 4.0 * problem.numpy(problem.decay)
+        inverse = np.divide(1.0, decay, out=np.zeros_like(decay), where=decay > 0)
+        expected = (jacobian(problem) * inverse) @ np.asarray(g).T
+    np.testing.assert_allclose(moved.cross(points), expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, np.inf, "2"])
@@ -609,3 +625,47 @@ def test_a_network_applied_twice_is_planned_for_as_it_is():
     assert roomy.plan(x).memory > 8 * 400 * 3600
     found, expected = (each.weighted_norm(x, curvature="ggn").value for each in (fitted, roomy))
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def _wrong_in_one_group():
+    """A linear model of two groups of rows and parameters that share nothing; its kernel is wrong in the second one.
+
+    Returns the problem, the kernel, the Gauss-Newton matrix, and right-hand sides of the first group, of the second
+    one, of the first one again, and one that is not finite.
+    """
+    rng = np.random.default_rng(0)
+    Z = block_diag(rng.normal(size=(15, 5)), rng.normal(size=(15, 5)))
+    fitted = vhat.from_numpy(lambda q, Z: Z @ q, np.zeros(10), Z, np.ones(30), jac=lambda Z: Z, weight_decay=0.1)
+    problem = fitted.problem
+    kernel = make_kernel(problem)
+    kernel.features.parts[0][0][15:] *= 1.5
+    g = rng.normal(size=(4, 10))
+    g[[0, 2], 5:] = 0.0
+    g[1, :5] = 0.0
+    g[3, 0] = np.nan
+    return problem, kernel, Z.T @ Z / 30 + 0.1 * np.eye(10), g
+
+
+def test_without_a_fallback_each_row_has_its_own_status_and_true_residual():
+    problem, kernel, P, g = _wrong_in_one_group()
+    unit = scale(problem)
+    found = GaussNewton(problem, kernel, unit, None, 64).solve(g)
+    assert list(found.status) == ["converged", "not converged", "converged", "not finite"]
+    np.testing.assert_allclose(found.h[[0, 2]], np.linalg.solve(P, g[[0, 2]].T).T, rtol=1e-10)
+    residual = np.linalg.norm((g - found.h @ P) / unit, axis=1) / np.linalg.norm(g / unit, axis=1)
+    assert residual[1] > 1.0
+    np.testing.assert_allclose(found.residual[:3], residual[:3], rtol=1e-6, atol=1e-12)
+    assert list(found.steps[[0, 2]]) == [1, 1]
+
+
+def test_only_rows_in_which_the_kernel_fails_go_to_the_fallback(monkeypatch):
+    problem, kernel, P, g = _wrong_in_one_group()
+    unit = scale(problem)
+    fallback = Preconditioned(vhat.CG(rtol=1e-12), problem, "ggn", Jacobi(unit), unit, "dual")
+    asked = []
+    solve = Preconditioned.solve
+    monkeypatch.setattr(Preconditioned, "solve", lambda self, g: asked.append(len(g)) or solve(self, g))
+    found = GaussNewton(problem, kernel, unit, fallback, 64).solve(g)
+    assert asked == [1]
+    assert list(found.status) == ["converged", "converged", "converged", "not finite"]
+    np.testing.assert_allclose(found.h[:3], np.linalg.solve(P, g[:3].T).T, rtol=1e-8)

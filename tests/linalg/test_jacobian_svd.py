@@ -153,6 +153,9 @@ def test_what_does_not_fit_is_not_converged_at_once(no_iterations, monkeypatch):
         lost = answer.residual > 1e-5
         assert np.any(lost)
         assert np.all(answer.status[lost] == Status.NOT_CONVERGED)
+    for row in x:
+        alone = narrow.solve(row[None])
+        assert alone.residual[0] < 1e-6 or alone.status[0] == Status.NOT_CONVERGED
 
 
 def test_the_jacobian_must_fit_beside_the_kernel():

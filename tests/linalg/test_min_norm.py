@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 import vhat
+from vhat.linalg.workspace import SolverWorkspace
 
 N, P = 8, 20
 K = np.arange(1, 7)
@@ -132,6 +135,43 @@ def test_weights_and_several_outputs_are_those_of_explicit_matrices():
     found = two.weighted_norm(x, solver=vhat.MinimumNorm()).value
     V = N * np.sum((x @ np.linalg.pinv(X)) ** 2, axis=1)
     np.testing.assert_allclose(found, np.stack([V, V], axis=1), rtol=1e-6)
+
+
+def difference(f, y):
+    return 0.5 * (0.7 * f[0] - 0.3 * f[1] - y[0]) ** 2
+
+
+def cross_entropy(f, y):
+    return jax.nn.logsumexp(f) - y @ f
+
+
+@pytest.mark.parametrize("loss", [difference, cross_entropy])
+def test_a_loss_with_singular_blocks_has_the_V_of_the_explicit_pseudo_inverse(loss):
+    """Each loss is flat along one combination of the outputs, which no data determine."""
+    rng = np.random.default_rng(7)
+    outputs = 2 if loss is difference else 3
+    X, x = rng.normal(size=(N, P)), rng.normal(size=(4, P))
+    Q = rng.normal(size=(P, outputs)) / 4
+    weights = rng.uniform(0.5, 2.0, N)
+    f = X @ Q
+    if loss is difference:
+        y = np.stack([f @ [0.7, -0.3], np.zeros(N)], axis=1)
+        C = np.tile([[0.49, -0.21], [-0.21, 0.09]], (N, 1, 1))
+        cross = np.tile([[-0.7, 0.0], [0.3, 0.0]], (N, 1, 1))
+    else:
+        y = softmax(f, axis=1)
+        C = y[:, :, None] * np.eye(3) - y[:, :, None] * y[:, None, :]
+        cross = np.tile(-np.eye(3), (N, 1, 1))
+    J, g = (np.einsum("ip,ab->iapb", Z, np.eye(outputs)).reshape(len(Z), outputs, -1) for Z in (X, x))
+    A = np.einsum("iap,i,iab,ibq->pq", J, weights, C, J) / N
+    h = g @ np.linalg.pinv(A, rcond=1e-11, hermitian=True)
+    u = np.einsum("kcp,iap,i,iab->kcib", h, J, weights, cross)
+    fitted = vhat.from_jax(lambda q, Z: Z @ q, Q, X, y, loss=loss, sample_weight=weights, weight_decay=0.0)
+    found = fitted.weighted_norm(x, solver=vhat.MinimumNorm())
+    np.testing.assert_allclose(found.value, np.sum(u**2, axis=(2, 3)) / N, rtol=1e-8)
+    with fitted.problem.scope():
+        prepared = vhat.MinimumNorm().prepare(SolverWorkspace(fitted.problem), "ggn")
+    assert prepared.rank == N * (outputs - 1)
 
 
 def test_the_threshold_says_which_singular_values_count():

@@ -118,3 +118,17 @@ def test_a_row_alone_has_the_interval_that_it_has_in_company(fitted):
         alone = fitted.interval(X[row : row + 1])
         np.testing.assert_allclose(alone.half_width[0], whole.half_width[row], rtol=1e-12)
         np.testing.assert_allclose(alone.unsupported[0], whole.unsupported[row], rtol=1e-10)
+
+
+def test_a_point_whose_forms_overflow_is_not_called_accurate():
+    """The forms of a gradient of 1e200 are infinite, and so is the estimate of their rounding."""
+    model = made((22,), "relu")
+    problem = model.problem
+    solver = model.workspace.own_solver("ggn")
+    X = points(3)
+    X[1] *= 1e200
+    assert list(solver.forms.result.at(problem.scaling.inputs(X))[2]) == [True, False, True]
+    found = solver.norms_at(X, noise(problem))
+    assert list(found.status) == ["converged", "not finite", "converged"]
+    solved = FromImages.norms(solver, problem.gradients(X[[0, 2]]), noise(problem))
+    np.testing.assert_allclose(found.variance[[0, 2]], solved.variance, rtol=1e-9)

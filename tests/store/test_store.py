@@ -22,6 +22,7 @@ from tests.store.cases import CASES, NEW, X, Y, fingerprint
 from vhat.fit import Network
 from vhat.fitted.construct import assemble
 from vhat.store import describe, read, restore, write
+from vhat.store.records import describe_factorisation, restore_factorisation
 
 ROOT = Path(__file__).parents[2]
 
@@ -388,6 +389,18 @@ def test_a_kernel_is_kept_and_not_made_again(wide, tmp_path, monkeypatch):
         after = again.interval(NEW, **ask)
     assert np.array_equal(after.upper, before.upper)
     assert after.guarantee == before.guarantee
+
+
+def test_a_kernel_saved_with_a_name_is_still_read(wide):
+    """As it was saved until kernels lost their name."""
+    with wide.problem.scope():
+        wide.weighted_norm(NEW, curvature="ggn")
+        document = describe_factorisation(wide.workspace)
+        document["kernel"]["name"] = "dual"
+        again = vhat.FittedModel(wide.problem)
+        restore_factorisation(document, again.workspace)
+    factor = wide.workspace.kept("kernel").factor
+    np.testing.assert_array_equal(again.workspace.kept("kernel").factor, factor)
 
 
 def test_a_factorisation_that_is_not_there_is_said(tmp_path):

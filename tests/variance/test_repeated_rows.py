@@ -118,3 +118,16 @@ def test_a_value_with_thousands_of_copies_is_counted_and_an_honest_coarse_table_
     ]
     assert sum(refused) <= 3
     assert not _explained([1, 2], [1, 2, 3])  # distinct rows, all of them known
+
+
+def test_the_keys_of_each_table_are_made_once(monkeypatch):
+    rng = np.random.default_rng(7)
+    X, y = smooth(rng, 100)
+    Z, z = smooth(rng, 50)
+    Z[3], z[3] = X[0], y[0]
+    found = rule._row_keys
+    made = []
+    monkeypatch.setattr(rule, "_row_keys", lambda *table: made.append(len(table[2])) or found(*table))
+    with pytest.warns(vhat.CalibrationWarning, match="1 of 50"):
+        assert rule.refuse_training_rows(problem_of(X, y), Z, z[:, None], kind="held-out", remedy=REMEDY) == 1
+    assert sorted(made) == [50, 100]

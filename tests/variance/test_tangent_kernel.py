@@ -40,6 +40,23 @@ def test_the_kernel_of_one_output_is_the_product_of_jacobians(monkeypatch, small
     np.testing.assert_allclose(fitted.tangent_kernel(a), left @ left.T, rtol=1e-12)
 
 
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_a_symmetric_kernel_differentiates_each_pair_of_blocks_once(monkeypatch, outputs):
+    """Five points in blocks of two: three blocks, and after each of them those that follow it."""
+    monkeypatch.setattr(weighted_norm, "points_together", lambda problem: 2)
+    predict, params, X, y, a, _ = make(outputs)
+    fitted = vhat.from_jax(predict, params, X, y, weight_decay=0.1)
+    found = type(fitted.problem).gradients
+    blocks = []
+    monkeypatch.setattr(
+        type(fitted.problem), "gradients", lambda self, x: blocks.append(self.count(x)) or found(self, x)
+    )
+    kernel = fitted.tangent_kernel(a)
+    J = jacobian(predict, params, a)
+    np.testing.assert_allclose(kernel.reshape(len(J), len(J)), J @ J.T, rtol=1e-12)
+    assert blocks == [2, 2, 1, 2, 1, 1]
+
+
 def test_the_kernel_of_several_outputs_has_an_axis_for_each():
     predict, params, X, y, a, b = make(3)
     fitted = vhat.from_jax(predict, params, X, y, weight_decay=0.1)

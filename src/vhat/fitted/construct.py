@@ -388,7 +388,7 @@ def load(
         >>> bool(np.all(again.interval([9.0]).upper == fitted.interval([9.0]).upper))
         True
     """
-    from vhat.intervals.saved_calibration import load_calibrated
+    from vhat.intervals.load_calibration import load_calibrated
     from vhat.sketch import persistence
     from vhat.store import KIND, Supplied, kind_of, read, restore, well_formed
 

@@ -11,7 +11,7 @@ from vhat.errors import InputError
 from vhat.fitted.generalised_freedom import Retrainings, check_freedom, measure_freedom
 from vhat.models.problem import Problem
 from vhat.variance.penalty_shape import penalty_shape
-from vhat.variance.ridge_likelihood import choose_ridge
+from vhat.variance.ridge_by_validation import choose_ridge
 from vhat.variance.ridge_refit import EarlyStopping, RidgeRefit
 from vhat.variance.spectrum import find_spectrum
 from vhat.variance.validation import Validation

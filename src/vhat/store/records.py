@@ -121,7 +121,8 @@ def _describe_kernel(kernel: Kernel) -> Document:
 def _restore_kernel(document: Document, problem: Problem) -> Kernel:
     leaves = tuple(build(Leaf, leaf) for leaf in document["structure"]["leaves"])
     structure = build(Structure, document["structure"], leaves=leaves)
-    kernel = {name: value for name, value in document.items() if name != "structure"}
+    # Kernels that were saved earlier also have a "name", which nothing reads.
+    kernel = {name: value for name, value in document.items() if name not in ("structure", "name")}
     return build(
         Kernel,
         kernel,

@@ -2,9 +2,9 @@
 
 In a table of rounded numbers rows repeat by chance: a new row may equal a training row in input and response. A
 permutation test decides: if all rows of both tables were dealt to the two tables at random again, how probable are as
-many repeated held-out rows? Below the probability :data:`BY_CHANCE` the held-out rows are refused. Otherwise the copies
-are counted, with a warning. If no training row has a copy among the training rows, held-out rows that are all training
-rows are refused whatever their number.
+many repeated held-out rows? Below a probability of 1% the held-out rows are refused. Otherwise the copies are counted,
+with a warning. If no training row has a copy among the training rows, held-out rows that are all training rows are
+refused whatever their number.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from scipy.stats import binom
 from vhat.errors import CalibrationWarning, InputError, name_rows, outside
 from vhat.models.problem import Problem
 
-__all__ = ["BY_CHANCE", "is_more_than_chance", "refuse_training_rows", "repeated_rows", "row_digests"]
+__all__ = ["is_more_than_chance", "refuse_training_rows", "repeated_rows", "row_digests"]
 
-BY_CHANCE = 0.01
+_BY_CHANCE = 0.01
 """Significance level of the test: at most one in a hundred tables of rounded numbers without training rows is
 refused."""
 _MOST_EXACT = 5000
@@ -46,11 +46,8 @@ def repeated_rows(
         Row numbers; none if the inputs are in a container of the user's own, whose arrays cannot be compared.
     """
     other = (problem.X, problem.targets) if among is None else among
-    try:
-        known = set(_row_keys(problem, *other))
-        return [row for row, key in enumerate(_row_keys(problem, inputs, targets)) if key in known]
-    except TypeError:  # a container of the user's own
-        return []
+    _, _, same = _compared(problem, (inputs, targets), other)
+    return same
 
 
 def refuse_training_rows(problem: Problem, inputs: Any, targets: np.ndarray, *, kind: str, remedy: str) -> int:
@@ -69,12 +66,11 @@ def refuse_training_rows(problem: Problem, inputs: Any, targets: np.ndarray, *, 
     Warns:
         CalibrationWarning: If some rows are.
     """
-    same = repeated_rows(problem, inputs, targets)
+    rows, known, same = _compared(problem, (inputs, targets), (problem.X, problem.targets))
     count = len(targets)
     if not same:
         return 0
-    known = _row_keys(problem, problem.X, problem.targets)
-    explained = _explained(_row_keys(problem, inputs, targets), known)
+    explained = _explained(rows, known)
     if len(same) == count and not explained:
         raise InputError(
             f"every {kind} row is also a training row, input and response alike: its error says nothing about a new "
@@ -124,7 +120,7 @@ def _explained(rows: list[Any], known: list[Any]) -> bool:
     # Without copies among the known rows, rows of this table do not repeat by chance.
     if len(among) == len(known) and all(row in among for row in rows):
         return False
-    return _chance(rows, known) >= BY_CHANCE
+    return _chance(rows, known) >= _BY_CHANCE
 
 
 def _chance(rows: list[Any], known: list[Any]) -> float:
@@ -163,6 +159,22 @@ def _normal_tail(repeated: int, sizes: list[int], share: float) -> float:
     square = each * share * (1 - share) + (each * share) ** 2 - each**2 * all_held_out
     spread = math.sqrt(float(np.sum(square - mean**2)))
     return 0.5 * math.erfc((repeated - 0.5 - float(mean.sum())) / (math.sqrt(2) * spread))
+
+
+def _compared(
+    problem: Problem, table: tuple[Any, np.ndarray], other: tuple[Any, np.ndarray]
+) -> tuple[list[Any], list[Any], list[int]]:
+    """Return the keys of the rows of two tables, and the numbers of the rows of the first that the other has too.
+
+    All three are empty if the inputs are in a container of the user's own, whose arrays cannot be compared.
+    """
+    try:
+        rows = _row_keys(problem, *table)
+        known = _row_keys(problem, *other)
+        among = set(known)
+        return rows, known, [number for number, row in enumerate(rows) if row in among]
+    except TypeError:
+        return [], [], []
 
 
 def _row_keys(problem: Problem, inputs: Any, targets: np.ndarray) -> list[Any]:

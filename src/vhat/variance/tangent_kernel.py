@@ -37,19 +37,21 @@ def tangent_kernel(problem: Problem, x: Any, x2: Any = None, *, metric: Array | 
     columns = rows if x2 is None else problem.count(x2) * K
     _require_memory(problem, rows, columns)
     kernel = np.empty((rows, columns))
-    left = gradient_blocks(problem, x)
-    right = left if x2 is None else gradient_blocks(problem, x2)
     start = 0
-    for number, a in enumerate(left):
+    for a in gradient_blocks(problem, x):
         stop = start + a.shape[0]
         weighted = a if metric is None else a * metric
-        first = 0
-        for other, b in enumerate(right):
+        if x2 is None:
+            kernel[start:stop, start:stop] = problem.numpy(weighted @ a.T)
+            others = gradient_blocks(problem, x, first=stop // K)
+            first = stop
+        else:
+            others = gradient_blocks(problem, x2)
+            first = 0
+        for b in others:
             last = first + b.shape[0]
-            # A symmetric kernel: compute the blocks on and above the diagonal, and copy them below it.
-            if x2 is not None or other >= number:
-                kernel[start:stop, first:last] = problem.numpy(weighted @ b.T)
-            if x2 is None and other > number:
+            kernel[start:stop, first:last] = problem.numpy(weighted @ b.T)
+            if x2 is None:  # symmetric: blocks above the diagonal are copied below it
                 kernel[first:last, start:stop] = kernel[start:stop, first:last].T
             first = last
         start = stop

@@ -21,7 +21,7 @@ import numpy as np
 from vhat.errors import Interrupted
 from vhat.linalg.solvers import Prepared, Status
 from vhat.linalg.solvers.cost import points_together
-from vhat.linalg.solvers.interface import FromInputs, Norms, NormsFromInputs, Response, Stopped, contract
+from vhat.linalg.solvers.interface import STATUS_DTYPE, FromInputs, Norms, NormsFromInputs, Response, Stopped, contract
 from vhat.models.problem import Array, Problem
 from vhat.progress import bar
 
@@ -192,9 +192,9 @@ class GradientBlocks:
             yield self.problem.take(self.inputs, start, stop)
 
 
-def gradient_blocks(problem: Problem, inputs: Any) -> GradientBlocks:
-    """Return the gradient rows of test points, in blocks that fit the memory budget."""
-    return GradientBlocks(problem, inputs, range(0, problem.count(inputs), points_together(problem)))
+def gradient_blocks(problem: Problem, inputs: Any, first: int = 0) -> GradientBlocks:
+    """Return the gradient rows of test points from number ``first`` on, in blocks that fit the memory budget."""
+    return GradientBlocks(problem, inputs, range(first, problem.count(inputs), points_together(problem)))
 
 
 def measure(
@@ -282,7 +282,7 @@ def _among_all_rows(total: int, stop: Stopped) -> Measured:
         return values
 
     numbers = {name: column(name, np.nan) for name in _NUMBERS}
-    status = column("status", Status.INTERRUPTED.value, "U13")
+    status = column("status", Status.INTERRUPTED.value, STATUS_DTYPE)
     steps = column("steps", 0, int)
     return Measured(sensitivity=None, status=status, steps=steps, **numbers)
 

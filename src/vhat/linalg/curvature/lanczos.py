@@ -29,7 +29,6 @@ class Ritz:
     Attributes:
         value: The Ritz value: a Rayleigh quotient, and up to rounding never below the smallest eigenvalue.
         residual: ``|A x - mu M x|`` in the norm of ``M^-1``; an eigenvalue is within this distance of ``value``.
-        norm: The largest absolute Ritz value, an estimate of the norm.
         rounding: Bound on the rounding error of ``value``.
         vector: ``x`` with ``x'Mx = 1``.
         steps: Products with A.
@@ -39,7 +38,6 @@ class Ritz:
 
     value: float
     residual: float
-    norm: float
     rounding: float
     vector: np.ndarray
     steps: int
@@ -120,15 +118,13 @@ def _smallest_ritz_pair(
     """Return the smallest Ritz pair of the tridiagonal matrix, with its vector in the Krylov basis."""
     values, vectors = eigh_tridiagonal(np.asarray(diagonal), np.asarray(off_diagonal))
     value = float(values[0])
-    norm = float(np.max(np.abs(values)))
     residual = beta * abs(float(vectors[-1, 0]))
-    rounding = noise * norm
+    rounding = noise * float(np.max(np.abs(values)))
     converged = abs(previous - value) <= _CONVERGED * abs(value) and residual <= _CONVERGED * abs(value)
     is_zero = abs(value) <= rounding and residual <= rounding
     return Ritz(
         value=value,
         residual=residual,
-        norm=norm,
         rounding=rounding,
         vector=vectors[:, 0],
         steps=len(diagonal),

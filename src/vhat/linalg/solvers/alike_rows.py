@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.linalg
 
-from vhat.linalg.solvers.interface import Norms, Status
+from vhat.linalg.solvers.interface import STATUS_DTYPE, Norms, Status
 from vhat.models.dense_network.autodiff import NetworkAutodiff
 from vhat.models.problem import Problem
 
@@ -64,8 +64,9 @@ class Basis:
             sigma: Noise of each training response, (n, 1), all equal.
         """
         squares = g @ self.change
-        np.square(squares, out=squares)
-        energy = squares.sum(axis=1)
+        with np.errstate(over="ignore"):  # the energy is then infinite
+            np.square(squares, out=squares)
+            energy = squares.sum(axis=1)
         if not np.all(np.isfinite(energy)):
             return None
         supported = squares @ self.eigenvalues
@@ -90,7 +91,7 @@ class Basis:
             energy=energy,
             pull=pull,
             slope=slope,
-            status=np.full(count, Status.CONVERGED.value),
+            status=np.full(count, Status.CONVERGED.value, dtype=STATUS_DTYPE),
             residual=np.full(count, self.residual),
             steps=np.ones(count, dtype=int),
         )

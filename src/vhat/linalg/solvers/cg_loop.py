@@ -11,6 +11,7 @@ from array_api_compat import array_namespace
 from vhat.linalg.curvature import Operator
 from vhat.linalg.solvers.cg import CG, descend, redirect
 from vhat.linalg.solvers.interface import (
+    STATUS_DTYPE,
     SUPPORT_FLOOR,
     FromImages,
     Response,
@@ -169,7 +170,7 @@ class Iteration(FromImages):
         size = self._norm(g, z)
         norms = size
         record = _Record(
-            status=np.where(finite, Status.CONVERGED.value, Status.NOT_FINITE.value).astype("<U13"),
+            status=np.where(finite, Status.CONVERGED.value, Status.NOT_FINITE.value).astype(STATUS_DTYPE),
             steps=np.zeros(len(size), dtype=int),
             target=self.options.rtol * size,
         )

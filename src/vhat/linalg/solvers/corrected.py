@@ -281,7 +281,7 @@ def with_fallback(record: Record, good: np.ndarray, g: Array, fallback: Callable
         record: The result of the first solver.
         good: Which of its rows are good, (k,) of bool.
         g: The right-hand sides.
-        fallback: Solves for right-hand sides; None without a fallback, which leaves such rows not converged.
+        fallback: Solves for right-hand sides; None without one: rows that are not good are then not converged.
 
     Raises:
         Stopped: On Ctrl-C, with the record of the rows that are finished.
@@ -291,7 +291,8 @@ def with_fallback(record: Record, good: np.ndarray, g: Array, fallback: Callable
     if not rest.size:  # similar errors may add up in a combination and yet be small in every row
         return record
     if fallback is None:
-        return replace(record, status=np.where(good, record.status, Status.NOT_CONVERGED.value))
+        unverified = ~good & (record.status == Status.CONVERGED)
+        return replace(record, status=np.where(unverified, Status.NOT_CONVERGED.value, record.status))
     try:
         return replace_rows(record, rest, fallback(g[rest]))
     except Stopped as stop:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal
 
 from vhat.linalg.solvers.factorised import Factorised, ImplicitSolution
-from vhat.linalg.solvers.interface import Status
+from vhat.linalg.solvers.interface import STATUS_DTYPE, Status
 from vhat.models.problem import Array
 
 __all__ = ["Correction", "Spectrum", "correct", "find_spectrum"]
@@ -59,13 +59,14 @@ class Correction:
     def direct(factor: Factorised, z: ImplicitSolution) -> Correction:
         """Return ``h = z = P^-1 g`` without correction: the solution if ``A = P``."""
         k = len(z.energy)
+        status = np.where(np.isfinite(z.energy), Status.CONVERGED.value, Status.NOT_FINITE.value)
         return Correction(
             x=None,
             last=z,
             image=z.image,
             energy=z.energy,
             pull=factor.pull(z),
-            status=np.where(np.isfinite(z.energy), Status.CONVERGED.value, Status.NOT_FINITE.value).astype("<U13"),
+            status=status.astype(STATUS_DTYPE),
             error=np.zeros(k),
             steps=np.ones(k, dtype=int),
         )

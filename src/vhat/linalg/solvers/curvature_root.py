@@ -10,7 +10,10 @@ import numpy as np
 from vhat.linalg.solvers.kernel_terms import GRAM_ROWS
 from vhat.models.problem import LossDerivatives
 
-__all__ = ["Root"]
+__all__ = ["EIGENVALUE_ROUNDING", "Root"]
+
+EIGENVALUE_ROUNDING = 1e-14
+"""Rounding of a zero eigenvalue of curvature weights, of either sign, relative to the largest eigenvalue in any row."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Root:
         values, vectors = np.linalg.eigh(C)
         root = (vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ vectors.transpose(0, 2, 1)
         # Rounding makes a zero eigenvalue slightly negative; the weights still count as exact.
-        tiny = 1e-14 * np.abs(values).max()
+        tiny = EIGENVALUE_ROUNDING * np.abs(values).max()
         return Root(root, bool((values >= -tiny).all()))
 
     def times(self, t: np.ndarray) -> np.ndarray:

@@ -163,7 +163,8 @@ class Factor(FromImages):
     def solve(self, g: Array) -> Solution:
         """Solve for each row of g, with one step of iterative refinement."""
         rhs = self.problem.numpy(g)
-        size = np.linalg.norm(rhs / self.unit, axis=1)
+        with np.errstate(over="ignore"):  # such a row is not finite
+            size = np.linalg.norm(rhs / self.unit, axis=1)
         finite = np.isfinite(size)
         rhs = np.where(finite[:, None], rhs, 0.0)
         h = self._solve_once(rhs)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vhat.linalg.workspace import SolverWorkspace
 
 __all__ = [
+    "STATUS_DTYPE",
     "SUPPORT_FLOOR",
     "FromImages",
     "FromInputs",
@@ -67,6 +68,10 @@ class Status(StrEnum):
             "model at this input",
             Status.INTERRUPTED: "Ctrl-C came before this row was finished: ask for it again",
         }[self]
+
+
+STATUS_DTYPE = np.dtype(f"<U{max(len(status) for status in Status)}")
+"""dtype of an array of statuses that is written to: a narrower one would cut the longer values off."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ gradients. A leaf whose gradient is not of rank one in some row is stored in ful
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -212,17 +212,15 @@ class Features:
     def rescaled(self, factor: float) -> Features:
         """Return ``factor F``: the features under ``1/factor^2`` times the decay."""
         parts = tuple((factor * part[0], *part[1:]) for part in self.parts)
-        return Features(self.structure, parts, self.free)
+        # Later right-hand sides are compressed with the decay of the leaves: it has to be the new one.
+        leaves = tuple(replace(leaf, decay=leaf.decay / factor**2) for leaf in self.structure.leaves)
+        return Features(replace(self.structure, leaves=leaves), parts, self.free)
 
     @cached_property
     def single(self) -> Features:
         """The features in single precision, for products with arrays in single precision."""
         parts = tuple(tuple(factor.astype(np.float32) for factor in part) for part in self.parts)
         return Features(self.structure, parts, self.free)
-
-    def _rows(self, start: int, stop: int) -> Features:
-        parts = tuple(tuple(factor[start:stop] for factor in part) for part in self.parts)
-        return Features(self.structure, parts, self.free[start:stop])
 
     @staticmethod
     def empty(structure: Structure, rows: int) -> Features:

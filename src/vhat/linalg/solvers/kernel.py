@@ -112,7 +112,6 @@ class Kernel:
     diagonal: np.ndarray = field(repr=False)
     border: np.ndarray = field(repr=False)
     corner: np.ndarray = field(repr=False)
-    name: str = "dual"
 
     @property
     def structure(self) -> Structure:

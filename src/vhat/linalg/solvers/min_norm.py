@@ -20,6 +20,7 @@ from vhat.errors import InputError, MemoryBudgetError, NotPositiveDefinite
 from vhat.linalg.curvature.inner_product import Jacobi, Metric
 from vhat.linalg.memory import in_words
 from vhat.linalg.solvers.cost import Cost, Work
+from vhat.linalg.solvers.curvature_root import EIGENVALUE_ROUNDING
 from vhat.linalg.solvers.interface import FromImages, Norms, Response, Solution, Status, contract, respond_by_solving
 from vhat.models.problem import Array, Curvature, Problem
 
@@ -137,13 +138,21 @@ class MinimumNorm:
 
 def _curvature_root(problem: Problem) -> np.ndarray:
     """Return ``(C/n)^1/2`` of every row, (n, K) or (n, K, K); the first output index is that of the prediction."""
-    C = problem.loss_derivatives.curvature
+    loss = problem.loss_derivatives
+    C = loss.curvature / problem.n
     if C.ndim == 2:
         _require_nonnegative(C)
-        return np.sqrt(C / problem.n)
-    values, vectors = np.linalg.eigh(C)
+        return np.sqrt(C)
+    # Each output in the unit in which its largest curvature is one, so that the tolerance is free of units.
+    largest = loss.own_curvature.max(axis=0) / problem.n
+    unit = np.sqrt(np.where(largest > 0, largest, 1.0))
+    values, vectors = np.linalg.eigh(C / (unit[:, None] * unit))
+    # Rounding turns a zero eigenvalue of a singular block into a tiny one of either sign. The root of a positive one
+    # would be 1e-8, far above the threshold for singular values, and its direction would count as determined.
+    tiny = EIGENVALUE_ROUNDING * np.abs(values).max()
+    values = np.where(np.abs(values) <= tiny, 0.0, values)
     _require_nonnegative(values)
-    return np.asarray(vectors * np.sqrt(values / problem.n)[:, None, :])
+    return np.asarray(unit[:, None] * vectors * np.sqrt(values)[:, None, :])
 
 
 def _require_nonnegative(curvature: np.ndarray) -> None:

@@ -72,10 +72,10 @@ class OuterProductForms:
             X: Inputs in the units of the network, (k, D - 1).
 
         Returns:
-            The quadratic forms, (2, k); the linear forms, (2, k); whether both quadratic forms of a point have a
-            relative rounding error of at most 1e-9, (k,).
+            The quadratic forms, (2, k); the linear forms, (2, k); whether all forms of a point are finite and both
+            quadratic ones have a relative rounding error of at most 1e-9, (k,).
         """
-        with np.errstate(all="ignore"):  # a point that is not finite is not accurate either
+        with np.errstate(all="ignore"):  # a point whose forms overflow is not accurate either
             u, d, v = self._factors(X)
             # Each product has the terms of both forms: the first half of its rows belongs to the first form.
             quadratic = _halves_dot(self.hidden @ _pair_products(d), _pair_products(u))
@@ -84,6 +84,7 @@ class OuterProductForms:
             quadratic += _halves_dot(self.outer @ v, v)
             linear = _halves_dot(self.linear_hidden @ u, d) + self.linear_outer @ v
             accurate = np.all(_ROUNDING * self._term_sizes(u, d, v) <= _ACCURACY * quadratic, axis=0)
+            accurate &= np.all(np.isfinite(quadratic), axis=0) & np.all(np.isfinite(linear), axis=0)
         return quadratic, linear, accurate
 
     def _factors(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

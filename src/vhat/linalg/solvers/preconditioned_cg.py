@@ -15,7 +15,7 @@ from vhat.linalg.solvers.interface import FromImages, Response, Solution, Status
 from vhat.linalg.solvers.softest_direction import Preconditioner, SoftDirection
 from vhat.models.problem import Array, Curvature, Problem
 
-__all__ = ["ACCEPTED", "Preconditioned", "status_and_residual"]
+__all__ = ["ACCEPTED", "Preconditioned", "replace_solutions", "status_and_residual"]
 
 ACCEPTED = 1e-6
 """Relative residual in the unit-free scale above which a row is not converged, whatever its residual in the norm of the
@@ -108,7 +108,7 @@ class Preconditioned(FromImages):
         r = g - Operator(self.problem, self.curvature)(h)
         more = self._iteration(self.kernel, replace(self.options, rtol=_RESUME_RTOL)).solve(r)
         more = replace(more, h=h + more.h, steps=found.steps[rows] + more.steps)
-        return _replace_rows(self.problem, found, rows, self._verify(g, more))
+        return replace_solutions(self.problem, found, rows, self._verify(g, more))
 
     def _solve_unpreconditioned(self, g: Array, found: Solution, rows: np.ndarray, for_norm: bool) -> Solution:
         """Solve rows again, with the diagonal preconditioner: a kernel that has lost too many digits does not help."""
@@ -117,7 +117,7 @@ class Preconditioned(FromImages):
         options = CG(rtol=min(_UNPRECONDITIONED_RTOL, self.options.rtol), block=self.options.block)
         more = self._iteration(Jacobi(self.scale), options).solve(g[rows], for_norm=for_norm)
         more = replace(more, steps=found.steps[rows] + more.steps)
-        return _replace_rows(self.problem, found, rows, self._verify(g[rows], more))
+        return replace_solutions(self.problem, found, rows, self._verify(g[rows], more))
 
 
 def _mark_not_finite(found: Solution, finite: np.ndarray) -> Solution:
@@ -125,7 +125,7 @@ def _mark_not_finite(found: Solution, finite: np.ndarray) -> Solution:
     return replace(found, status=np.where(finite, found.status, Status.NOT_FINITE.value))
 
 
-def _replace_rows(problem: Problem, found: Solution, rows: np.ndarray, better: Solution) -> Solution:
+def replace_solutions(problem: Problem, found: Solution, rows: np.ndarray, better: Solution) -> Solution:
     """Return ``found`` with some of its rows replaced by ``better``."""
     columns = {name: getattr(found, name).copy() for name in ("status", "residual", "steps")}
     for name, column in columns.items():

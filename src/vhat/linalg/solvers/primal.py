@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,22 +14,12 @@ import numpy as np
 from vhat.linalg.curvature import Operator
 from vhat.linalg.curvature.inner_product import Metric
 from vhat.linalg.solvers.cluster import check_engine
-from vhat.linalg.solvers.corrected import (
-    GRADIENTS_PER_POINT,
-    Corrected,
-    CorrectedSolver,
-    error_weights,
-    finite_rows,
-    random_combination,
-    verified_response,
-    with_fallback,
-)
-from vhat.linalg.solvers.correction_loop import Correction
+from vhat.linalg.solvers.corrected import GRADIENTS_PER_POINT, Corrected, CorrectedSolver
 from vhat.linalg.solvers.cost import Cost, Work
-from vhat.linalg.solvers.factorised import ACCEPTED_ERROR, DIRECT_RTOL, MAX_REFINEMENTS, FactorMetric
+from vhat.linalg.solvers.direct_gauss_newton import DirectGaussNewton
+from vhat.linalg.solvers.factorised import FactorMetric
 from vhat.linalg.solvers.gram import Gram, GramSolution, gram_bytes, gram_flops
-from vhat.linalg.solvers.interface import Norms, Prepared, Response, Solution, Status, metric_norm
-from vhat.linalg.solvers.preconditioned_cg import Preconditioned, status_and_residual
+from vhat.linalg.solvers.interface import Prepared, Solution
 from vhat.linalg.solvers.softest_direction import find_softest_direction
 from vhat.models.problem import Array, Curvature, Problem
 
@@ -105,44 +94,15 @@ class Primal(CorrectedSolver):
 
 
 @dataclass(frozen=True)
-class PrimalGaussNewton:
+class PrimalGaussNewton(DirectGaussNewton):
     """``P^-1`` through its p x p factorisation.
 
     Attributes:
-        problem: The training problem.
-        gram: The factorisation.
-        scale: The unit of each parameter.
-        fallback: Solver for rows in which the factorisation is not accurate enough.
-        block: Rows per product when rows are verified one by one.
-        name: The solver's name in results.
+        factor: The p x p matrix, factorised.
     """
 
-    problem: Problem
-    gram: Gram = field(repr=False)
-    scale: Array = field(repr=False)
-    fallback: Preconditioned = field(repr=False)
-    block: int
+    factor: Gram = field(repr=False)
     name: str = "primal"
-
-    def solve(self, g: Array) -> Solution:
-        """Solve ``P h = g`` for each row, with iterative refinement by products of the framework."""
-        rows, finite = finite_rows(self.problem, g)
-        if not finite.all():
-            return self.fallback.solve(g)
-        operator = Operator(self.problem, "ggn")
-        z = self.gram.solve_implicit(rows)
-        h = self.gram.lift(z)
-        size = np.sqrt(np.abs(z.energy))
-        for step in range(1 + MAX_REFINEMENTS):
-            r = g - operator(self.problem.native(h))
-            correction = self.gram.solve_implicit(self.problem.numpy(r))
-            tolerance = DIRECT_RTOL if step < MAX_REFINEMENTS else ACCEPTED_ERROR
-            if np.all(correction.size <= tolerance * size):
-                residual = status_and_residual(self.problem, r, metric_norm(self.problem, g, self.scale), self.scale)[1]
-                status = np.full(len(h), Status.CONVERGED.value)
-                return Solution(self.problem.native(h), status, residual, np.full(len(h), 1 + step))
-            h = h + self.gram.lift(correction)
-        return self.fallback.solve(g)
 
     def solve_together(self, g: Array) -> Solution:
         """Solve for many rows, verified together by one random combination; one by one if that fails."""
@@ -151,45 +111,14 @@ class PrimalGaussNewton:
             return self.solve(g)
         return Solution(self.problem.native(found.image[:, 0]), found.status, found.residual, found.steps)
 
-    def norms(self, g: Array, sigma: np.ndarray) -> Norms:
-        """Return the scalars that intervals need, by p x p algebra."""
-        found, good = self._solve_and_verify(g)
-        return with_fallback(self.gram.norms(found, sigma), good, g, partial(self.fallback.norms, sigma=sigma))
-
-    def respond(self, g: Array) -> Response:
-        """Return the images of the solutions over the training rows."""
-        found, good = self._solve_and_verify(g)
-        return with_fallback(self.gram.response(found), good, g, self.fallback.respond)
-
     @property
     def half(self) -> Callable[[np.ndarray], np.ndarray] | None:
         """Function from ``g`` to ``L^-1 g``, (k, p), with ``P = L L'``."""
-        return self.gram.half
-
-    def _solve_and_verify(self, g: Array) -> tuple[Response, np.ndarray]:
-        """Solve, and verify one random combination of the rows; each row if that fails.
-
-        Returns:
-            The response, with h for its images, and which of its rows are good, (k,) of bool.
-        """
-        rows, finite = finite_rows(self.problem, g)
-        z = self.gram.solve_implicit(rows)
-        answer = Correction.direct(self.gram, z)
-        weights = error_weights(self.gram, answer)
-        signs = random_combination(weights, answer.image)
-        error = self._errors((signs @ rows)[None], z.combined(signs))
-        if error[0] <= ACCEPTED_ERROR:
-            return verified_response(answer, finite, error), np.ones(len(rows), dtype=bool)
-        errors = []
-        for start in range(0, len(rows), self.block):
-            at = np.arange(start, min(start + self.block, len(rows)))
-            errors.append(self._errors(weights[at, None] * rows[at], z.take(at).times(weights[at])))
-        error = np.concatenate(errors)
-        return verified_response(answer, finite, error), error <= ACCEPTED_ERROR
+        return self.factor.half
 
     def _errors(self, g: np.ndarray, z: GramSolution) -> np.ndarray:
         """Return a bound on the error of ``s'J h`` in each row, (k,): ``sqrt(r'P^-1 r)`` with ``r = g - P h``."""
-        h = self.problem.native(self.gram.lift(z))
+        h = self.problem.native(self.factor.lift(z))
         r = self.problem.native(g) - Operator(self.problem, "ggn")(h)
-        found: np.ndarray = self.gram.solve_implicit(self.problem.numpy(r)).size
+        found: np.ndarray = self.factor.solve_implicit(self.problem.numpy(r)).size
         return found

@@ -15,18 +15,12 @@ from typing import Any
 import numpy as np
 
 from vhat.linalg.curvature import Operator
-from vhat.linalg.solvers.corrected import (
-    error_weights,
-    finite_rows,
-    random_combination,
-    verified_response,
-    with_fallback,
-)
+from vhat.linalg.solvers.corrected import error_weights, finite_rows, random_combination, verified_response
 from vhat.linalg.solvers.correction_loop import Correction
 from vhat.linalg.solvers.cost import points_together
 from vhat.linalg.solvers.dual_gauss_newton import MAX_CANCELLATION, GaussNewton
 from vhat.linalg.solvers.factorised import ACCEPTED_ERROR
-from vhat.linalg.solvers.interface import Response, Solution, Status, concatenate, replace_rows
+from vhat.linalg.solvers.interface import STATUS_DTYPE, Response, Solution, Status, concatenate, replace_rows
 from vhat.linalg.solvers.jacobian_factors import Features, NotRankOne, features_at
 from vhat.linalg.solvers.kernel import KernelSolution
 from vhat.linalg.solvers.single_kernel import SingleKernel, points_refined
@@ -61,31 +55,17 @@ class RefinedGaussNewton(GaussNewton):
     """``P^-1`` through a kernel in single precision.
 
     Attributes:
-        kernel: The factorisation.
+        factor: The kernel in single precision, factorised.
         rtol: Bound on the relative error of ``sqrt(V)`` to which solutions are refined.
     """
 
-    kernel: SingleKernel = field(repr=False)
+    factor: SingleKernel = field(repr=False)
     rtol: float = 2e-6
 
     @property
     def inputs_together(self) -> int:
         """Number of points solved together from their inputs."""
-        return points_refined(self.problem, self.kernel.structure)
-
-    def respond(self, g: Array) -> Response:
-        """Return the response of right-hand sides given as vectors."""
-        rows, finite = finite_rows(self.problem, g)
-        sides = self._sides_of_rows(rows, g if finite.all() else None)
-        answer, z = self._solve_data_space(sides)
-        error = self._combined_error(answer, z, sides)
-        within = answer.error <= ACCEPTED_ERROR
-        if error <= ACCEPTED_ERROR and within.all():
-            return verified_response(answer, finite, np.full(1, error))
-        errors = self._errors_one_by_one(rows, z, error_weights(self.kernel, answer))
-        good = (errors <= ACCEPTED_ERROR) & within
-        fallback = None if self.fallback is None else self.fallback.respond
-        return with_fallback(verified_response(answer, finite, errors), good, g, fallback)
+        return points_refined(self.problem, self.factor.structure)
 
     def respond_at(self, inputs: Any) -> Response:
         """Return the response of the predictions at checked inputs, the outputs of one input in consecutive rows.
@@ -93,7 +73,7 @@ class RefinedGaussNewton(GaussNewton):
         No row of length p is formed, except for points that fail the check.
         """
         try:
-            features = features_at(self.problem, inputs, self.kernel.structure)
+            features = features_at(self.problem, inputs, self.factor.structure)
         except NotRankOne:  # unlike every training row, some gradient is not an outer product
             return self._respond_by_gradients(inputs, np.arange(self.problem.count(inputs)))
         sides = self._sides_of_features(features)
@@ -113,7 +93,7 @@ class RefinedGaussNewton(GaussNewton):
     def solve_together(self, g: Array) -> Solution:
         """Solve for many rows, verified together by one random combination; one by one if that fails."""
         problem = self.problem
-        kernel = self.kernel
+        kernel = self.factor
         rows, finite = finite_rows(problem, g)
         if not finite.all():
             return self.solve(g)
@@ -131,6 +111,18 @@ class RefinedGaussNewton(GaussNewton):
         return Solution(problem.native(h), status, np.full(k, error), np.ones(k, dtype=int))
 
     # -- inside ----------------------------------------------------------------------------------
+    def _solve_and_verify(self, g: Array) -> tuple[Response, np.ndarray]:
+        rows, finite = finite_rows(self.problem, g)
+        sides = self._sides_of_rows(rows, g if finite.all() else None)
+        answer, z = self._solve_data_space(sides)
+        error = self._combined_error(answer, z, sides)
+        within = answer.error <= ACCEPTED_ERROR
+        if error <= ACCEPTED_ERROR and within.all():
+            return verified_response(answer, finite, np.full(1, error)), within
+        errors = self._errors_one_by_one(rows, z, error_weights(self.factor, answer))
+        good = (errors <= ACCEPTED_ERROR) & within
+        return verified_response(answer, finite, errors), good
+
     def _respond_by_gradients(self, inputs: Any, points: np.ndarray) -> Response:
         """Return the response of some points from their gradients as vectors, a few at a time."""
         problem = self.problem
@@ -144,7 +136,7 @@ class RefinedGaussNewton(GaussNewton):
         return concatenate(parts)
 
     def _sides_of_rows(self, rows: np.ndarray, gradients: Array | None) -> _RightHandSides:
-        kernel = self.kernel
+        kernel = self.factor
         scaled = rows * kernel.inverse_root
         return _RightHandSides(
             scaled=scaled,
@@ -156,7 +148,7 @@ class RefinedGaussNewton(GaussNewton):
         )
 
     def _sides_of_features(self, features: Features) -> _RightHandSides:
-        kernel = self.kernel
+        kernel = self.factor
 
         def combined(weights: np.ndarray) -> np.ndarray:
             row = features.transposed(weights[None]) * kernel.root_decay
@@ -174,7 +166,7 @@ class RefinedGaussNewton(GaussNewton):
 
     def _solve_data_space(self, sides: _RightHandSides) -> tuple[Correction, KernelSolution]:
         """Solve in the space of the data."""
-        kernel = self.kernel
+        kernel = self.factor
         found = kernel.solve_data_space(sides.cross, sides.free, self.rtol)
         z = kernel.implicit_solution(sides.scaled, sides.cross, sides.free, sides.total, found)
         if sides.scaled.size:
@@ -182,11 +174,11 @@ class RefinedGaussNewton(GaussNewton):
         pull = sides.slope - z.coefficients @ kernel.penalty_image
         pull = pull + z.free @ kernel.penalty_gradient[kernel.structure.free]
         known = np.isfinite(z.energy)
-        status = np.where(known, Status.CONVERGED.value, Status.NOT_FINITE.value).astype("<U13")
+        status = np.where(known, Status.CONVERGED.value, Status.NOT_FINITE.value).astype(STATUS_DTYPE)
         steps = np.full(len(known), found.products)
         return Correction(None, z, z.image, z.energy, pull, status, found.error, steps), z
 
     def _combined_error(self, answer: Correction, z: KernelSolution, sides: _RightHandSides) -> float:
         """Return the error of one random combination of the rows, by the framework's derivatives."""
-        signs = random_combination(error_weights(self.kernel, answer), answer.image)
+        signs = random_combination(error_weights(self.factor, answer), answer.image)
         return float(self._errors(sides.combined(signs), z.combined(signs))[0])

@@ -230,7 +230,7 @@ def make_single_kernel(problem: Problem) -> SingleKernel:
     diagonal = _diagonal(problem, root, features)
     factor, shift = _factorised(problem, root, features, float(np.sum(diagonal)))
     columns, border, corner = _border(problem, root, features, factor)
-    return SingleKernel(problem, root, features, factor, diagonal, border, corner, "dual", shift=shift, columns=columns)
+    return SingleKernel(problem, root, features, factor, diagonal, border, corner, shift=shift, columns=columns)
 
 
 def _diagonal(problem: Problem, root: Root, features: Features) -> np.ndarray:
