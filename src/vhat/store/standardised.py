@@ -78,17 +78,28 @@ def rebuild(saved: Document, params: Any, X: Any, y: Any, supplied: Supplied) ->
     """
     model = saved["model"]
     scaling = build(Scaling, model["scaling"], columns=model["columns"])
-    for name in ("lower", "upper"):
-        limits = getattr(scaling, name)
-        if limits is not None and limits.shape != scaling.kept.shape:
-            raise StoreError(
-                f"the saved Scaling is malformed: {name} has shape {limits.shape}, of {len(scaling.kept)} columns."
-            )
     X = as_numbers("X", match_columns("X", X, model["columns"]))
     y = as_numbers("y", y)
+    _check_shapes(scaling, y.reshape(len(y), -1).shape[1])
     adapter = _restoring_adapter(model, len(X))
     base = adapter.rebuild({**saved, "model": model["base"]}, params, scaling.inputs(X), scaling.responses(y), supplied)
     return replace(base, X=X, targets=y.reshape(len(y), -1), scaling=scaling)
+
+
+def _check_shapes(scaling: Scaling, outputs: int) -> None:
+    """Check that a scaling has one number for each kept column, and one for each response.
+
+    Raises:
+        StoreError: If an array has another shape, which may broadcast and give wrong numbers.
+    """
+    per_column = ("kept", "center", "spread", "power", "power_center", "power_spread", "lower", "upper")
+    shapes = dict.fromkeys(per_column, (scaling.kept.size,)) | dict.fromkeys(("shift", "unit"), (outputs,))
+    for name, shape in shapes.items():
+        values = getattr(scaling, name)
+        if values is not None and values.shape != shape:
+            raise StoreError(
+                f"the saved Scaling is malformed: {name} has shape {values.shape}, where {shape} is needed."
+            )
 
 
 def move(problem: Problem, to: Any) -> Problem:
