@@ -132,6 +132,8 @@ def load(
     saved = read(directory, KIND)
     check(_Saved, saved, "estimator")
     params = dict(saved["params"])
+    if "recipe" not in params:
+        raise StoreError("the saved estimator is malformed: its options have no entry recipe.")
     if recipe is None and params["recipe"] is None:
         raise StoreError(
             "the recipe of this estimator was a function, which is not saved. Give load(..., recipe=your function)."
