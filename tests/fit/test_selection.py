@@ -675,6 +675,16 @@ def test_a_choice_in_doubt_is_made_again_by_refits(monkeypatch, lowest):
     assert found.by == asked[-1][0]
 
 
+def test_a_table_whose_small_decays_cannot_be_fitted_is_fitted_with_a_larger_one():
+    """Twenty rows and 225 parameters: no fit below 0.016 could be scored, and the choice raised an error."""
+    rng = np.random.default_rng([1, 57, 4])
+    X = rng.normal(size=(20, 5))
+    y = X[:, 0] + 0.5 * X[:, 1] + 0.5 * rng.normal(size=20)
+    network = vhat.NetworkRegressor().fit(X, y)
+    assert network.weight_decay_ > 0.016
+    assert network.score(X, y) > 0.5
+
+
 def test_a_rough_score_has_its_status_and_is_warned_of():
     """Near interpolation by a network most rows hold up their own prediction."""
     rng = np.random.default_rng(0)

@@ -98,6 +98,42 @@ def test_every_call_that_computes_a_spread_is_refused(name):
         CALLS[name](fitted)
 
 
+class Stopped(nn.Module):
+    """A network whose hidden layer may be cut off from the gradient, and whose predictions may be cut off above."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(2, 3)
+        self.last = nn.Linear(3, 1)
+        self.cut = False
+        self.highest = 1e9
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x))
+        return self.last(h.detach() if self.cut else h)[:, 0].clamp(max=self.highest)
+
+
+def test_a_change_of_the_gradient_alone_is_noticed():
+    module = seeded(Stopped)
+    fitted = vhat.from_torch(module, X, Y, weight_decay=1e-2)
+    fitted.problem.refuse_changed()
+    module.cut = True
+    with pytest.raises(vhat.ModelError, match=f"{CHANGED}.*its predictions are the same, but entries of"):
+        fitted.problem.refuse_changed()
+
+
+def test_a_change_at_the_last_rows_of_a_sorted_table_is_noticed():
+    module = seeded(Stopped)
+    with torch.no_grad():
+        predictions = module.double()(torch.as_tensor(X)).numpy()
+    order = np.argsort(predictions)
+    fitted = vhat.from_torch(module, X[order], Y[order], weight_decay=1e-2)
+    fitted.problem.refuse_changed()
+    module.highest = float(np.quantile(predictions, 0.95))
+    with pytest.raises(vhat.ModelError, match=CHANGED):
+        fitted.problem.refuse_changed()
+
+
 def test_an_undone_change_and_further_training_change_nothing():
     module, fitted = made()
     tangent = fitted.linearised(1e-2)

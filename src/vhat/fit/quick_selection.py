@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from vhat.errors import SelectionWarning, outside
+from vhat.errors import ModelError, SelectionWarning, outside
 from vhat.fit.decay_path import default_grid
 from vhat.fit.score_curve import FAILED, ROUGH, joined
 from vhat.fit.selection import Selection, choose_weight_decay
@@ -87,7 +87,9 @@ def _choose_from_whole_grid(choose: Callable[..., Tried], grid: np.ndarray) -> T
         return high
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SelectionWarning)
-        low = choose(grid=grid[: len(grid) - _LARGE_LAMS + 1], by=high.by)
+        low = _choose_or_none(choose, grid=grid[: len(grid) - _LARGE_LAMS + 1], by=high.by)
+    if low is None:
+        return high
     better = _better(low, high)
     # Prefer a reliable choice to a better score that is not reliable.
     if better.curve.doubt and not high.curve.doubt:
@@ -111,14 +113,26 @@ def _choose_from_halves(choose: Callable[..., Choice], grid: np.ndarray) -> Choi
         warnings.simplefilter("ignore", SelectionWarning)  # it advises to extend the grid, as is done here
         choice = choose(grid=grid[half:])
         if choice.weight_decay == grid[half]:
-            choice = _better(choose(grid=grid[: half + 1]), choice)
+            low = _choose_or_none(choose, grid=grid[: half + 1])
+            if low is not None:
+                choice = _better(low, choice)
         if choice.curve.doubt:
             lowest = max(int(np.searchsorted(grid, _best_reliable(choice))) - _LAMS_BELOW, 0)
             refitted = choose(grid=grid[lowest:], by="cross_validation")
             if lowest and refitted.weight_decay == grid[lowest]:
-                refitted = _better(choose(grid=grid[: lowest + 1], by="cross_validation"), refitted)
+                low = _choose_or_none(choose, grid=grid[: lowest + 1], by="cross_validation")
+                if low is not None:
+                    refitted = _better(low, refitted)
             choice = refitted.merged(choice, refitted.curve)
     return choice
+
+
+def _choose_or_none(choose: Callable[..., Choice], **options: Any) -> Choice | None:
+    """Return the choice among smaller lams; None if none of them could be scored, as where fits interpolate."""
+    try:
+        return choose(**options)
+    except ModelError:
+        return None
 
 
 def _best_reliable(choice: Selection | Tried) -> float:

@@ -29,6 +29,8 @@ _LINEAR_DECADES = 2.5
 """Height of the linear half of that axis, in decades of the logarithmic part."""
 _CUT_SHARE = 0.03
 """Share of a band's limits that may lie outside of a linear axis; the widths below show them."""
+_END = 3.05
+"""Ends of the horizontal axis: a little beyond the last test points, 3, so that their marks are whole."""
 _PAPER_CG_LABEL = "the paper's 1000 CG steps"
 
 
@@ -89,9 +91,12 @@ def bands(cells: Sequence[Cell], results: Results) -> Figure:
             gauss_newton = any(band.curvature == "ggn" for band in shown)
             axes[row, 0].set_ylabel(f"{method}\n(Gauss-Newton)" if gauss_newton else method)
         axes[-1, 0].set_ylabel("width")
-        _scale(axes[:-1], list(found.values()), draw(cells[0]).test.truth)
+        scale = _scale(axes[:-1], list(found.values()), draw(cells[0]).test.truth)
         write_legend(figure, axes, first=methods)
-        write_caption(figure, f"{TITLES[cells[0].version]}; λ = {decay_text(cells[0].lam)}", cells[0].steps)
+        caption = [TITLES[cells[0].version], f"λ = {decay_text(cells[0].lam)}", scale]
+        left_out = sorted({cell.n for cell in cells} - set(sizes))
+        caption.extend(f"n = {n:,} was not computed" for n in left_out)
+        write_caption(figure, "; ".join(filter(None, caption)), cells[0].steps)
     return figure
 
 
@@ -125,7 +130,7 @@ def _draw_band(ax: Axes, cell: Cell, method: str, band: _Band | None, iterated: 
     ax.plot(band.x, data.test.truth, "--", color=BLACK, linewidth=0.9, label="truth", zorder=5)
     few = len(data.train.X) <= _FEW_POINTS
     # Few data are large dots above the band, many are small dots under it.
-    size, shade, height = (2.2, "0.35", 4) if few else (0.9, "0.68", 1)
+    size, shade, height = (2.2, "0.35", 4) if few else (1.2, "0.6", 1)
     ax.plot(
         data.train.X[:, 0],
         data.train.y,
@@ -139,9 +144,8 @@ def _draw_band(ax: Axes, cell: Cell, method: str, band: _Band | None, iterated: 
     )
     _shade_gap(ax)
     if iterated is not None:
-        ax.vlines(
-            iterated.x, iterated.lower, iterated.upper, color=GREEN, linewidth=1.0, zorder=6, label=_PAPER_CG_LABEL
-        )
+        limits = (iterated.lower, iterated.upper)
+        ax.vlines(iterated.x, *limits, color=GREEN, linewidth=0.6, alpha=0.7, zorder=1.5, label=_PAPER_CG_LABEL)
 
 
 def _draw_widths(ax: Axes, by_method: dict[str, _Band | None]) -> None:
@@ -162,20 +166,31 @@ def _shade_gap(ax: Axes) -> None:
     ax.axvspan(-GAP, GAP, color=GREY, alpha=0.2, linewidth=0, zorder=0, label="no data")
 
 
-def _scale(axes: np.ndarray, found: Sequence[_Band], truth: np.ndarray) -> None:
-    """Set the vertical axes of all bands: linear, or logarithmic beyond the range of the truth."""
+def _scale(axes: np.ndarray, found: Sequence[_Band], truth: np.ndarray) -> str:
+    """Set the vertical axes of all bands: linear, or logarithmic beyond the range of the truth.
+
+    Returns:
+        What the caption says of them.
+    """
     top = float(np.max(np.abs(truth)))
     lows = [float(np.nanquantile(band.lower, _CUT_SHARE)) for band in found]
     highs = [float(np.nanquantile(band.upper, 1 - _CUT_SHARE)) for band in found]
     far = max([top, *(float(np.nanmax(np.abs([band.lower, band.upper]))) for band in found)])
     tall = max([top, *(abs(each) for each in (*lows, *highs))]) > _TALL_BAND * top
+    linear = math.ceil(top) + 1
+    margin = 0.05 * top
+    bottom = min([float(np.min(truth)), *lows]) - margin
+    ceiling = max([float(np.max(truth)), *highs]) + margin
     for ax in axes.flat:
-        ax.set_xlim(-3.0, 3.0)
+        ax.set_xlim(-_END, _END)
         if tall:
-            _scale_by_logarithm(ax, linear=math.ceil(top) + 1, far=far)
-            continue
-        margin = 0.05 * top
-        ax.set_ylim(min([float(np.min(truth)), *lows]) - margin, max([float(np.max(truth)), *highs]) + margin)
+            _scale_by_logarithm(ax, linear=linear, far=far)
+        else:
+            ax.set_ylim(bottom, ceiling)
+    if tall:
+        return f"logarithmic beyond the dotted lines at ±{linear}"
+    cut = any(float(np.nanmin(band.lower)) < bottom or float(np.nanmax(band.upper)) > ceiling for band in found)
+    return "bands are cut at the ends of the axis, the widths are not" if cut else ""
 
 
 def _scale_by_logarithm(ax: Axes, *, linear: int, far: float) -> None:

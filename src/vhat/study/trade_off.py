@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["trade_off"]
 
+_THIN_WIDTH = 0.004
+"""Least width of a shade, in the unit of the responses."""
+_THIN_COVERAGE = 0.8
+"""Least height of a shade, in percent."""
 _CLOSE = 12.0
 """Distance below which marks share a label, in points (1/72 inch): a little more than the height of a label."""
 
@@ -58,12 +62,14 @@ def trade_off(rows: Sequence[Row]) -> Figure:
                 panels.append((axes[i, j], curves))
                 _draw_curves(axes[i, j], curves)
                 axes[i, j].set_title(f"$d = {d}$, $n = {n:,}$".replace(",0", "{,}0"))
-                axes[i, j].set_xlabel("median width" if i == len(dimensions) - 1 else "")
+                axes[i, j].set_xlabel("median width (upper - lower)" if i == len(dimensions) - 1 else "")
                 axes[i, j].set_ylabel("% of the truth covered" if j == 0 else "")
         _set_axes(axes, rows)
         write_legend(figure, axes)
         version = TITLES[rows[0].first.version]
-        caption = f"{version}; labels: λ; shades: standard deviations over trials; open marks: fewer trials"
+        caption = f"{version}; labels: λ; shades: standard deviations over trials; dotted: {100 * (1 - ALPHA):g}%"
+        if any(_incomplete(curve) for _, panel in panels for curve in panel):
+            caption += "; open marks: fewer trials"
         write_caption(figure, caption, rows[0].first.steps)
         # The labels come last: their places depend on the final axes.
         for ax, curves in panels:
@@ -91,6 +97,11 @@ def _curves(rows: Sequence[Row]) -> list[list[_Mark]]:
     return curves
 
 
+def _incomplete(marks: Sequence[_Mark]) -> bool:
+    """Return whether a curve has fewer trials than were asked for."""
+    return marks[0].row.done < marks[0].row.asked
+
+
 def _draw_curves(ax: Axes, curves: Sequence[Sequence[_Mark]]) -> None:
     """Draw marks joined in the order of the decays, with standard deviations shaded."""
     from matplotlib.patches import Ellipse
@@ -103,7 +114,7 @@ def _draw_curves(ax: Axes, curves: Sequence[Sequence[_Mark]]) -> None:
         colour = COLOURS.get(method, GREY)
         face = colour
         label = method
-        if marks[0].row.done < marks[0].row.asked:
+        if _incomplete(marks):
             face = "white"
             label = f"{method}, fewer trials"
         x = [mark.width.mean for mark in marks]
@@ -122,7 +133,8 @@ def _draw_curves(ax: Axes, curves: Sequence[Sequence[_Mark]]) -> None:
         )
         for mark in marks:
             center = (mark.width.mean, mark.coverage.mean)
-            axes = (2 * (mark.width.sd or 0.0), 2 * (mark.coverage.sd or 0.0))
+            # A standard deviation of zero is drawn as a thin line.
+            axes = (max(2 * (mark.width.sd or 0.0), _THIN_WIDTH), max(2 * (mark.coverage.sd or 0.0), _THIN_COVERAGE))
             ax.add_patch(Ellipse(center, *axes, color=colour, alpha=0.15, linewidth=0, zorder=1))
 
 
