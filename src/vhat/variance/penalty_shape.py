@@ -4,8 +4,8 @@ A single number for all parameters is not free of units, because parameters have
 layer is a thousand times smaller, for responses in thousands. It is the same function, but a single number penalises
 the last layer a million times less than before, relative to the first. Each array of parameters therefore has its own
 number, the mean of ``diag(J'CJ/n)`` over its entries. The penalty then has the units of the curvature. Two networks
-that represent the same function, in other units of y or with a factor moved from one layer to the next, have the same
-refit.
+that represent the same function, in another unit of y or with a factor moved from one layer to the next, have the same
+refit. Of several outputs the unit must be common: the loss sums their squares, and so does ``J'CJ``.
 
 The entries of an array are assumed to share one unit. A model whose only array is a vector is a list of named
 quantities, like the parameters of a curve; there each entry has its own number.
