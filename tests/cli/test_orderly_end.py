@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -125,3 +127,25 @@ def test_an_empty_list_of_layers_is_refused(tmp_path):
 def test_the_estimator_refuses_a_network_that_no_memory_holds():
     with pytest.raises(vhat.MemoryBudgetError, match="parameters, and training it takes"):
         vhat.NetworkRegressor((10**9, 10**9), weight_decay=0.1).fit([[1.0], [2.0], [4.0]], [1.0, 2.0, 3.0])
+
+
+SWALLOWED = """
+import os, signal, sys
+from vhat.cli.orderly_end import interrupts_as_exceptions, interrupts_as_exits
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with interrupts_as_exits():
+    if "command" in sys.argv:
+        interrupts_as_exceptions()
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        pass  # as pydantic does while options are read
+print("went on")
+"""
+
+
+@pytest.mark.parametrize(("stage", "code", "said"), [("options", 130, ""), ("command", 0, "went on\n")])
+def test_an_interrupt_that_a_library_swallows_while_options_are_read_ends_the_program(stage, code, said):
+    ended = subprocess.run([sys.executable, "-c", SWALLOWED, stage], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (code, said)
+    assert ended.stderr == ("vhat: stopped.\n" if stage == "options" else "")

@@ -29,10 +29,13 @@ from typer.core import TyperCommand, TyperGroup
 from vhat.cli.advice import in_options
 from vhat.cli.orderly_end import (
     CLOSED_PIPE,
+    STOPPED,
     drop_failed_output,
     drop_output,
     explain_output_errors,
     fill_closed_streams,
+    interrupts_as_exceptions,
+    interrupts_as_exits,
     signals_as_exits,
 )
 from vhat.cli.terminal import write_utf8
@@ -50,7 +53,6 @@ __all__ = ["CANNOT_ANSWER", "CANNOT_USE", "STOPPED", "UNEXPECTED", "Command", "G
 UNEXPECTED = 1
 CANNOT_USE = 2
 CANNOT_ANSWER = 3
-STOPPED = 130
 _MAX_NAME = 300
 """File names longer than this are cut in messages, in characters. No file system allows so many."""
 _SHOWN_NAME = 60
@@ -72,6 +74,11 @@ class _Switches:
 
 class Command(_Switches, TyperCommand):
     """A command whose help shows switches without the name of a value."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. From here on, Ctrl-C raises KeyboardInterrupt, so that temporary files are removed."""
+        interrupts_as_exceptions()
+        return super().invoke(ctx)
 
 
 class Group(_Switches, TyperGroup):
@@ -199,7 +206,7 @@ class _Program(typer.Typer):
         """Run the program, with handlers for signals and closed streams."""
         fill_closed_streams()
         try:
-            with signals_as_exits():
+            with signals_as_exits(), interrupts_as_exits():
                 return super().__call__(*args, **kwargs)
         except KeyboardInterrupt:  # Ctrl-C before a command runs, or while another error is handled
             print("vhat: stopped.", file=sys.stderr)

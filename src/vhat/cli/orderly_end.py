@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -14,15 +15,20 @@ from vhat.errors import InputError
 
 __all__ = [
     "CLOSED_PIPE",
+    "STOPPED",
     "drop_failed_output",
     "drop_output",
     "explain_output_errors",
     "fill_closed_streams",
+    "interrupts_as_exceptions",
+    "interrupts_as_exits",
     "signals_as_exits",
 ]
 
 CLOSED_PIPE = 141
 """Exit code 128 + SIGPIPE, as shells report it for a program whose reader has gone: ``vhat predict ... | head -1``."""
+STOPPED = 130
+"""Exit code 128 + SIGINT, as shells report it for a program that was stopped by Ctrl-C."""
 _ENDING = ("SIGTERM", "SIGHUP")
 """Signals that end the program. Windows has only the first."""
 
@@ -50,6 +56,36 @@ def signals_as_exits() -> Iterator[None]:
     finally:
         for number in handled:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def interrupts_as_exits() -> Iterator[None]:
+    """Let Ctrl-C end the process at once, until :func:`interrupts_as_exceptions` is called.
+
+    While options are read, nothing has been written, and a KeyboardInterrupt may be lost: pydantic, which typer uses,
+    prints it and goes on.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+        yield
+        return
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        interrupts_as_exceptions()
+
+
+def interrupts_as_exceptions() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt again."""
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _leave(*_: Any) -> None:
+    with suppress(OSError):
+        os.write(2, b"vhat: stopped.\n")
+    os._exit(STOPPED)
 
 
 def fill_closed_streams() -> None:

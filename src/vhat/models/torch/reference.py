@@ -17,7 +17,7 @@ import torch
 from vhat.errors import ModelError
 from vhat.models.torch.describe import describe
 from vhat.models.torch.inputs import Rows
-from vhat.models.torch.model import TorchModel, take_rows
+from vhat.models.torch.model import TorchModel
 
 __all__ = ["Reference", "record_reference"]
 
