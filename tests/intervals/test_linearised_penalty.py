@@ -158,6 +158,9 @@ def test_noise_that_was_judged_heavy_tailed_is_not_called_gaussian():
 
     assert heavy.audit()["gaussian noise"].verdict == "noted"
     assert "Student's t" in heavy.audit()["gaussian noise"].remedy
+    assert "right at 95%, a little too wide at 90%, where they cover 92%" in heavy.audit()["gaussian noise"].remedy
+    covered = 1 - 2 * stats.t.sf(stats.norm.isf(0.05) * np.sqrt(2), 4)
+    assert round(100 * covered) == 92
     assert plain.audit()["gaussian noise"].verdict == "assumed"
 
 
