@@ -418,3 +418,10 @@ def test_points_of_slices_without_a_finite_prediction_are_left_out():
     assert -1.2 <= line["grid"][0] <= -1.0
     assert line["grid"][-1] > 1.0
     assert np.all(np.isfinite(line["center"]))
+
+
+def test_a_value_and_its_threshold_have_digits_that_tell_them_apart(page):
+    lines = [{**line, "value": 0.27712, "threshold": 0.27694, "digits": 4} for line in page["audit"]["lines"]]
+    text = render({**page, "audit": {**page["audit"], "lines": lines}})
+    assert 'data-label="value">0.2771<' in text
+    assert 'data-label="threshold">0.2769<' in text
