@@ -396,6 +396,19 @@ def test_advice_on_unequal_noise_names_only_calls_that_help():
     assert "Call fitted.calibrate(X_cal, y_cal)" in without_torch
 
 
+def test_remedies_of_a_last_layer_say_that_no_input_column_was_tested():
+    X, y = straight(200, 2, noise=lambda X: np.exp(X[:, 1]))
+    module = torch.nn.Sequential(module_of(X, y, 1), torch.nn.Flatten(0))
+    note = "no column of the inputs was tested"
+    bent = X[:, 0] ** 2 + 0.3 * np.random.default_rng(2).standard_normal(200)
+    for responses, name in ((y, "unequal noise"), (bent, "lack of fit")):
+        last = vhat.from_torch(module, X, responses, weight_decay=1e-6, parameters="last").polish()
+        line = lines(last)[name]
+        assert line.verdict == "fails"
+        assert line.remedy.count(note) == 1
+    assert note not in lines(vhat.from_torch(module, X, y, weight_decay=1e-6))["unequal noise"].remedy
+
+
 def test_a_variance_head_that_does_not_match_is_not_called_one_common_noise_level():
     grows = {"d": 2, "noise": lambda X: np.exp(X[:, 1])}
     X, y = straight(200, **grows)

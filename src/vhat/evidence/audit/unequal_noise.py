@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vhat.evidence.audit.column_tests import just_significant, worst_group
+from vhat.evidence.audit.input_columns import note_on_features
 from vhat.evidence.audit.result import Line
 from vhat.evidence.audit.row_groups import Groups
 from vhat.evidence.audit.standardised_residuals import NotTested, Residuals
@@ -58,7 +59,8 @@ def unequal_noise_line(
         where = f"{meaning} ({worst.words})"
         return Line("unequal noise", worst.factor, worst.threshold, "holds", remedy, where)
     has_head = level is not None and work.own_factor(level) is not None
-    remedy = f"{_finding(worst, has_head=has_head)} {_advice(work, has_head=has_head)}"
+    note = note_on_features(work.problem)
+    remedy = f"{_finding(worst, has_head=has_head)}{note} {_advice(work, has_head=has_head)}"
     return Line("unequal noise", worst.factor, worst.threshold, "fails", remedy, meaning)
 
 
