@@ -396,10 +396,10 @@ def test_advice_on_unequal_noise_names_only_calls_that_help():
     assert "Call fitted.calibrate(X_cal, y_cal)" in without_torch
 
 
-def test_remedies_of_a_last_layer_say_that_no_input_column_was_tested():
+def test_remedies_of_a_last_layer_say_that_its_inputs_were_not_tested():
     X, y = straight(200, 2, noise=lambda X: np.exp(X[:, 1]))
     module = torch.nn.Sequential(module_of(X, y, 1), torch.nn.Flatten(0))
-    note = "no column of the inputs was tested"
+    note = "the model's own inputs were not tested"
     bent = X[:, 0] ** 2 + 0.3 * np.random.default_rng(2).standard_normal(200)
     for responses, name in ((y, "unequal noise"), (bent, "lack of fit")):
         last = vhat.from_torch(module, X, responses, weight_decay=1e-6, parameters="last").polish()

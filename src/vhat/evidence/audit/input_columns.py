@@ -76,4 +76,4 @@ def note_on_features(problem: Problem) -> str:
     """Return a sentence, after a space, on groups of rows along features of a last layer; empty for other models."""
     if not is_last_layer(problem):
         return ""
-    return " Features of the last layer are outputs of the layers before it: no column of the inputs was tested."
+    return " Features of the last layer are outputs of the layers before it: the model's own inputs were not tested."
