@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 
 import vhat
-from vhat.evidence.audit.result import share_sentences
+from vhat.evidence.audit.result import Audit, Line, share_sentences
 
 NAMES = [
     "stationarity",
@@ -669,6 +669,15 @@ def test_prints_as_a_table_with_every_line_and_says_what_to_look_at(minimum):
     assert 'loss="mse"' in bad
     assert max(map(len, bad.splitlines())) <= 120
     assert str(minimum.audit()) == good
+
+
+def test_a_value_and_a_threshold_that_differ_are_printed_with_digits_that_show_it():
+    line = Line("lack of fit", 0.27712, 0.27694, "fails", "Mend it.", "mean")
+    assert str(line) == "lack of fit fails: mean is 0.2771 (threshold 0.2769). Mend it."
+    assert re.search(r"0\.2771 .* 0\.2769 ", repr(Audit((line,))))
+    assert Line("noise", 0.25, 0.01, "holds", "", "").numbers == ("0.25", "0.01")
+    assert Line("noise", 0.25, 0.25, "holds", "", "").numbers == ("0.25", "0.25")
+    assert Line("noise", math.nan, math.nan, "noted", "", "").numbers == ("", "")
 
 
 def test_several_noise_levels_and_brackets_survive_printing():

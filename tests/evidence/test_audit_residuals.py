@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+import torch
 from scipy import stats
 
 import vhat
@@ -362,6 +363,63 @@ def test_the_estimator_calls_rows_and_columns_as_the_table_does(tmp_path):
         X, X["age"] + np.exp(1.2 * X["bmi"]) * rng.normal(size=60)
     )
     assert "ows with column bmi in its top fifth" in network.audit()["unequal noise"].remedy
+
+
+def module_of(X, y, outputs):
+    """Return a linear torch module at its least-squares fit of y, with further outputs that are zero."""
+    module = torch.nn.Linear(X.shape[1], outputs).double()
+    theta = np.linalg.lstsq(design(X), y, rcond=None)[0]
+    with torch.no_grad():
+        module.weight.zero_()
+        module.bias.zero_()
+        module.weight[0] = torch.tensor(theta[1:])
+        module.bias[0] = theta[0]
+    return module
+
+
+def test_advice_on_unequal_noise_names_only_calls_that_help():
+    grows = {"d": 2, "noise": lambda X: np.exp(X[:, 1])}
+    X, y = straight(200, **grows)
+    Z, t = straight(200, seed=1, **grows)
+    module = torch.nn.Sequential(module_of(X, y, 1), torch.nn.Flatten(0))
+    plain = vhat.from_torch(module, X, y, weight_decay=1e-6)
+    remedy = lines(plain)["unequal noise"].remedy
+    assert 'loss="gaussian_nll"' in remedy
+    assert "sample_weight=1/noise^2" in remedy
+    told = plain.linearised(1e-3, validation=(Z, t)).audit()["unequal noise"]
+    assert told.verdict == "fails"
+    assert told.remedy.index('loss="gaussian_nll"') < told.remedy.index("fitted.calibrate(X_cal, y_cal)")
+    assert "sample_weight=" not in told.remedy
+    assert "noise=" not in told.remedy
+    without_torch = fit(X, y, 1e-3).linearised(1e-3, validation=(Z, t)).audit()["unequal noise"].remedy
+    assert "gaussian_nll" not in without_torch
+    assert "Call fitted.calibrate(X_cal, y_cal)" in without_torch
+
+
+def test_remedies_of_a_last_layer_say_that_its_inputs_were_not_tested():
+    X, y = straight(200, 2, noise=lambda X: np.exp(X[:, 1]))
+    module = torch.nn.Sequential(module_of(X, y, 1), torch.nn.Flatten(0))
+    note = "the model's own inputs were not tested"
+    bent = X[:, 0] ** 2 + 0.3 * np.random.default_rng(2).standard_normal(200)
+    for responses, name in ((y, "unequal noise"), (bent, "lack of fit")):
+        last = vhat.from_torch(module, X, responses, weight_decay=1e-6, parameters="last").polish()
+        line = lines(last)[name]
+        assert line.verdict == "fails"
+        assert line.remedy.count(note) == 1
+    assert note not in lines(vhat.from_torch(module, X, y, weight_decay=1e-6))["unequal noise"].remedy
+
+
+def test_a_variance_head_that_does_not_match_is_not_called_one_common_noise_level():
+    grows = {"d": 2, "noise": lambda X: np.exp(X[:, 1])}
+    X, y = straight(200, **grows)
+    Z, t = straight(200, seed=1, **grows)
+    fitted = vhat.from_torch(module_of(X, y, 2), X, y, weight_decay=1e-6, loss="gaussian_nll")
+    for told in (lines(fitted, minimum=False), lines(fitted.with_validation(Z, t), minimum=False)):
+        line = told["unequal noise"]
+        assert line.verdict == "fails"
+        assert "one common noise level" not in line.remedy
+        assert "the head's noise does not match the residuals" in line.remedy
+        assert "gaussian_nll" not in line.remedy
 
 
 def test_advice_on_the_command_line_names_what_it_has():

@@ -64,6 +64,10 @@ def test_known_noise_gives_the_normal_interval_of_ridge_regression(framework, ta
     assert band.guarantee.startswith("Guaranteed 90%")
     assert "V in place of its mean" not in band.guarantee
     assert "a weight decay fixed before these responses were seen" in band.guarantee
+    by_test = framework == "numpy"
+    assert ("linear in its parameters as tested at two other parameter vectors" in band.guarantee) == by_test
+    assert ("that predict is linear in theta everywhere, as jac(X) says" in band.guarantee) == by_test
+    assert ("linear in its parameters by structure" in band.guarantee) != by_test
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

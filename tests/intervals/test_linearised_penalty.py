@@ -158,6 +158,9 @@ def test_noise_that_was_judged_heavy_tailed_is_not_called_gaussian():
 
     assert heavy.audit()["gaussian noise"].verdict == "noted"
     assert "Student's t" in heavy.audit()["gaussian noise"].remedy
+    assert "right at 95%, a little too wide at 90%, where they cover 92%" in heavy.audit()["gaussian noise"].remedy
+    covered = 1 - 2 * stats.t.sf(stats.norm.isf(0.05) * np.sqrt(2), 4)
+    assert round(100 * covered) == 92
     assert plain.audit()["gaussian noise"].verdict == "assumed"
 
 
@@ -274,9 +277,22 @@ def test_few_rows_identify_nothing_and_it_is_said():
     told = tangent.interval(Z[:2]).guarantee
     assert "WHICH 6 validation rows DO NOT IDENTIFY" in told
     assert "the width may be far off" in told
+    assert "polish()" not in told
     line = tangent.audit()["ridge penalty"]
     assert line.verdict == "fails"
     assert "recipe=" in line.remedy
+
+
+def test_a_last_layer_whose_refit_is_not_identified_is_sent_to_polish():
+    X, y, Z, t, theta = made(seed=1)
+    head = torch.nn.Linear(P, 1, bias=False).double()
+    with torch.no_grad():
+        head.weight[:] = torch.tensor(theta)
+    module = torch.nn.Sequential(head, torch.nn.Flatten(0))
+    fitted = vhat.from_torch(module, waves(X), y, weight_decay=1e-3, parameters="last")
+    told = fitted.linearised(validation=(waves(Z[:6]), t[:6])).interval(waves(Z[:2])).guarantee
+    assert "the width may be far off (a last layer is linear in its parameters: in place of linearised(), " in told
+    assert "fitted.polish() finds its minimum by one solve" in told
 
 
 def test_traces_by_lanczos_are_those_of_the_eigenvalues(monkeypatch):

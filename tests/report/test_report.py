@@ -389,3 +389,39 @@ def test_a_large_constant_in_the_responses_costs_no_digits():
     found = collect(Subject(fitted), cases.options(held_out=None))["outputs"][0]["training"]
     np.testing.assert_allclose(found["center"], design @ theta, rtol=0, atol=1e-5)
     np.testing.assert_allclose(found["observed"], y, rtol=0, atol=1e-5)
+
+
+def dose_response(x, bottom, top, ec50, slope):
+    return bottom + (top - bottom) / (1 + (x / ec50) ** (-slope))
+
+
+def dose_fit():
+    x = np.geomspace(0.05, 50, 40)
+    truth = [0.1, 2.0, 2.0, 1.3]
+    y = dose_response(x, *truth) + 0.03 * np.random.default_rng(0).standard_normal(40)
+    return vhat.from_curve_fit(dose_response, truth, x, y, 0.03 * np.ones(40)).polish()
+
+
+def test_slices_of_a_positive_column_stay_positive_and_the_curve_of_doses_has_a_report(tmp_path):
+    fitted = dose_fit()
+    fitted.report(str(tmp_path / "curve.html"))
+    (line,) = cases.data_of(tmp_path / "curve.html")["outputs"][0]["slices"]
+    assert 0 < line["grid"][0] < 0.05
+    assert line["grid"][-1] > 50
+
+
+def test_points_of_slices_without_a_finite_prediction_are_left_out():
+    x = np.linspace(-1.0, 1.0, 40)
+    y = np.sqrt(1.2 + x) + 0.01 * np.random.default_rng(0).standard_normal(40)
+    fitted = vhat.from_curve_fit(lambda x, a, b: a * np.sqrt(1.2 + x) + b, [1.0, 0.0], x, y).polish()
+    (line,) = collect(Subject(fitted), cases.Options())["outputs"][0]["slices"]
+    assert -1.2 <= line["grid"][0] <= -1.0
+    assert line["grid"][-1] > 1.0
+    assert np.all(np.isfinite(line["center"]))
+
+
+def test_a_value_and_its_threshold_have_digits_that_tell_them_apart(page):
+    lines = [{**line, "value": 0.27712, "threshold": 0.27694, "digits": 4} for line in page["audit"]["lines"]]
+    text = render({**page, "audit": {**page["audit"], "lines": lines}})
+    assert 'data-label="value">0.2771<' in text
+    assert 'data-label="threshold">0.2769<' in text

@@ -184,6 +184,8 @@ def test_training_rows_are_noticed_or_refused():
         fitted.with_validation(x[:5] + 1, y[:3])
     with pytest.raises(vhat.InputError, match=r"Give the pair \(X, y\)"):
         fitted.with_validation(x[:5] + 1)
+    with pytest.raises(vhat.InputError, match=r"validation rows take no weights. Give the pair \(X, y\)"):
+        polynomial(x, y, validation=(x + 1, y, np.ones(len(x))))
     perfect = polynomial(x, design(x) @ [1.0, 2.0, 3.0]).with_validation([5.0], [1.0 + 2 * 5.0 + 3 * 25.0])
     with pytest.raises(vhat.NoiseError, match=r"validation.*Give noise="):
         perfect.with_validation([0.0], perfect.predict([0.0])).interval([0.5])

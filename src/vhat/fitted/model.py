@@ -872,8 +872,10 @@ class FittedModel:
         Args:
             weight_decay: lam of ``1/(2n) sum |f - y|^2 + lam/2 |theta - a - c|^2``, with c such that the parameters are
                 the minimum: a number, or one per parameter of the flat vector; ``vhat.EarlyStopping(step_size, steps)``
-                for plain gradient descent, ``1/(step size x steps)``; ``"auto"`` finds a multiple of the model's own
-                decay by ``recipe`` or, without one, by the validation rows.
+                for plain gradient descent, ``1/(step size x steps)``; ``"auto"`` finds its size by
+                ``recipe`` or, without one, by the validation rows: a multiple of the model's own decay if every
+                parameter has one, else of one number for each array of parameters, the mean of ``diag(J'CJ/n)`` over
+                it (for each entry, where the only array is a vector).
             validation: Inputs and responses ``(X, y)`` that training did not fit, or a DataLoader for a torch module;
                 by default those of :meth:`with_validation`. They choose lam by their likelihood beside the size of the
                 training residuals, and tell the noise.

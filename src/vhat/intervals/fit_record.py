@@ -9,6 +9,7 @@ import numpy as np
 
 from vhat.errors import NotConverged
 from vhat.evidence.audit import Verdict, moved_by
+from vhat.evidence.audit.input_columns import is_last_layer
 from vhat.intervals.prepare import at_minimum, warn_of_weights
 from vhat.models.problem import Problem
 from vhat.variance.noise import Noise
@@ -42,6 +43,10 @@ class FitRecord:
             that.
         held_fixed: Whether some parameters of the model are held fixed, which may have been trained on these responses.
         linear: Whether predictions are linear in the responses by structure: a linear model under the squared error.
+        last_layer: Whether the model is a last layer under the squared error, whose minimum is the solution of one
+            linear system.
+        linear_by_test: Whether the user said that predictions are linear in the parameters and a test at other
+            parameters agreed, where the structure of the model cannot show it.
         usual_unsupported: For a linearised model, the average of ``unsupported`` at its training rows, NaN where the
             solves for it did not converge; 0 for any other model.
     """
@@ -61,6 +66,8 @@ class FitRecord:
     own_factor: np.ndarray | None
     held_fixed: bool
     linear: bool
+    last_layer: bool = False
+    linear_by_test: bool = False
     usual_unsupported: float = 0.0
 
     @cached_property
@@ -106,6 +113,8 @@ def record_fit(
         own_factor=work.own_factor(level),
         held_fixed=bool(getattr(problem.autodiff, "held_fixed", False)),
         linear=problem.linear and problem.loss_derivatives.square,
+        last_layer=is_last_layer(problem) and problem.loss_derivatives.square,
+        linear_by_test=problem.linear and bool(getattr(problem.autodiff, "linear_by_test", False)),
     )
 
 

@@ -65,9 +65,9 @@ class Basis:
     def guaranteed(self) -> bool:
         """Whether the level is exact under what was verified or supplied.
 
-        The model is linear by structure, the parameters are its minimum for these values, and the noise level was
-        given, or estimated from what no parameter explains, which is independent of the fit where the weights match the
-        noise.
+        The model is linear by structure, or by a Jacobian of the inputs alone, which the user supplied and a test at
+        distant parameters confirmed. The parameters are its minimum for these values, and the noise level was given, or
+        estimated from what no parameter explains, which is independent of the fit where the weights match the noise.
         """
         fit = self.fit
         at_minimum = fit.stationary == "holds" and not self.off_minimum
@@ -209,7 +209,13 @@ def _doubts_of_noise(basis: Basis) -> Iterator[str]:
 def _doubts_of_width(basis: Basis) -> Iterator[str]:
     fit = basis.fit
     if fit.refit is not None and not fit.refit.identified:
-        yield "the validation rows do not tell how much a refit varies, so that the width may be far off"
+        instead = ""
+        if fit.last_layer:
+            instead = (
+                " (a last layer is linear in its parameters: in place of linearised(), fitted.polish() finds its "
+                "minimum by one solve)"
+            )
+        yield f"the validation rows do not tell how much a refit varies, so that the width may be far off{instead}"
     if fit.undetermined is not None:
         yield (
             "weight decay and not the data decides this fit (the data leave "
@@ -259,7 +265,8 @@ def _checked(basis: Basis) -> list[str]:
     found = []
     if basis.bound == "exact":
         what = "" if basis.subject == "prediction" else "model and functional "
-        found.append(f"{what}linear in its parameters by structure")
+        how = "as tested at two other parameter vectors" if fit.linear_by_test else "by structure"
+        found.append(f"{what}linear in its parameters {how}")
     if fit.chosen.curvature == "hessian":
         found.append("exact Hessian")
         if fit.stationary == "holds" and fit.chosen.definite.verdict == "positive":
@@ -334,12 +341,13 @@ def _assumed_of_linear(basis: Basis) -> list[str]:
             "the parameters of the linearisation, lam and when training stopped held fixed although they came from "
             "these data (training again may vary more or less)",
         ]
+    found = ["that predict is linear in theta everywhere, as jac(X) says"] if basis.fit.linear_by_test else []
     decay = "a weight decay fixed before these responses were seen"
     if basis.fit.decay_from_data:
         decay = "a weight decay that does not depend on these responses, WHICH IT DOES"
     if not basis.fit.held_fixed:
-        return [decay]
-    return [decay, "that the parameters which are held fixed were not trained on these responses"]
+        return [*found, decay]
+    return [*found, decay, "that the parameters which are held fixed were not trained on these responses"]
 
 
 def assumed_of_norm(options: Options, bound: str) -> list[str]:

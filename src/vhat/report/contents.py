@@ -344,6 +344,7 @@ def _audit(audit: Audit, options: Options) -> dict[str, Any]:
                 "verdict": line.verdict,
                 "value": None if isnan(line.value) else plain(line.value),
                 "threshold": None if isnan(line.threshold) else plain(line.threshold),
+                "digits": line.digits,
                 "meaning": options.advice(line.meaning),
                 "remedy": options.advice(line.remedy),
             }

@@ -44,7 +44,7 @@ def short(value: float | None, digits: int = 3) -> str:
     if not 1e-4 <= abs(value) < 1e6:
         mantissa, _, power = f"{rounded:.{digits - 1}e}".partition("e")
         return _minus(f"{float(mantissa):g}e{int(power)}")
-    return _minus(f"{value:.0f}" if abs(value) >= 10**digits else f"{rounded:g}")
+    return _minus(f"{value:.0f}" if abs(value) >= 10**digits else f"{rounded:.{max(digits, 6)}g}")
 
 
 def distinct(value: float | None, spread: float | None = None) -> str:

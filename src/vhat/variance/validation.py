@@ -133,7 +133,23 @@ def _pair(problem: Problem, X: Any, y: Any, name: str) -> tuple[Any, Any]:
         return read_pair(problem, X, y, call=f"{name}=(X, y)")
     if isinstance(X, tuple | list) and len(X) == 2:
         return X[0], X[1]
+    if isinstance(X, tuple | list) and len(X) == 3 and _is_column(X[2], len_of=X[1]):
+        raise InputError(
+            f"{name} has three parts, of which the third looks like weights: {name} rows take no weights. Give the "
+            "pair (X, y), without rows that should not count. Rows of unequal noise need a model that tells its size "
+            "in each of them: a torch module with a variance head, loss='gaussian_nll'."
+        )
     raise InputError(f"{name} has no responses. Give the pair (X, y), or, for a torch module, a DataLoader.")
+
+
+def _is_column(part: Any, *, len_of: Any) -> bool:
+    """Whether a part holds one number a row of another."""
+    try:
+        shape = np.shape(part)
+        rows = len(len_of)
+    except (TypeError, ValueError):
+        return False
+    return shape in ((rows,), (rows, 1))
 
 
 def measure_held_out(

@@ -196,7 +196,7 @@ def residual_lines(
         source = as_problem(work.problem, rows)
     groups = None if isinstance(found, NotTested) else group_rows(source, found)
     fit = lack_of_fit_line(work, curvature, level, found, groups, seed, noise_kind)
-    unequal = unequal_noise_line(found, groups)
+    unequal = unequal_noise_line(work, level, found, groups)
     if fit.verdict == "fails" and unequal.verdict == "fails":
         # rows that are missed in one direction scatter more where they are missed most
         unequal = replace(unequal, remedy=f"Mend the lack of fit first. If this line then stays: {unequal.remedy}")

@@ -11,7 +11,7 @@ from vhat.models.linear_head import HeadAutodiff
 from vhat.models.problem import Problem
 from vhat.models.tangent import TangentAutodiff
 
-__all__ = ["input_columns", "one_array"]
+__all__ = ["input_columns", "is_last_layer", "note_on_features", "one_array"]
 
 
 def one_array(problem: Problem, inputs: Any) -> np.ndarray:
@@ -51,7 +51,7 @@ def input_columns(problem: Problem) -> Iterator[tuple[str, np.ndarray]]:
         return
     table = array.reshape(problem.n, -1).astype(np.float64)
     names = problem.columns
-    features = _is_last_layer(problem)
+    features = is_last_layer(problem)
     for j in range(table.shape[1]):
         if names is not None and len(names) == table.shape[1]:
             word = f"column {names[j]}"
@@ -64,9 +64,16 @@ def input_columns(problem: Problem) -> Iterator[tuple[str, np.ndarray]]:
         yield word, table[:, j]
 
 
-def _is_last_layer(problem: Problem) -> bool:
+def is_last_layer(problem: Problem) -> bool:
     """Whether the inputs of the problem are the features of a last layer."""
     autodiff = problem.autodiff
     if isinstance(autodiff, TangentAutodiff):
         autodiff = autodiff.base.autodiff
     return isinstance(autodiff, HeadAutodiff)
+
+
+def note_on_features(problem: Problem) -> str:
+    """Return a sentence, after a space, on groups of rows along features of a last layer; empty for other models."""
+    if not is_last_layer(problem):
+        return ""
+    return " Features of the last layer are outputs of the layers before it: the model's own inputs were not tested."

@@ -22,7 +22,7 @@ from scipy import stats
 
 from vhat.errors import NotConverged
 from vhat.evidence.audit.column_tests import just_significant, worst_group
-from vhat.evidence.audit.input_columns import one_array
+from vhat.evidence.audit.input_columns import note_on_features, one_array
 from vhat.evidence.audit.result import Line
 from vhat.evidence.audit.row_groups import Groups
 from vhat.evidence.audit.standardised_residuals import NotTested, Residuals, critical, rows_in_loss
@@ -92,7 +92,7 @@ def lack_of_fit_line(
     assert level is not None  # or there would be no residuals
     tests = [
         *_size(found, level),
-        *_trend(found, groups),
+        *_trend(found, groups, note_on_features(work.problem)),
         *_pure_error(work, curvature, level, found, seed, noise_kind),
     ]
     if not tests:
@@ -139,11 +139,16 @@ def _size(found: Residuals, level: Noise) -> Iterator[_Finding]:
 
 
 # -- the direction of misses --------------------------------------------------------------------------
-def _trend(found: Residuals, groups: Groups | None) -> Iterator[_Finding]:
+def _trend(found: Residuals, groups: Groups | None, note: str) -> Iterator[_Finding]:
     """Test the mean of every group: an F test along each column, the smallest probability against redraws.
 
     A group that is noisier than the rest is judged by its own scatter, so that unequal noise alone does not fail it.
     The threshold of a group is the mean at which its column would be just significant, or ``_BIASED`` if that is more.
+
+    Args:
+        found: The standardised residuals.
+        groups: The groups of their rows; None where there are too few rows.
+        note: What to add to the finding, after a space.
     """
     if groups is None:
         return
@@ -161,7 +166,7 @@ def _trend(found: Residuals, groups: Groups | None) -> Iterator[_Finding]:
         threshold,
         f"largest mean of {found.description} in a group, in noise levels",
         f"{words} ({count} of them) lie {abs(means[g, k]):.2g} noise levels {side} their predictions on average"
-        f"{_of_output(found, k)}.",
+        f"{_of_output(found, k)}.{note}",
         group=f"{groups.words[g]}{_of_output(found, k)}",
     )
 

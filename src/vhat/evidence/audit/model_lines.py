@@ -80,7 +80,8 @@ def gaussian_noise_line(work: Workspace) -> Line:
         verdict = "noted"
         remedy = (
             "The errors are likelier under Student's t with 4 degrees of freedom. That matters little for the mean. "
-            "Limits for a new response are right at 95% and too narrow beyond: fitted.calibrate(X, y) needs no law."
+            "Limits for a new response are right at 95%, a little too wide at 90%, where they cover 92%, and too "
+            "narrow beyond 95%: fitted.calibrate(X, y) needs no law."
         )
     return Line("gaussian noise", NAN, NAN, verdict, remedy, meaning)
 

@@ -42,9 +42,33 @@ class Line:
     meaning: str
 
     def __str__(self) -> str:
-        compared = "" if isnan(self.threshold) else f" (threshold {self.threshold:.3g})"
-        measured = "" if isnan(self.value) else f": {self.meaning} is {self.value:.3g}{compared}"
+        value, threshold = self.numbers
+        compared = f" (threshold {threshold})" if threshold else ""
+        measured = f": {self.meaning} is {value}{compared}" if value else ""
         return f"{self.name} {self.verdict}{measured}. {self.remedy}"
+
+    @property
+    def digits(self) -> int:
+        """Three significant digits, or as many as it takes to tell the value from the threshold."""
+        for digits in range(_DIGITS, _MOST_DIGITS):
+            if isnan(self.value) or self.value == self.threshold:
+                return digits
+            if f"{self.value:.{digits}g}" != f"{self.threshold:.{digits}g}":
+                return digits
+        return _MOST_DIGITS
+
+    @property
+    def numbers(self) -> tuple[str, str]:
+        """The value and the threshold with these digits; empty for NaN."""
+        value = "" if isnan(self.value) else f"{self.value:.{self.digits}g}"
+        threshold = "" if isnan(self.threshold) else f"{self.threshold:.{self.digits}g}"
+        return value, threshold
+
+
+_DIGITS = 3
+"""Significant digits of a value and its threshold."""
+_MOST_DIGITS = 17
+"""Significant digits that tell any two numbers apart."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,8 +166,7 @@ class _Cells(NamedTuple):
 
 def _cells(line: Line) -> _Cells:
     """Return what a row of the table says of a line, beside its name."""
-    value = "" if isnan(line.value) else f"{line.value:.3g}"
-    threshold = "" if isnan(line.threshold) else f"{line.threshold:.3g}"
+    value, threshold = line.numbers
     return _Cells(line.verdict, value, threshold, ". ".join(filter(None, (line.meaning, line.remedy))))
 
 

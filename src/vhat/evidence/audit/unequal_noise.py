@@ -11,13 +11,19 @@ Outliers have a line of their own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vhat.evidence.audit.column_tests import just_significant, worst_group
+from vhat.evidence.audit.input_columns import note_on_features
 from vhat.evidence.audit.result import Line
 from vhat.evidence.audit.row_groups import Groups
 from vhat.evidence.audit.standardised_residuals import NotTested, Residuals
+
+if TYPE_CHECKING:
+    from vhat.variance.noise import Noise
+    from vhat.variance.workspace import Workspace
 
 __all__ = ["unequal_noise_line"]
 
@@ -28,10 +34,14 @@ _UNEQUAL = 1.25
 _UNKNOWN = "whether the noise is of the size described in every row"
 
 
-def unequal_noise_line(found: Residuals | NotTested, groups: Groups | None) -> Line:
+def unequal_noise_line(
+    work: Workspace, level: Noise | None, found: Residuals | NotTested, groups: Groups | None
+) -> Line:
     """Return the line.
 
     Args:
+        work: The fit.
+        level: The noise level.
         found: The standardised residuals, or why there are none.
         groups: The groups of their rows; None where there are too few rows.
     """
@@ -48,16 +58,67 @@ def unequal_noise_line(found: Residuals | NotTested, groups: Groups | None) -> L
         remedy = "No difference beyond chance was found along the predictions or along any column."
         where = f"{meaning} ({worst.words})"
         return Line("unequal noise", worst.factor, worst.threshold, "holds", remedy, where)
-    words = worst.words[:1].upper() + worst.words[1:]
-    effect = "covers too few of them" if worst.more else "is wider than they need"
-    size = f"{worst.factor:.2g} times {'the noise' if worst.more else 'less noise than the mean'}"
-    remedy = (
-        f"{words} ({worst.count} of them) have {size}: an interval of one common noise level {effect}. Give noise=, "
-        'one number per row; or fit with sample_weight=1/noise^2 and noise="weights". Intervals of a new response from '
-        "fitted.calibrate(...) hold for this group when they are calibrated with held-out rows of the group alone; "
-        "with rows of all kinds they hold over all rows together only."
-    )
+    has_head = level is not None and work.own_factor(level) is not None
+    note = note_on_features(work.problem)
+    remedy = f"{_finding(worst, has_head=has_head)}{note} {_advice(work, has_head=has_head)}"
     return Line("unequal noise", worst.factor, worst.threshold, "fails", remedy, meaning)
+
+
+def _finding(worst: _Furthest, *, has_head: bool) -> str:
+    """Return a sentence on the group that is furthest off.
+
+    Args:
+        worst: The group.
+        has_head: Whether the noise is that of the model's own variance head, or a multiple of it.
+    """
+    words = f"{worst.words[:1].upper()}{worst.words[1:]} ({worst.count} of them)"
+    effect = "covers too few of them" if worst.more else "is wider than they need"
+    if has_head:
+        size = f"{worst.factor:.2g} times {'larger' if worst.more else 'smaller'}"
+        return (
+            f"{words} have residuals {size} than those of all rows, in units of the variance head's noise: the head's "
+            f"noise does not match the residuals, and an interval {effect}."
+        )
+    size = f"{worst.factor:.2g} times {'the noise' if worst.more else 'less noise than the mean'}"
+    return f"{words} have {size}: an interval of one common noise level {effect}."
+
+
+def _advice(work: Workspace, *, has_head: bool) -> str:
+    """Name the calls that help, the best first.
+
+    Noise of each row and sample weights concern training rows. Where residuals are those of validation rows, whose
+    noise they do not tell, neither can help.
+    """
+    calls = []
+    if has_head:
+        calls.append("Train the head further, or with more units.")
+    elif _may_have_head(work):
+        calls.append(
+            'Train a module that has a mean and a variance head and give vhat.from_torch(..., loss="gaussian_nll"): '
+            "its intervals follow the noise of each row."
+        )
+    if work.validation is not None:
+        calls.append(
+            f"{'Or call' if calls else 'Call'} fitted.calibrate(X_cal, y_cal), with rows of their own: its intervals "
+            "of a new response hold over all rows together, and for this group when they are calibrated with rows of "
+            "the group alone. Sample weights do not help here, because validation rows take none."
+        )
+        return " ".join(calls)
+    if has_head:
+        calls.append("Or give noise=, one number per row.")
+    else:
+        calls.append('Give noise=, one number per row; or fit with sample_weight=1/noise^2 and noise="weights".')
+    calls.append(
+        "Intervals of a new response from fitted.calibrate(...) hold for this group when they are calibrated with "
+        "held-out rows of the group alone; with rows of all kinds they hold over all rows together only."
+    )
+    return " ".join(calls)
+
+
+def _may_have_head(work: Workspace) -> bool:
+    """Whether a model of this kind can be trained with a variance head: a torch module with one output."""
+    problem = work.problem
+    return problem.autodiff.framework == "torch" and problem.outputs == 1 and problem.scaling is None
 
 
 @dataclass(frozen=True)

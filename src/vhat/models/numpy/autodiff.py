@@ -61,6 +61,11 @@ class NumpyAutodiff:
         return self.model.linear
 
     @property
+    def linear_by_test(self) -> bool:
+        """Whether ``linear`` rests on the user's jac and a test at distant parameters, and not on traced operations."""
+        return self.model.linear
+
+    @property
     def kinks(self) -> KinkedOperations:
         """Unknown, because the operations of a NumPy function cannot be traced; none for a linear model."""
         return NO_KINKS if self.model.linear else UNKNOWN_KINKS
