@@ -311,3 +311,18 @@ def test_times_and_durations_in_seconds_do_not_overflow():
     )
     numbers = Columns.of(frame).encode(frame).numbers
     np.testing.assert_array_equal(numbers, np.column_stack([seconds / 86400] * 2))
+
+
+def test_levels_that_differ_in_case_only_are_named_and_not_merged():
+    cells = ["Truck", "truck ", " truck", "Car"] * 5
+    column = Columns.of(pd.DataFrame({"kind": cells}))["kind"]
+    assert column.levels == ("Car", "Truck", "truck")
+    assert "differ in case only are levels of their own: 'Truck' and 'truck'" in column.remark
+    assert not Columns.of(pd.DataFrame({"kind": ["Truck", "Car "] * 5}))["kind"].remark
+
+
+def test_a_category_most_of_whose_rows_have_rare_levels_is_pointed_out():
+    cells = [f"word {'abcdefghij'[row % 10]}{'klmnopqrst'[row // 10]}" for row in range(90)] + ["usual"] * 30
+    column = Columns.of(pd.DataFrame({"note": cells}))["note"]
+    assert column.remark.startswith("90 of 120 rows have one of 90 levels that share a column, such as 'word ak'")
+    assert "columns={'note': 'skip'}" in column.remark

@@ -210,7 +210,11 @@ class Rows:
         """Train a network on these rows. Levels and medians of columns are computed from these rows alone."""
         import pandas as pd
 
-        decided = None if self.columns is None else self.columns.relearned(self.X, self.weights)
+        from vhat.tables.columns import Wording
+
+        decided = None
+        if self.columns is not None:
+            decided = self.columns.relearned(self.X, self.weights, Wording(command=True))
         with calling_rows(self.names):
             network._fit(self.X, pd.Series(self.y, name=target), self.weights, decided)
         network.row_names_ = self.names
