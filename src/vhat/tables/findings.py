@@ -46,7 +46,8 @@ def findings(
         wording: Words for the options that change how a column is read.
         asked: Columns whose kind the user asked for: a number among them is meant to be one.
     """
-    found = [_copies(frame, y)]
+    copies = frame.assign(**{"": y}).duplicated().to_numpy()
+    found = [_copies(copies)]
     for column in columns.columns:
         if not isinstance(column, Filled):
             continue
@@ -54,15 +55,15 @@ def findings(
         numbers = column.read(cells, wording)
         if isinstance(column, Number):
             if column.name not in asked:
-                found.append(_identifier(column.name, numbers, wording))
+                found.append(_identifier(column.name, numbers[~copies], wording))
             found.append(_code(column.name, cells, wording))
         found.append(_outliers(f"column {column.name!r}", numbers, names))
     found.append(_outliers(f"the target {target!r}", y, names))
     return [sentence for sentence in found if sentence]
 
 
-def _copies(frame: Any, y: np.ndarray) -> str:
-    count = int(frame.assign(**{"": y}).duplicated().sum())
+def _copies(copies: np.ndarray) -> str:
+    count = int(copies.sum())
     if not count:
         return ""
     rows = "1 row is a copy" if count == 1 else f"{count:,} rows are copies"
