@@ -34,6 +34,7 @@ def findings(
     target: str,
     wording: Wording,
     asked: Collection[str] = (),
+    held_out: tuple[Any, np.ndarray] | None = None,
 ) -> list[str]:
     """Return a sentence for each finding: duplicated rows, identifiers, codes with leading zeros, gross outliers.
 
@@ -45,9 +46,11 @@ def findings(
         target: The name of the target.
         wording: Words for the options that change how a column is read.
         asked: Columns whose kind the user asked for: a number among them is meant to be one.
+        held_out: Inputs and target of the held-out rows of the same table, among which copies are counted too; or None.
     """
-    copies = frame.assign(**{"": y}).duplicated().to_numpy()
-    found = [_copies(copies)]
+    copies = _is_copy(frame, y)
+    held_copies = 0 if held_out is None else int(_is_copy(*held_out).sum())
+    found = [_copies(int(copies.sum()), held_copies)]
     for column in columns.columns:
         if not isinstance(column, Filled):
             continue
@@ -62,14 +65,26 @@ def findings(
     return [sentence for sentence in found if sentence]
 
 
-def _copies(copies: np.ndarray) -> str:
-    count = int(copies.sum())
+def _is_copy(frame: Any, y: np.ndarray) -> np.ndarray:
+    """Return which rows are copies of an earlier one, (rows,)."""
+    copies: np.ndarray = frame.assign(**{"": y}).duplicated().to_numpy()
+    return copies
+
+
+def _copies(training: int, held_out: int) -> str:
+    """Name the number of copies among the training rows and among the held-out rows; no row is among both."""
+    count = training + held_out
     if not count:
         return ""
     rows = "1 row is a copy" if count == 1 else f"{count:,} rows are copies"
+    where = ""
+    each = "each"
+    if held_out:
+        where = f" ({held_out:,} of them among the held-out rows, as is the row that they copy)"
+        each = "each of the others"
     return (
-        f"{rows} of an earlier one in every column and the target: each counts in the fit; the weight decay and the "
-        "intervals of new responses are chosen with all copies of a row left out together"
+        f"{rows} of an earlier one in every column and the target{where}: {each} counts in the fit; the weight decay "
+        "and the intervals of new responses are chosen with all copies of a row left out together"
     )
 
 
