@@ -226,7 +226,37 @@ def test_what_stands_out_is_named_and_nothing_else_changes(tmp_path):
     text += text[-2:]
     told = " ".join(fit(tmp_path, "".join(text)).stdout.split())
     assert "2 rows are copies of an earlier one in every column and the target" in told
-    assert "identifier" not in told  # the copies are out of order
+    assert "column 'id' looks like an identifier" in told  # the copies do not hide it
     done = json.loads(fit(tmp_path, skewed(), "--force", "--json").stdout)
     assert any("column 'id' looks like an identifier" in each for each in done["findings"])
     assert done["columns"] == ["id", "size"]
+
+
+@pytest.mark.parametrize("kind", ["numbers", "words"])
+def test_copies_of_rows_are_held_out_together(kind, tmp_path):
+    size, age, y = numbers()
+    table = pd.DataFrame({"size": size, "age": age, "price": y})
+    if kind == "words":
+        table["city"] = np.array(["Ulm", "Bonn", "Hof"])[np.arange(len(y)) % 3]
+    pd.concat([table, table[:20]]).to_csv(tmp_path / "twice.csv", index=False)
+    fitted = run(
+        "fit", tmp_path / "twice.csv", "--target", "price", "--out", tmp_path / "model", "--hold-out", 0.25, *SMALL
+    )
+    assert fitted.exit_code == 0, fitted.output
+    said = " ".join(fitted.output.split())
+    assert re.search(r"20 rows are copies of an earlier one .*\d+ of them among the held-out rows", said)
+    assert "on 22 held-out rows" in said or "on 21 held-out rows" in said
+    reported = run("report", tmp_path / "model", "--out", tmp_path / "report.html")
+    assert reported.exit_code == 0, reported.output
+    assert "also training rows" not in reported.output
+
+
+def test_a_table_without_copies_is_split_as_the_seed_says():
+    from vhat.cli.training_rows import _whole_groups
+
+    order = np.random.default_rng(3).permutation(12)
+    assert np.array_equal(np.flatnonzero(_whole_groups(np.arange(12), order, 4)), np.sort(order[:4]))
+    groups = np.arange(12) // 3
+    held = _whole_groups(groups, order, 7)
+    assert held.sum() == 6
+    assert all(len(set(held[groups == group])) == 1 for group in range(4))

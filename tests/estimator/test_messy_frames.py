@@ -176,3 +176,11 @@ def test_columns_that_are_left_out_are_named_unless_that_was_asked_for():
     asked = vhat.NetworkRegressor((), weight_decay=0.1, columns={"note": "skip", "one": "skip"})
     asked.fit(frame, y)  # warnings are errors
     assert asked.columns_["note"].network_inputs == ()
+
+
+def test_a_table_whose_columns_are_all_left_out_is_refused_by_their_names():
+    X = pd.DataFrame({"note": [f"word {'abcdefghijklmnopqrst'[row]}" for row in range(20)], "none": [None] * 20})
+    with pytest.raises(
+        vhat.errors.InputError, match=r"every column is left out.*'note' \(text, 20 diff.*'none' \(empty"
+    ):
+        vhat.NetworkRegressor((2,), weight_decay=0.1).fit(X, np.arange(20.0))

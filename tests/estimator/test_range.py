@@ -90,6 +90,13 @@ def test_an_identifier_is_named_when_it_is_learned_from_and_when_later_rows_lie_
         network.predict(NUMBERED[:1].assign(load=99.0))
 
 
+def test_copies_of_rows_do_not_hide_an_identifier():
+    twice = pd.concat([NUMBERED, NUMBERED[:5]], ignore_index=True)
+    wear = np.concatenate([np.asarray(WEAR), np.asarray(WEAR)[:5]])
+    with pytest.warns(vhat.TableWarning, match="column 'id' looks like an identifier"):
+        vhat.NetworkRegressor((2,), weight_decay=1e-2).fit(twice, wear)
+
+
 def test_a_quantity_that_counts_the_rows_is_not_named_where_the_user_says_number():
     network = vhat.NetworkRegressor((2,), weight_decay=1e-2, columns={"id": "number"})
     with warnings.catch_warnings():

@@ -311,3 +311,16 @@ def test_a_page_of_the_command_line_gives_advice_in_commands(saved, tmp_path):
     assert "--refits 10" in advice
     for python in AUDIT:
         assert python not in advice, python
+
+
+def test_rows_outside_the_training_range_are_named_once_by_their_lines(saved, tmp_path):
+    X, y = table(25, 1)
+    X.loc[[4, 9], "height"] = 900.0
+    X.assign(mass=y).to_csv(tmp_path / "far.csv", index=False)
+    out = tmp_path / "report.html"
+    done = run(saved / "model", "--held-out", tmp_path / "far.csv", "--out", out)
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    assert said.count("far outside") == 1
+    assert "far outside in lines 6, 11 (900 in the first)" in said
+    assert sum("far outside" in text for text in data_of(out)["warnings"]) == 1

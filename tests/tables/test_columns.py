@@ -311,3 +311,64 @@ def test_times_and_durations_in_seconds_do_not_overflow():
     )
     numbers = Columns.of(frame).encode(frame).numbers
     np.testing.assert_array_equal(numbers, np.column_stack([seconds / 86400] * 2))
+
+
+def test_levels_that_differ_in_case_only_are_named_and_not_merged():
+    cells = ["Truck", "truck ", " truck", "Car"] * 5
+    column = Columns.of(pd.DataFrame({"kind": cells}))["kind"]
+    assert column.levels == ("Car", "Truck", "truck")
+    assert "differ in case only are levels of their own: 'Truck' and 'truck'" in column.remark
+    assert not Columns.of(pd.DataFrame({"kind": ["Truck", "Car "] * 5}))["kind"].remark
+
+
+def test_a_category_most_of_whose_rows_have_rare_levels_is_pointed_out():
+    cells = [f"word {'abcdefghij'[row % 10]}{'klmnopqrst'[row // 10]}" for row in range(90)] + ["usual"] * 30
+    column = Columns.of(pd.DataFrame({"note": cells}))["note"]
+    assert column.remark.startswith("90 of 120 rows have one of 90 levels that share a column, such as 'word ak'")
+    assert "columns={'note': 'skip'}" in column.remark
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers", "told"),
+    [
+        (["15,44 kg", "3,5 kg", "12 kg"], [15.44, 3.5, 12.0], "number: decimal comma, unit kg removed"),
+        (
+            ["15.44kg", "3.5kg", ""],
+            [15.44, 3.5, 9.47],
+            "number: unit kg removed, 1 missing, filled with the median 9.47 and marked",
+        ),
+        (["1.234,5 m²", "80 m²", "7"], [1234.5, 80.0, 7.0], "number: decimal comma, unit m² removed"),
+        (["-5 °C", "12.5 °C", "20 °C"], [-5.0, 12.5, 20.0], "number: unit °C removed"),
+        (["80 km/h", "100.5 km/h", "90 km/h"], [80.0, 100.5, 90.0], "number: unit km/h removed"),
+    ],
+)
+def test_a_unit_after_the_numbers_of_a_column_is_removed(cells, numbers, told):
+    frame = pd.DataFrame({"size": cells})
+    columns = Columns.of(frame)
+    assert columns["size"].told == told
+    np.testing.assert_allclose(columns.encode(frame).numbers[:, 0], numbers, rtol=1e-12)
+    assert Columns.restore(columns.describe()) == columns
+
+
+def test_another_unit_among_the_numbers_is_refused_by_its_row():
+    cells = [f"{row}.5 kg" for row in range(60)]
+    cells[7] = "700 g"
+    with pytest.raises(vhat.errors.InputError, match=r"row 7: column 'weight' holds '700 g' among numbers. Correct it"):
+        Columns.of(pd.DataFrame({"weight": cells}))
+    told = Columns.of(pd.DataFrame({"weight": cells}), {"weight": "number"})["weight"].told
+    assert told.startswith("number: unit kg removed, 1 missing")
+    trained = Columns.of(pd.DataFrame({"weight": cells[:7]}))
+    with pytest.raises(vhat.errors.InputError, match=r"'700 g'.* not a number like those of training .unit kg"):
+        trained.encode(pd.DataFrame({"weight": ["700 g"]}))
+
+
+@pytest.mark.parametrize("cells", [["12A", "12B", "14A"], ["1 day", "2 days", "3 days"], ["Route 66", "Route 1", "A4"]])
+def test_codes_and_few_levels_are_a_category_whatever_digits_they_hold(cells):
+    assert Columns.of(pd.DataFrame({"code": cells * 4}))["code"].kind == "category"
+
+
+@pytest.mark.parametrize("asked", ["number", "decimal-point", "decimal-comma"])
+def test_words_that_the_user_calls_numbers_are_refused_with_a_cell(asked):
+    with pytest.raises(vhat.errors.InputError, match=r"row 1: column 'note' was to hold.* and none is, such as 'red'"):
+        Columns.of(pd.DataFrame({"note": ["", "red", "blue"]}), {"note": asked})
+    assert Columns.of(pd.DataFrame({"note": ["", "NA"]}), {"note": asked})["note"].told.endswith("empty in all rows")

@@ -108,3 +108,14 @@ def test_a_positive_value_whose_decimal_sign_was_lost_is_named():
     area[4] *= 100
     (text,) = said(usual(area=area))
     assert text.startswith(f"column 'area' has a gross outlier, {area[4]:.5g} in line 6")
+
+
+def test_copies_of_rows_do_not_hide_an_identifier():
+    frame = usual(id=np.arange(ROWS) + 1000)
+    y = np.arange(ROWS, dtype=float)
+    twice = pd.concat([frame, frame[:5]], ignore_index=True)
+    texts = said(twice, np.concatenate([y, y[:5]]))
+    assert any(text.startswith("column 'id' looks like an identifier") for text in texts)
+    # The same number in rows that differ elsewhere is no identifier.
+    texts = said(twice, np.concatenate([y, y[:5] + 0.5]))
+    assert not any("identifier" in text for text in texts)

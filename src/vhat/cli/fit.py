@@ -147,7 +147,7 @@ def _train_and_test(
     from vhat.estimator.held_out import keep
 
     training.fit(network, target)
-    findings = training.findings(network, target)
+    findings = training.findings(network, target, held)
     training = training.encoded(network.columns_)
     if held is not None:
         held = _encode_held_out(network, held, table)

@@ -40,6 +40,8 @@ def held_out_target(network: NetworkRegressor, target_option: str | None) -> str
 def read_held_out(network: NetworkRegressor, held_out: str, target: str, separator: str | None) -> Rows:
     """Return the held-out rows with the columns that the model takes, and print warnings about them.
 
+    Rows far outside the training range are not among these: the test or calibration names them.
+
     Args:
         network: The model.
         held_out: The file of the rows.
@@ -67,10 +69,8 @@ def read_held_out(network: NetworkRegressor, held_out: str, target: str, separat
     tally = Tally()
     rows = Rows.judging(network, chunk, names, target, tally.filled)
     tally.count_moved(network, chunk, rows.X)
-    tally.count_far(network, chunk, rows.X)
     for text in [
         *tally.moved_warnings(table),
-        *tally.far_warnings(table),
         *rows.warnings(network, tally.filled, table.name),
     ]:
         note(text)

@@ -193,6 +193,9 @@ class Rows:
     def split(self, share: float, seed: int) -> tuple[Rows, Rows | None]:
         """Return the training rows and a random share of held-out rows; no held-out rows for a share of 0.
 
+        Copies of a row, in every input of the network and the target, are on one side: the training rows must not tell
+        the responses of held-out rows.
+
         Raises:
             InputError: For a share that leaves no held-out row, or fewer than two training rows.
         """
@@ -204,26 +207,52 @@ class Rows:
         if not 1 <= count <= len(self.y) - 2:
             raise InputError(f"--hold-out {share:g} of {len(self.y)} rows is no usable share; 0.2 holds out a fifth.")
         order = np.random.default_rng(seed).permutation(len(self.y))
-        return self._take(np.sort(order[count:])), self._take(np.sort(order[:count]))
+        held = _whole_groups(self._groups(), order, count)
+        if not held.any():
+            raise InputError(
+                f"--hold-out {share:g} of {len(self.y)} rows is less than the copies of any row, which stay together. "
+                "Hold out a larger share, or remove the copies."
+            )
+        return self._take(np.flatnonzero(~held)), self._take(np.flatnonzero(held))
+
+    def _groups(self) -> np.ndarray:
+        """Return a number for each row, the same for copies in every input of the network and the target, (rows,)."""
+        import numpy as np
+
+        cells = self.encoded(self.columns).X.to_numpy(dtype=np.float64)
+        _, groups = np.unique(np.column_stack([cells, self.y]), axis=0, return_inverse=True)
+        return groups.ravel()
 
     def fit(self, network: NetworkRegressor, target: str) -> None:
         """Train a network on these rows. Levels and medians of columns are computed from these rows alone."""
         import pandas as pd
 
-        decided = None if self.columns is None else self.columns.relearned(self.X, self.weights)
+        from vhat.tables.columns import Wording
+
+        decided = None
+        if self.columns is not None:
+            decided = self.columns.relearned(self.X, self.weights, Wording(command=True))
         with calling_rows(self.names):
             network._fit(self.X, pd.Series(self.y, name=target), self.weights, decided)
         network.row_names_ = self.names
         network.target_column_ = self.target
 
-    def findings(self, network: NetworkRegressor, target: str) -> list[str]:
-        """Return one sentence on each peculiarity of the rows that the user should check, after training."""
+    def findings(self, network: NetworkRegressor, target: str, held: Rows | None = None) -> list[str]:
+        """Return one sentence on each peculiarity of the rows that the user should check, after training.
+
+        Args:
+            network: The trained network.
+            target: The column of the target.
+            held: The held-out rows of the same table, among which copies are counted too; or None.
+        """
         from vhat.tables.columns import Wording
         from vhat.tables.findings import findings, log_would_help, skewness
 
         assert network.columns_ is not None  # the table has names
         wording = Wording(command=True)
-        texts = findings(self.X, self.y, network.columns_, self.names, target, wording, network.columns or {})
+        held_out = None if held is None else (held.X, held.y)
+        asked = network.columns or {}
+        texts = findings(self.X, self.y, network.columns_, self.names, target, wording, asked, held_out)
         if not network.log_target and log_would_help(self.y):
             import numpy as np
 
@@ -254,6 +283,28 @@ class Rows:
     def _take(self, rows: np.ndarray) -> Rows:
         weights = None if self.weights is None else self.weights[rows]
         return replace(self, X=self.X.iloc[rows], y=self.y[rows], names=self.names.take(rows), weights=weights)
+
+
+def _whole_groups(groups: np.ndarray, order: np.ndarray, count: int) -> np.ndarray:
+    """Return which rows are held out, as a mask: whole groups in a random order, ``count`` rows or a little less.
+
+    Args:
+        groups: The number of the group of each row, from 0, (rows,).
+        order: The rows in random order. If no two rows are in one group, the first ``count`` of them are held out.
+        count: The largest number of rows to hold out.
+    """
+    import numpy as np
+
+    sizes = np.bincount(groups)
+    chosen = np.zeros(len(sizes), dtype=bool)
+    left = count
+    for group in dict.fromkeys(groups[order].tolist()):
+        if sizes[group] <= left:
+            chosen[group] = True
+            left -= sizes[group]
+        if not left:
+            break
+    return chosen[groups]
 
 
 def frame_of(chunk: Chunk, names: Sequence[str]) -> pd.DataFrame:

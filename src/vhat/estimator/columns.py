@@ -26,6 +26,8 @@ __all__ = ["FAR", "Points", "Table", "read_points", "read_training_table", "warn
 
 FAR = "outside training range"
 """Status of a point that has an interval, and a value far outside the training range of its column."""
+_MOST_SHOWN = 8
+"""Columns that a message names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,7 @@ def read_training_table(
         decided: How to read the columns of X; None to decide it here.
 
     Raises:
-        InputError: For columns that cannot be read.
+        InputError: For columns that cannot be read, and a table whose columns are all left out.
 
     Warns:
         TableWarning: Of columns that are left out.
@@ -72,6 +74,7 @@ def read_training_table(
         columns = _decided(X, sample_weight, network.columns)
         if columns is not None:
             _warn_of_left_out(columns)
+    _refuse_all_left_out(columns)
     if columns is None or (columns.plain and _all_numbers(X)):
         if columns is None:
             validate.refuse_text(X)
@@ -89,7 +92,7 @@ def read_training_table(
 def _warn_of_left_out(columns: Columns) -> None:
     """Warn of columns that the network does not see, unless the user asked for that; constant ones are named later."""
     dropped = [column for column in columns.columns if not column.network_inputs and not _as_asked(column)]
-    if not dropped:
+    if not dropped or not columns.network_inputs:  # a table without inputs is refused, by the same names
         return
     listed = "; ".join(f"{column.name!r} ({column.detail})" for column in dropped)
     noun = "column is" if len(dropped) == 1 else "columns are"
@@ -102,17 +105,32 @@ def _warn_of_left_out(columns: Columns) -> None:
     )
 
 
+def _refuse_all_left_out(columns: Columns | None) -> None:
+    """Refuse a table of which no column is left to learn from.
+
+    Raises:
+        InputError: Naming the columns, each with the reason.
+    """
+    if columns is None or not columns.columns or columns.network_inputs:
+        return
+    shown = "; ".join(f"{column.name!r} ({column.detail})" for column in columns.columns[:_MOST_SHOWN])
+    rest = len(columns.columns) - _MOST_SHOWN
+    more = f"; and {rest:,} more" if rest > 0 else ""
+    raise InputError(f"every column is left out, so that there is nothing to learn from: {shown}{more}.")
+
+
 def _as_asked(column: Column) -> bool:
     """Return whether the user asked to leave the column out."""
     return isinstance(column, Skipped) and column.reason == Skipped.reason
 
 
-def warn_of_identifiers(columns: Columns | None, X: Any, asked: Mapping[str, str] | None) -> None:
+def warn_of_identifiers(columns: Columns | None, X: Any, y: Any, asked: Mapping[str, str] | None) -> None:
     """Warn of columns of a data frame that look like identifiers and are used as numbers.
 
     Args:
         columns: How the data frame was read; None for an array, of which nothing is said.
         X: The training table.
+        y: The responses: copies of a row, in every column and the response, count once.
         asked: The kinds that the user asked for, by name: a column that is asked to be a number is meant to be one.
 
     Warns:
@@ -121,11 +139,15 @@ def warn_of_identifiers(columns: Columns | None, X: Any, asked: Mapping[str, str
     if columns is None:
         return
     wording = Wording()
+    responses = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+    # Names of the user's may be of any type, and equal to each other.
+    both = X.set_axis(range(X.shape[1]), axis=1).assign(**{f"y{k}": each for k, each in enumerate(responses.T)})
+    distinct = ~both.duplicated().to_numpy()
     found = []
     for at, column in enumerate(columns.columns):
         if not isinstance(column, Number) or column.name in (asked or {}):
             continue
-        if looks_like_identifier(column.read(X.iloc[:, at], wording)):
+        if looks_like_identifier(column.read(X.iloc[:, at], wording)[distinct]):
             found.append(column.name)
     if not found:
         return

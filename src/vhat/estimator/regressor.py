@@ -178,7 +178,7 @@ class NetworkRegressor(RegressorMixin, BaseEstimator):
                 the weight decay by.
         """
         self._fit(X, y, sample_weight, None)
-        table_columns.warn_of_identifiers(self.columns_, as_pandas(X), self.columns)
+        table_columns.warn_of_identifiers(self.columns_, as_pandas(X), as_pandas(y), self.columns)
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, decided: Columns | None) -> NetworkRegressor:

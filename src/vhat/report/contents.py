@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vhat.errors import NoiseError, NotPositiveDefinite, TableWarning, VhatError, calling_rows
+from vhat.errors import NoiseError, NotPositiveDefinite, SupportWarning, TableWarning, VhatError, calling_rows
 from vhat.evidence.audit import Audit
 from vhat.evidence.leave_one_out import LeaveOneOut
 from vhat.level import level_text
@@ -26,6 +26,7 @@ from vhat.report.quality import quality
 from vhat.report.slices import Slice, central_row, slices
 from vhat.report.table import Table, training_table
 from vhat.tables.row_names import RowNames
+from vhat.tables.validate import IS_FAR
 from vhat.variance.weighted_norm import shown_share, support_threshold
 
 if TYPE_CHECKING:
@@ -60,8 +61,10 @@ def collect(subject: Subject, options: Options) -> dict[str, Any]:
         if options.held_out is not None:
             held_out = held_out_rows(fitted, table, options.held_out, options.held_out_rows)
     with collect_warnings() as model_warnings:
-        # The same warnings about the same rows would come again, with other numbers of rows.
+        # The same warnings about the same rows would come again, with other numbers of rows: the rows are permuted,
+        # stacked and thinned from here on.
         warnings.simplefilter("ignore", TableWarning)
+        warnings.filterwarnings("ignore", IS_FAR, SupportWarning)
         with calling_rows(rows):
             audit = fitted.audit(noise=options.noise, refits=options.refits, seed=options.seed)
         page = {

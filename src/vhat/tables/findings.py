@@ -34,6 +34,7 @@ def findings(
     target: str,
     wording: Wording,
     asked: Collection[str] = (),
+    held_out: tuple[Any, np.ndarray] | None = None,
 ) -> list[str]:
     """Return a sentence for each finding: duplicated rows, identifiers, codes with leading zeros, gross outliers.
 
@@ -45,8 +46,11 @@ def findings(
         target: The name of the target.
         wording: Words for the options that change how a column is read.
         asked: Columns whose kind the user asked for: a number among them is meant to be one.
+        held_out: Inputs and target of the held-out rows of the same table, among which copies are counted too; or None.
     """
-    found = [_copies(frame, y)]
+    copies = _is_copy(frame, y)
+    held_copies = 0 if held_out is None else int(_is_copy(*held_out).sum())
+    found = [_copies(int(copies.sum()), held_copies)]
     for column in columns.columns:
         if not isinstance(column, Filled):
             continue
@@ -54,21 +58,33 @@ def findings(
         numbers = column.read(cells, wording)
         if isinstance(column, Number):
             if column.name not in asked:
-                found.append(_identifier(column.name, numbers, wording))
+                found.append(_identifier(column.name, numbers[~copies], wording))
             found.append(_code(column.name, cells, wording))
         found.append(_outliers(f"column {column.name!r}", numbers, names))
     found.append(_outliers(f"the target {target!r}", y, names))
     return [sentence for sentence in found if sentence]
 
 
-def _copies(frame: Any, y: np.ndarray) -> str:
-    count = int(frame.assign(**{"": y}).duplicated().sum())
+def _is_copy(frame: Any, y: np.ndarray) -> np.ndarray:
+    """Return which rows are copies of an earlier one, (rows,)."""
+    copies: np.ndarray = frame.assign(**{"": y}).duplicated().to_numpy()
+    return copies
+
+
+def _copies(training: int, held_out: int) -> str:
+    """Name the number of copies among the training rows and among the held-out rows; no row is among both."""
+    count = training + held_out
     if not count:
         return ""
     rows = "1 row is a copy" if count == 1 else f"{count:,} rows are copies"
+    where = ""
+    each = "each"
+    if held_out:
+        where = f" ({held_out:,} of them among the held-out rows, as is the row that they copy)"
+        each = "each of the others"
     return (
-        f"{rows} of an earlier one in every column and the target: each counts in the fit; the weight decay and the "
-        "intervals of new responses are chosen with all copies of a row left out together"
+        f"{rows} of an earlier one in every column and the target{where}: {each} counts in the fit; the weight decay "
+        "and the intervals of new responses are chosen with all copies of a row left out together"
     )
 
 

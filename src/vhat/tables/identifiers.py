@@ -17,7 +17,8 @@ def looks_like_identifier(numbers: np.ndarray) -> bool:
     """Return whether numbers are whole, all different, and either in order or most of those in their range.
 
     Args:
-        numbers: The cells of a column in the order of the rows, (rows,), NaN where one is missing.
+        numbers: The cells of a column in the order of the rows, (rows,), NaN where one is missing. Copies of whole rows
+            are to be left out.
     """
     if len(numbers) < _FEWEST or not np.all(np.isfinite(numbers)) or np.any(np.mod(numbers, 1) != 0):
         return False

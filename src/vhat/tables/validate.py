@@ -15,6 +15,7 @@ from vhat.errors import InputError, SupportWarning, TableWarning, name_rows, out
 from vhat.tables.identifiers import looks_like_identifier
 
 __all__ = [
+    "IS_FAR",
     "TrainingRows",
     "check_table",
     "identifier_remedy",
@@ -267,6 +268,10 @@ def warn_of_moved(X: np.ndarray, constants: dict[int, float], names: Sequence[An
                 f"column {_name(at, names)} was {value!r} in all training rows and is not in {name_rows(moved)}: what "
                 "it does there is not known, and no interval tells. Do not rely on these rows."
             )
+
+
+IS_FAR = r"column .* was between .* in training and is far outside in "
+"""Pattern of the warnings of :func:`warn_of_far`, by which they are told apart from other warnings of their class."""
 
 
 def warn_of_far(

@@ -12,7 +12,7 @@ from vhat.errors import InputError, name_rows
 from vhat.tables.columns.dates import FORMATS, fitting_formats, read_dates
 from vhat.tables.columns.kinds import Category, Column, Date, Flag, Number, Skipped
 from vhat.tables.columns.learn import learned
-from vhat.tables.columns.notation import Decimal, Survey, survey
+from vhat.tables.columns.notation import Decimal, Survey, common_unit, survey, without_unit
 from vhat.tables.columns.texts import dtype_kind, present_texts, texts_of
 from vhat.tables.columns.wording import Wording
 
@@ -22,6 +22,11 @@ KINDS = ("number", "decimal-point", "decimal-comma", "category", "date", "day-fi
 """Kinds that a user may ask for."""
 _FLAGS = (("true", "false"), ("yes", "no"))
 """Pairs of words for 1 and 0, in lower case."""
+_NUMBERS = ("number", "decimal-point", "decimal-comma")
+"""Those of them that read numbers."""
+_MOST_LEVELS = 40
+"""Different texts up to which a column is a category if some are numbers with a unit and others are not: 1 day, 2 days.
+So many levels have an input of their own."""
 _MOSTLY = 0.5
 """Share of readable texts above which a column counts as numbers or dates with errors, and is refused."""
 
@@ -35,7 +40,8 @@ class _Surveyed:
         series: Its cells.
         asked: The kind that the user asked for, one of :data:`KINDS`, or None.
         kind: The kind that the dtype says, of :func:`vhat.tables.columns.texts.dtype_kind`.
-        texts: The cells as text; empty unless the column is read as text.
+        texts: The cells as text; empty unless the column is read as text. Numbers are without their unit.
+        unit: The unit that was removed from numbers; empty where there is none.
         survey: What the texts may mean as numbers; None where they are not read as numbers, or all are missing.
     """
 
@@ -45,6 +51,7 @@ class _Surveyed:
     kind: str
     texts: np.ndarray
     survey: Survey | None
+    unit: str = ""
 
     @property
     def present(self) -> np.ndarray:
@@ -75,8 +82,28 @@ def decide(
     evidence = _evidence(surveyed)
     columns = {}
     for each in surveyed:
-        columns[each.name] = learned(_decided(each, evidence, wording), each.series, weights, wording)
+        column = _decided(each, evidence, wording)
+        if isinstance(column, Number) and each.unit:
+            column = replace(column, notation=replace(column.notation, unit=each.unit))
+        columns[each.name] = learned(column, each.series, weights, wording)
+        if each.asked in _NUMBERS and isinstance(columns[each.name], Skipped) and each.present.any():
+            _refuse_unreadable(each, each.asked, wording)
     return columns
+
+
+def _refuse_unreadable(each: _Surveyed, asked: str, wording: Wording) -> None:
+    """Refuse a column that the user calls numbers, and of which no cell is a number.
+
+    Raises:
+        InputError: Naming the first cell.
+    """
+    row = int(np.flatnonzero(each.present)[0])
+    sign = "" if asked == "number" else f" with a decimal {asked.removeprefix('decimal-')}"
+    raise InputError(
+        f"{wording.table}, {name_rows([row])}: column {each.name!r} was to hold numbers{sign}, and none is, such "
+        f"as {each.texts[row]!r}. Correct the cells; or say {wording.override(each.name, 'category')} or "
+        f"{wording.override(each.name, 'skip')}."
+    )
 
 
 def _survey_column(name: str, series: Any, asked: str | None) -> _Surveyed:
@@ -85,10 +112,23 @@ def _survey_column(name: str, series: Any, asked: str | None) -> _Surveyed:
     is_text = kind == "text" or (kind == "category" and asked not in (None, "category"))
     texts = texts_of(series)[0] if is_text and asked != "skip" else np.empty(0, dtype=object)
     present = texts[present_texts(texts)]
-    found = None
-    if len(present) and asked not in ("category", "date", "day-first", "month-first"):
-        found = survey(present)
-    return _Surveyed(name, series, asked, kind, texts, found)
+    if not len(present) or asked in ("category", "date", "day-first", "month-first"):
+        return _Surveyed(name, series, asked, kind, texts, None)
+    found = survey(present)
+    unit = "" if found.readings else common_unit(present)
+    if not unit:
+        return _Surveyed(name, series, asked, kind, texts, found)
+    numbers = np.fromiter((without_unit(text, unit) for text in texts), dtype=object, count=len(texts))
+    surveyed = _Surveyed(name, series, asked, kind, numbers, survey(numbers[present_texts(texts)]), unit)
+    if asked is None and not _may_be_numbers(surveyed):
+        return _Surveyed(name, series, asked, kind, texts, found)
+    return surveyed
+
+
+def _may_be_numbers(each: _Surveyed) -> bool:
+    """Return whether a column with a unit is one of numbers, with errors or without, and not a small category."""
+    assert each.survey is not None
+    return bool(each.survey.readings) or len(each.different) > _MOST_LEVELS
 
 
 def _evidence(columns: Sequence[_Surveyed]) -> dict[Decimal, str]:

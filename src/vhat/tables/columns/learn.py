@@ -18,6 +18,10 @@ _RARE = 3
 """Rows below which a level has no input of its own: its effect would rest on one or two rows."""
 _MOST = 40
 """Levels with an input of their own, the most frequent first: each costs a column of the first layer."""
+_MOSTLY_RARE = 0.5
+"""Share of the rows with a rare level above which the column may be free text rather than a category."""
+_MOST_NAMED = 3
+"""Groups of levels that differ in case only and are written out."""
 
 
 def learned(column: Column, series: Any, weights: np.ndarray, wording: Wording) -> Column:
@@ -32,7 +36,7 @@ def learned(column: Column, series: Any, weights: np.ndarray, wording: Wording) 
     if isinstance(column, Filled):
         return _with_median(column, series, weights, wording)
     if isinstance(column, Category):
-        return _with_levels(column, series, weights)
+        return _with_levels(column, series, weights, wording)
     return column
 
 
@@ -67,7 +71,7 @@ def weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
     return float(values[at])
 
 
-def _with_levels(column: Category, series: Any, weights: np.ndarray) -> Column:
+def _with_levels(column: Category, series: Any, weights: np.ndarray, wording: Wording) -> Column:
     """Return the column with its levels; those that are rare, or beyond the most frequent, share one."""
     texts, empty = texts_of(series)
     counts = Counter(texts.tolist())
@@ -80,7 +84,31 @@ def _with_levels(column: Category, series: Any, weights: np.ndarray) -> Column:
     if rest:
         masks.append(np.isin(texts.astype(str), rest))
     shares = tuple(float(np.average(mask, weights=weights)) for mask in masks)
-    remark = ""
+    remarks = []
     if len(frequent) > _MOST and counts[frequent[_MOST]] >= _RARE:
-        remark = f"{len(frequent):,} levels, of which the {_MOST} most frequent have a column of their own"
+        remarks.append(f"{len(frequent):,} levels, of which the {_MOST} most frequent have a column of their own")
+    rare = sum(counts[level] for level in rest)
+    if rare > _MOSTLY_RARE * len(texts) and len(rest) > _MOST:
+        remarks.append(
+            f"{rare:,} of {len(texts):,} rows have one of {len(rest):,} levels that share a column, such as "
+            f"{rest[0]!r}; if that is free text: {wording.override(column.name, 'skip')}"
+        )
+    remarks += _case_remark(counts)
+    remark = "; ".join(remarks)
     return replace(column, levels=tuple(kept), shares=shares, rest=rest, gaps=int(empty.sum()), remark=remark)
+
+
+def _case_remark(counts: Counter[str]) -> list[str]:
+    """Return a remark on levels that differ in upper and lower case only; none where no levels do."""
+    alike: dict[str, list[str]] = {}
+    for level in counts:
+        alike.setdefault(level.casefold(), []).append(level)
+    groups = [sorted(levels) for levels in alike.values() if len(levels) > 1]
+    if not groups:
+        return []
+    shown = ", ".join(" and ".join(map(repr, levels)) for levels in groups[:_MOST_NAMED])
+    more = f" and {len(groups) - _MOST_NAMED:,} more" if len(groups) > _MOST_NAMED else ""
+    return [
+        f"levels that differ in case only are levels of their own: {shown}{more}; if they mean the same, write them "
+        "alike"
+    ]

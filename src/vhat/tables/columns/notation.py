@@ -8,6 +8,7 @@ same table decides.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 
 from vhat.tables.columns.texts import is_plain
 
-__all__ = ["PLAIN", "Decimal", "Notation", "Survey", "survey"]
+__all__ = ["PLAIN", "Decimal", "Notation", "Survey", "common_unit", "survey", "without_unit"]
 
 Decimal = Literal["point", "comma"]
 """The decimal sign."""
@@ -38,6 +39,11 @@ _DIGITS: dict[Decimal, re.Pattern[str]] = {
 }
 """The digits of a cell by decimal sign; ``between`` is what stands between thousands, the same sign throughout."""
 _SIGN: dict[Decimal, str] = {"point": ".", "comma": ","}
+_UNIT = re.compile(
+    r"(?P<number>[^A-Za-z]*[0-9][.,]?)(?P<blank>\s*)"
+    r"(?P<unit>[°\u00b5]?[^\W\d_]{1,8}[23]?(?:[/·*][^\W\d_]{1,8}[23]?)?\.?)"
+)
+"""A number with a unit after it: 3.5 kg, 15,44kg, 80 km/h, 12 m². Superscript digits count as letters."""
 _LOGICAL = {"true": "1", "false": "0"}
 
 
@@ -88,6 +94,43 @@ def _number(cell: _Cell, decimal: Decimal) -> str | None:
     return f"-{text}" if cell.negative else text
 
 
+def _number_and_unit(text: str) -> tuple[str, str] | None:
+    """Split a text into a number and the unit after it; return None for any other text.
+
+    A single letter is a unit only after a blank: 12A is a code.
+    """
+    match = _UNIT.fullmatch(text)
+    if match is None or _split(text) is not None or _split(match["number"]) is None:
+        return None
+    if len(match["unit"]) == 1 and not match["blank"]:
+        return None
+    return match["number"], match["unit"]
+
+
+def without_unit(text: str, unit: str) -> str:
+    """Return the number of a text with this unit; any other text as it is.
+
+    Examples:
+        >>> without_unit("15,44 kg", "kg"), without_unit("5 g", "kg")
+        ('15,44', '5 g')
+    """
+    found = _number_and_unit(text)
+    return found[0] if found is not None and found[1] == unit else text
+
+
+def common_unit(texts: Iterable[str]) -> str:
+    """Return the unit that more than half of the different texts have after a number; empty where there is none."""
+    different = list(dict.fromkeys(texts))
+    if _all_floats(different):
+        return ""
+    split = [_number_and_unit(text) for text in different]
+    counts = Counter(found[1] for found in split if found is not None)
+    if not counts:
+        return ""
+    unit, times = counts.most_common(1)[0]
+    return unit if 2 * times > len(different) else ""
+
+
 def _other(decimal: Decimal) -> Decimal:
     return "comma" if decimal == "point" else "point"
 
@@ -114,6 +157,7 @@ class Notation:
         plain: Whether all training cells were numbers as programs write them, which ``float`` reads.
         thousands: Whether the other decimal sign stood between thousands in some training cell, or the user has said
             which sign is the decimal one. Otherwise a later cell such as 5,125 is ambiguous, and is not read.
+        unit: The unit that cells may have after the number, or an empty text. It is removed.
     """
 
     decimal: Decimal = "point"
@@ -121,6 +165,7 @@ class Notation:
     currency: str = ""
     plain: bool = True
     thousands: bool = False
+    unit: str = ""
 
     def read(self, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the numbers, and which texts are none in this notation: NaN stands for these."""
@@ -136,6 +181,7 @@ class Notation:
 
     def _read_one(self, text: str) -> float | None:
         """Return the number; None where the text is none in this notation, or is ambiguous."""
+        text = self._bare(text)
         cell = _split(text)
         if cell is None:
             return _infinite(text)
@@ -148,9 +194,12 @@ class Notation:
         number = _number(cell, self.decimal)
         return None if number is None else float(number)
 
+    def _bare(self, text: str) -> str:
+        return without_unit(text, self.unit) if self.unit else text
+
     def both_readings(self, text: str) -> tuple[float, float] | None:
         """Return the number with a decimal point and with a decimal comma, of an ambiguous text; None for any other."""
-        cell = _split(text)
+        cell = _split(self._bare(text))
         if cell is None or self.thousands or not _is_ambiguous(cell, self.decimal):
             return None
         point = _number(cell, "point")
@@ -167,6 +216,8 @@ class Notation:
             parts.append("percent as hundredths")
         if self.currency:
             parts.append(f"in {self.currency}")
+        if self.unit:
+            parts.append(f"unit {self.unit} removed")
         if not parts and not self.plain:
             parts.append("thousands apart")
         return ", ".join(parts)
