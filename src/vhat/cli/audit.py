@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isnan
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -73,8 +72,9 @@ def _table(audit: Audit) -> Table:
 
 def _value(line: Line) -> str:
     """Return the value of a line and its threshold, as far as it has them."""
-    if isnan(line.value):
+    value, threshold = line.numbers
+    if not value:
         return ""
-    if isnan(line.threshold):
-        return f"  {line.value:.3g}"
-    return f"  {line.value:.3g} against {line.threshold:.3g}"
+    if not threshold:
+        return f"  {value}"
+    return f"  {value} against {threshold}"
