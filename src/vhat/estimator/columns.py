@@ -116,7 +116,10 @@ def _refuse_all_left_out(columns: Columns | None) -> None:
     shown = "; ".join(f"{column.name!r} ({column.detail})" for column in columns.columns[:_MOST_SHOWN])
     rest = len(columns.columns) - _MOST_SHOWN
     more = f"; and {rest:,} more" if rest > 0 else ""
-    raise InputError(f"every column is left out, so that there is nothing to learn from: {shown}{more}.")
+    raise InputError(
+        f"every column is left out, so that there is nothing to learn from: {shown}{more}. Add a column of "
+        "numbers, or of levels that repeat."
+    )
 
 
 def _as_asked(column: Column) -> bool:
