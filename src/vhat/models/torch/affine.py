@@ -7,7 +7,7 @@ in-place operations are included. See :mod:`vhat.models.affine`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,14 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vhat.models.affine import Dependence, Linearity, combine
 from vhat.models.torch.inputs import Rows
 from vhat.models.torch.model import copy_rows
-from vhat.models.torch.operations import (
-    base_name,
-    named_arguments,
-    returns_views,
-    storage_key,
-    tensors_in,
-    written_arguments,
-)
+from vhat.models.torch.operations import Call, memory_of, results_of
 
 __all__ = ["is_affine"]
 
@@ -105,33 +98,34 @@ class _Dependences(TorchDispatchMode):  # type: ignore[misc]
         self._alive: list[Any] = []  # keeps the memory of all tensors, so that no address is used twice
         self._count = 0
 
-    def record(self, tensor: Any, dependence: Dependence) -> None:
-        """Record the dependence of the values in a tensor's memory."""
-        key = storage_key(tensor)
-        self._known[key] = max(self._known.get(key, Dependence.CONSTANT), dependence)
-        self._alive.append(tensor)
+    def record(self, tensors: Sequence[Any], memory: Sequence[int], dependence: Dependence) -> None:
+        """Record the dependence of the values in the memory of tensors."""
+        for key in memory:
+            self._known[key] = max(self._known.get(key, Dependence.CONSTANT), dependence)
+        self._alive.extend(tensors)
 
-    def of(self, tensors: Any) -> Dependence:
+    def of(self, values: Any) -> Dependence:
         """Return the largest dependence of the tensors in a nested structure; CONSTANT for unrecorded ones."""
-        found = (self._known.get(storage_key(each), Dependence.CONSTANT) for each in tensors_in(tensors))
-        return max(found, default=Dependence.CONSTANT)
+        return self._largest(memory_of(values))
+
+    def _largest(self, memory: list[int]) -> Dependence:
+        return max((self._known.get(key, Dependence.CONSTANT) for key in memory), default=Dependence.CONSTANT)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self._count += 1
         if self._count > _MAX_OPERATIONS:
             raise _NotAffineError
-        given = named_arguments(func, args, kwargs)
-        dependence = _dependence_of_result(func, given, {name: self.of(value) for name, value in given.items()})
-        written = written_arguments(func, given)
+        call = Call.of(func, args, kwargs)
+        dependences = {name: self._largest(memory) for name, memory in call.memory.items()}
+        dependence = _dependence_of_result(func, call, dependences)
         output = func(*args, **kwargs)
-        results = list(tensors_in(output))
-        if dependence >= Dependence.INPUT and not results and not written:
+        results, changed, memory = results_of(call, output)
+        if dependence >= Dependence.INPUT and not results and not call.written:
             raise _NotAffineError  # the result is a Python number, on which the module may branch
         if dependence >= Dependence.AFFINE and any(each.dtype not in _FLOATS for each in results):
             raise _NotAffineError
-        for tensor in (*results, *tensors_in(written)):
-            self.record(tensor, dependence)
+        self.record(changed, memory, dependence)
         return output
 
 
@@ -161,9 +155,8 @@ def is_affine(function: Callable[[Any, Rows], Any], theta: Any, rows: Rows) -> b
     parameters = theta.detach().clone()
     inputs = copy_rows(rows)
     dependences = _Dependences()
-    dependences.record(parameters, Dependence.AFFINE)
-    for value in inputs:
-        dependences.record(value, Dependence.INPUT)
+    dependences.record([parameters], memory_of(parameters), Dependence.AFFINE)
+    dependences.record(inputs, memory_of(inputs), Dependence.INPUT)
     try:
         with torch.inference_mode(False), torch.no_grad(), _Reads(dependences), dependences:
             output = function(parameters, inputs)
@@ -172,24 +165,23 @@ def is_affine(function: Callable[[Any, Rows], Any], theta: Any, rows: Rows) -> b
     return dependences.of(output) == Dependence.AFFINE
 
 
-def _dependence_of_result(func: Any, given: dict[str, Any], dependences: dict[str, Dependence]) -> Dependence:
+def _dependence_of_result(func: Any, call: Call, dependences: dict[str, Dependence]) -> Dependence:
     """Return the dependence of the values that an operation returns or writes.
 
     Args:
         func: The operation.
-        given: Its arguments by name.
-        dependences: Their dependences.
+        call: Its call.
+        dependences: The dependences of the arguments by name.
 
     Raises:
         _NotAffineError: When the result is not known to be affine.
     """
-    name = base_name(func)
-    if name in _SHAPE_ONLY:
+    if call.name in _SHAPE_ONLY:
         return Dependence.CONSTANT
-    linearity = _LINEAR.get(name)
-    if returns_views(func) and func._overloadname != "dtype":  # a view with another dtype reinterprets the bits
+    linearity = _LINEAR.get(call.name)
+    if call.views and func._overloadname != "dtype":  # a view with another dtype reinterprets the bits
         linearity = _SELF
-    if any(given.get(option) for option in _DISQUALIFYING_OPTIONS):
+    if any(call.arguments.get(option) for option in _DISQUALIFYING_OPTIONS):
         linearity = None
     dependence = combine(dependences, linearity)
     if dependence > Dependence.AFFINE:

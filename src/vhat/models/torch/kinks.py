@@ -6,7 +6,8 @@ stored by their memory, so that views and in-place operations are included.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -15,14 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vhat.models.kinks import UNKNOWN_KINKS, KinkedOperations
 from vhat.models.torch.inputs import Rows
 from vhat.models.torch.model import copy_rows
-from vhat.models.torch.operations import (
-    base_name,
-    named_arguments,
-    returns_views,
-    storage_key,
-    tensors_in,
-    written_arguments,
-)
+from vhat.models.torch.operations import Call, memory_of, results_of
 
 __all__ = ["kinked_operations"]
 
@@ -97,16 +91,15 @@ class _Labels(TorchDispatchMode):  # type: ignore[misc]
         self._count = 0
         self.complete = True
 
-    def record(self, tensor: Any, label: Label) -> None:
-        """Add a label to the memory of a tensor."""
-        key = storage_key(tensor)
-        self._known[key] = _union([self._known.get(key, ()), label])
-        self._alive.append(tensor)
+    def record(self, tensors: Sequence[Any], memory: Sequence[int], label: Label) -> None:
+        """Add a label to the memory of tensors."""
+        for key in memory:
+            self._known[key] = _union([self._known.get(key, ()), label])
+        self._alive.extend(tensors)
 
-    def of(self, values: Any) -> Label | None:
-        """Return the union of the labels of tensors in a nested structure; None if none depends on the parameters."""
-        keys = [storage_key(each) for each in tensors_in(values)]
-        found = [self._known[key] for key in keys if key in self._known]
+    def of(self, memory: Iterable[int]) -> Label | None:
+        """Return the union of the labels of tensors in this memory; None if none depends on the parameters."""
+        found = [self._known[key] for key in memory if key in self._known]
         return _union(found) if found else None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -114,22 +107,20 @@ class _Labels(TorchDispatchMode):  # type: ignore[misc]
         self._count += 1
         if self._count > _MAX_OPERATIONS:
             raise _TooManyError
-        before = self.of((args, kwargs))
+        call = Call.of(func, args, kwargs)
+        before = self.of(chain.from_iterable(call.memory.values()))
         output = func(*args, **kwargs)
-        name = base_name(func)
-        if before is None or name in _SHAPE_ONLY:
+        if before is None or call.name in _SHAPE_ONLY:
             return output
-        given = named_arguments(func, args, kwargs)
         after = before
-        if _is_kinked(name, given):
-            after = _union([before, (name.lstrip("_"),)])
-        elif name not in _SMOOTH and not returns_views(func) and not _is_smooth_call(name, args, kwargs):
+        if _is_kinked(call.name, call.arguments):
+            after = _union([before, (call.name.lstrip("_"),)])
+        elif call.name not in _SMOOTH and not call.views and not _is_smooth_call(call.name, args, kwargs):
             self.complete = False
-        results = list(tensors_in(output))
+        results, changed, memory = results_of(call, output)
         if not results and output is not None:
             self.complete = False  # the result is a Python number, on which the module may branch
-        for tensor in (*results, *tensors_in(written_arguments(func, given))):
-            self.record(tensor, after)
+        self.record(changed, memory, after)
         return output
 
 
@@ -145,13 +136,13 @@ def kinked_operations(function: Callable[[Any, Rows], Any], theta: Any, rows: Ro
     parameters = theta.detach().clone()
     inputs = copy_rows(rows)
     labels = _Labels()
-    labels.record(parameters, ())
+    labels.record([parameters], memory_of(parameters), ())
     try:
         with torch.inference_mode(False), torch.no_grad(), labels:
             output = function(parameters, inputs)
     except Exception:  # a module that does not run under a dispatch mode
         return UNKNOWN_KINKS
-    names = labels.of(output)
+    names = labels.of(memory_of(output))
     if names is None:  # the values left torch on the way
         return UNKNOWN_KINKS
     return KinkedOperations(names, labels.complete)

@@ -2,43 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["base_name", "named_arguments", "returns_views", "storage_key", "tensors_in", "written_arguments"]
+__all__ = ["Call", "memory_of", "results_of"]
 
 
-def base_name(func: Any) -> str:
-    """Return the name of an operation without its namespace and without the underscore of its in-place form."""
-    return str(func._schema.name.removeprefix("aten::").removesuffix("_"))
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call of a torch operation.
+
+    Attributes:
+        name: The name of the operation without its namespace and without the underscore of its in-place form.
+        arguments: The arguments by their names in the schema.
+        memory: Keys of the memory of the tensors in each argument.
+        written: The tensors that the operation writes to.
+        views: Whether all results are views of arguments that the operation does not write to.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+    memory: dict[str, list[int]]
+    written: list[Any]
+    views: bool
+
+    @staticmethod
+    def of(func: Any, args: Any, kwargs: Any) -> Call:
+        """Return the description of a call."""
+        schema = func._schema
+        arguments = {**dict(zip([each.name for each in schema.arguments], args, strict=False)), **kwargs}
+        written = []
+        for each in schema.arguments:
+            if each.alias_info is not None and each.alias_info.is_write and each.name in arguments:
+                written.append(arguments[each.name])
+        aliases = [each.alias_info for each in schema.returns]
+        return Call(
+            name=str(schema.name.removeprefix("aten::").removesuffix("_")),
+            arguments=arguments,
+            memory={name: memory_of(value) for name, value in arguments.items()},
+            written=tensors_in(written),
+            views=bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases),
+        )
 
 
-def named_arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """Return the arguments of a call by their names in the schema."""
-    names = [each.name for each in func._schema.arguments]
-    return {**dict(zip(names, args, strict=False)), **kwargs}
+def results_of(call: Call, output: Any) -> tuple[list[Any], list[Any], list[int]]:
+    """Return the tensors among the results of a call, these and the tensors that it wrote to, and their memory."""
+    results = tensors_in(output)
+    changed = [*results, *call.written]
+    return results, changed, memory_of(changed)
 
 
-def written_arguments(func: Any, given: dict[str, Any]) -> list[Any]:
-    """Return the arguments that an operation writes to, out of its arguments by name."""
-    written = [each for each in func._schema.arguments if each.alias_info is not None and each.alias_info.is_write]
-    return [given[each.name] for each in written if each.name in given]
+def tensors_in(values: Any) -> list[Any]:
+    """Return the tensors in a nested structure."""
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
-def returns_views(func: Any) -> bool:
-    """Return whether all results of an operation are views of its arguments that it does not write to."""
-    aliases = [each.alias_info for each in func._schema.returns]
-    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
+def memory_of(values: Any) -> list[int]:
+    """Return a key of the memory of each tensor in a nested structure.
 
-
-def tensors_in(values: Any) -> Iterator[Any]:
-    """Yield the tensors in a nested structure."""
-    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
-
-
-def storage_key(tensor: Any) -> int:
-    """Return a key of a tensor's memory, equal for its views. Valid while some tensor keeps the memory alive."""
-    return int(tensor.untyped_storage()._cdata)
+    The keys of views are equal. A key is valid while some tensor keeps the memory alive.
+    """
+    return [int(tensor.untyped_storage()._cdata) for tensor in tensors_in(values)]
