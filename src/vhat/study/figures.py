@@ -183,6 +183,7 @@ def _scale(axes: np.ndarray, found: Sequence[_Band], truth: np.ndarray) -> str:
     ceiling = max([float(np.max(truth)), *highs]) + margin
     for ax in axes.flat:
         ax.set_xlim(-_END, _END)
+        ax.set_xticks(range(-3, 4))
         if tall:
             _scale_by_logarithm(ax, linear=linear, far=far)
         else:
