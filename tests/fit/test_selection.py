@@ -695,3 +695,20 @@ def test_a_rough_score_has_its_status_and_is_warned_of():
         found = choose_weight_decay(recipe, X, y, grid=[1e-4, 0.5])
     assert list(found.curve.status) == ["rough", "converged"]
     assert "7 of 14 rows have leverage above 0.5" in found.curve.remark[0]
+
+
+def test_smaller_decays_none_of_which_could_be_scored_are_failed_ones_of_the_curve():
+    """The warning must not advise to look among them."""
+    high = np.array([0.1, 1.0])
+    entries = [Entry(1.0, 0.1, 0.0, "converged", ""), Entry(2.0, 0.1, 0.0, "converged", "")]
+    choice = Selection(0.1, None, assemble(high, entries, "winkler"), "leave_one_out")
+
+    def fails(grid):
+        raise ModelError("no weight_decay of the grid could be scored. The fit interpolates.")
+
+    found = quick_selection._with_smaller(choice, fails, np.array([0.001, 0.01, 0.1]))
+    assert found.weight_decay == 0.1
+    assert found.curve.weight_decay.tolist() == [0.001, 0.01, 0.1, 1.0]
+    assert found.curve.status.tolist() == ["failed", "failed", "converged", "converged"]
+    assert "The fit interpolates." in found.curve.doubt
+    assert not found.curve.edge

@@ -6,13 +6,14 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from vhat.errors import ModelError, SelectionWarning, outside
 from vhat.fit.decay_path import default_grid
-from vhat.fit.score_curve import FAILED, ROUGH, joined
+from vhat.fit.score_curve import FAILED, ROUGH, Entry, assemble, joined
 from vhat.fit.selection import Selection, choose_weight_decay
 from vhat.fit.small_tables import Tried, is_served, selected, try_decays
 from vhat.fit.splits import check_table
@@ -87,12 +88,9 @@ def _choose_from_whole_grid(choose: Callable[..., Tried], grid: np.ndarray) -> T
         return high
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SelectionWarning)
-        low = _choose_or_none(choose, grid=grid[: len(grid) - _LARGE_LAMS + 1], by=high.by)
-    if low is None:
-        return high
-    better = _better(low, high)
+        better = _with_smaller(high, choose, grid[: len(grid) - _LARGE_LAMS + 1], by=high.by)
     # Prefer a reliable choice to a better score that is not reliable.
-    if better.curve.doubt and not high.curve.doubt:
+    if better.weight_decay < high.weight_decay and better.curve.doubt and not high.curve.doubt:
         return high
     return better
 
@@ -113,26 +111,33 @@ def _choose_from_halves(choose: Callable[..., Choice], grid: np.ndarray) -> Choi
         warnings.simplefilter("ignore", SelectionWarning)  # it advises to extend the grid, as is done here
         choice = choose(grid=grid[half:])
         if choice.weight_decay == grid[half]:
-            low = _choose_or_none(choose, grid=grid[: half + 1])
-            if low is not None:
-                choice = _better(low, choice)
+            choice = _with_smaller(choice, choose, grid[: half + 1])
         if choice.curve.doubt:
             lowest = max(int(np.searchsorted(grid, _best_reliable(choice))) - _LAMS_BELOW, 0)
             refitted = choose(grid=grid[lowest:], by="cross_validation")
             if lowest and refitted.weight_decay == grid[lowest]:
-                low = _choose_or_none(choose, grid=grid[: lowest + 1], by="cross_validation")
-                if low is not None:
-                    refitted = _better(low, refitted)
+                refitted = _with_smaller(refitted, choose, grid[: lowest + 1], by="cross_validation")
             choice = refitted.merged(choice, refitted.curve)
     return choice
 
 
-def _choose_or_none(choose: Callable[..., Choice], **options: Any) -> Choice | None:
-    """Return the choice among smaller lams; None if none of them could be scored, as where fits interpolate."""
+def _with_smaller(choice: Choice, choose: Callable[..., Choice], grid: np.ndarray, **options: Any) -> Choice:
+    """Return the better of a choice and of one among smaller lams, with the curve of both.
+
+    If no smaller lam can be scored, as where fits interpolate, they are failed lams of the curve, with the reason.
+
+    Args:
+        choice: The choice.
+        choose: Function that chooses from a grid.
+        grid: The smaller lams, and last the smallest of the choice.
+        **options: Further arguments of ``choose``.
+    """
     try:
-        return choose(**options)
-    except ModelError:
-        return None
+        low = choose(grid=grid, **options)
+    except ModelError as error:
+        failed = [Entry(np.inf, np.nan, np.nan, FAILED, str(error))] * len(grid)
+        return replace(choice, curve=joined(assemble(grid, failed, choice.curve.measure), choice.curve))
+    return _better(low, choice)
 
 
 def _best_reliable(choice: Selection | Tried) -> float:
