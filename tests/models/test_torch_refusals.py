@@ -102,7 +102,10 @@ def overwrite(h):
         (lambda: nn.Sequential(mlp(3, 4, 1), Apply(lambda f: f[None])), "returned shape"),
         (lambda: nn.Sequential(mlp(3, 4, 1), Apply(lambda f: f / 0)), "NaN or infinite values in rows 0, 1"),
         (lambda: nn.LazyLinear(1), "not initialised"),
-        (lambda: nn.Sequential(nn.Linear(4, 1)), r"module\(X\) in float64 failed"),
+        (
+            lambda: nn.Sequential(nn.Linear(4, 1)),
+            r"module\(X\) in float64 failed.*Give X in the shape",
+        ),
         (lambda: mlp(3, 4, 1).requires_grad_(False), "nothing that training moved"),
         (lambda: mlp(3, 4, 1).to("meta"), "device meta has no float64"),
         (lambda: nn.Linear(3, 1, dtype=torch.complex64), "complex"),

@@ -35,7 +35,9 @@ def choose_convention(module: Any, tensors: dict[str, Any], layout: Layout, rows
         calls = " and ".join(forms[convention] for convention in candidates)
     # A TypeError is probably that of a call with wrong arguments; another error is that of the module.
     cause = next((error for error in errors if not isinstance(error, TypeError)), errors[-1])
-    raise ModelError(f"calling {calls} in float64 failed: {describe(cause)}{_about_keys(module, layout)}") from cause
+    raise ModelError(
+        f"calling {calls} in float64 failed: {describe(cause)}{_about_inputs(module, layout, rows)}"
+    ) from cause
 
 
 def _conventions(module: Any, layout: Layout) -> list[Convention]:
@@ -62,10 +64,11 @@ def _keywords(module: Any) -> list[str]:
     return [each.name for each in parameters if each.kind in kinds]
 
 
-def _about_keys(module: Any, layout: Layout) -> str:
-    """Return a remark on the keys of a dict of inputs and the parameters of ``forward``, for the message."""
+def _about_inputs(module: Any, layout: Layout, rows: Rows) -> str:
+    """Return a remark on the shapes of the inputs, or on their keys and the parameters of ``forward``."""
     if layout.kind != "dict":
-        return ""
+        shapes = " and ".join(str(tuple(each.shape[1:])) for each in rows)
+        return f" (A row of X has shape {shapes}. Give X in the shape with which the module was trained.)"
     taken = _keywords(module)
     unknown = [name for name in layout.names if name not in taken]
     if not unknown:
